@@ -1,0 +1,525 @@
+"""Integer expressions: one kind for symbolic dimensions and for loop indices.
+
+An expression is immutable, compares by structure and hashes in constant time. Arithmetic operators build nodes and fold
+constants; `simplify` (in `arith.simplify`) does the rest. Integers are mathematical integers here: code generators compute them
+in 64 bits. `//` and `%` are floor division and its remainder, as in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, Union
+
+Dim = Union[int, "Expr"]
+
+
+class Payload(Protocol):
+    """What an `Opaque` leaf wraps: a value that the integer calculus does not look into, such as a loaded index."""
+
+    def substitute(self, mapping: Mapping[Expr, Expr]) -> Payload: ...
+
+    def free_vars(self) -> frozenset[Expr]: ...
+
+
+class Expr:
+    """Base of all integer expressions."""
+
+    __slots__ = ("_hash", "operands")
+    _hash: int
+    operands: tuple[Expr, ...]
+    symbol = ""
+
+    def __init__(self, *operands: Expr) -> None:
+        self.operands = operands
+        self._hash = hash((type(self), operands))
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        """The same node over other operands, folded as its operator folds."""
+        raise AssertionError(f"{type(self).__name__} is a leaf")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not type(self) or self._hash != other._hash:
+            return False
+        return self.operands == other.operands
+
+    def __add__(self, other: Dim) -> Expr:
+        return add(self, other)
+
+    def __radd__(self, other: Dim) -> Expr:
+        return add(other, self)
+
+    def __sub__(self, other: Dim) -> Expr:
+        return add(self, mul(other, -1))
+
+    def __rsub__(self, other: Dim) -> Expr:
+        return add(other, mul(self, -1))
+
+    def __mul__(self, other: Dim) -> Expr:
+        return mul(self, other)
+
+    def __rmul__(self, other: Dim) -> Expr:
+        return mul(other, self)
+
+    def __neg__(self) -> Expr:
+        return mul(self, -1)
+
+    def __floordiv__(self, other: Dim) -> Expr:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Expr:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Expr:
+        return floormod(self, other)
+
+    def __rmod__(self, other: Dim) -> Expr:
+        return floormod(other, self)
+
+    def __repr__(self) -> str:
+        return f"({f' {self.symbol} '.join(map(repr, self.operands))})"
+
+
+class Const(Expr):
+    """An integer constant."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = int(value)
+        self.operands = ()
+        self._hash = hash((Const, self.value))
+
+    __hash__ = Expr.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Const and other.value == self.value
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+
+class Var(Expr):
+    """A loop index. Two variables are equal only when they are the same object; the name is for reading."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.operands = ()
+        self._hash = id(self) >> 4
+
+    __hash__ = Expr.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class SizeVar(Expr):
+    """A symbolic dimension, equal to every other of the same name.
+
+    `lower` and `upper` are inclusive bounds (`upper` None: unbounded). An *existential* dimension, whose size only a running
+    kernel knows, has a name that starts with `?` and an `upper` expression that sizes its buffers.
+    """
+
+    __slots__ = ("lower", "name", "upper")
+
+    def __init__(self, name: str, lower: int = 0, upper: Dim | None = None) -> None:
+        self.name = name
+        self.lower = lower
+        self.upper = upper
+        self.operands = ()
+        self._hash = hash((SizeVar, name))
+
+    __hash__ = Expr.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is SizeVar and other.name == self.name
+
+    @property
+    def existential(self) -> bool:
+        """True when a kernel defines this size at run time."""
+        return self.name.startswith("?")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Opaque(Expr):
+    """An integer read from data, known only to lie in [lower, upper]; codegen checks that it does before any use as an index."""
+
+    __slots__ = ("lower", "payload", "upper")
+
+    def __init__(self, payload: Payload, lower: Dim, upper: Dim) -> None:
+        self.payload = payload
+        self.lower = wrap(lower)
+        self.upper = wrap(upper)
+        self.operands = ()
+        self._hash = hash((Opaque, payload))
+
+    __hash__ = Expr.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Opaque and (other.payload, other.lower, other.upper) == (self.payload, self.lower, self.upper)
+
+    def __repr__(self) -> str:
+        return f"checked({self.payload!r}, {self.lower!r}, {self.upper!r})"
+
+
+class Add(Expr):
+    """a + b."""
+
+    __slots__ = ()
+    symbol = "+"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return add(*operands)
+
+
+class Mul(Expr):
+    """a * b."""
+
+    __slots__ = ()
+    symbol = "*"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return mul(*operands)
+
+
+class FloorDiv(Expr):
+    """a // b, rounded towards minus infinity; b is not zero."""
+
+    __slots__ = ()
+    symbol = "//"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return floordiv(*operands)
+
+
+class FloorMod(Expr):
+    """a % b with the sign of b; b is not zero."""
+
+    __slots__ = ()
+    symbol = "%"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return floormod(*operands)
+
+
+class Min(Expr):
+    """The smaller of two."""
+
+    __slots__ = ()
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return minimum(*operands)
+
+    def __repr__(self) -> str:
+        return f"min({self.operands[0]!r}, {self.operands[1]!r})"
+
+
+class Max(Expr):
+    """The larger of two."""
+
+    __slots__ = ()
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return maximum(*operands)
+
+    def __repr__(self) -> str:
+        return f"max({self.operands[0]!r}, {self.operands[1]!r})"
+
+
+class Compare(Expr):
+    """1 when `a op b` holds, else 0. `op` is one of `<`, `<=`, `==`, `!=`."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, op: str, a: Expr, b: Expr) -> None:
+        self.op = op
+        self.operands = (a, b)
+        self._hash = hash((Compare, op, a, b))
+
+    __hash__ = Expr.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Compare and self.op == other.op and self.operands == other.operands
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return compare(self.op, *operands)
+
+    def __repr__(self) -> str:
+        return f"({self.operands[0]!r} {self.op} {self.operands[1]!r})"
+
+
+class And(Expr):
+    """1 when both operands are nonzero, else 0; the second is not evaluated when the first is 0."""
+
+    __slots__ = ()
+    symbol = "and"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return logical_and(*operands)
+
+
+class Or(Expr):
+    """1 when either operand is nonzero, else 0."""
+
+    __slots__ = ()
+    symbol = "or"
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return logical_or(*operands)
+
+
+class Not(Expr):
+    """1 when the operand is 0, else 0."""
+
+    __slots__ = ()
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return logical_not(*operands)
+
+    def __repr__(self) -> str:
+        return f"not({self.operands[0]!r})"
+
+
+class Select(Expr):
+    """`then` when the condition is nonzero, else `otherwise`; only the chosen one need be defined."""
+
+    __slots__ = ()
+
+    def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
+        return select(*operands)
+
+    def __repr__(self) -> str:
+        return "select({!r}, {!r}, {!r})".format(*self.operands)
+
+
+ZERO = Const(0)
+ONE = Const(1)
+
+
+def wrap(value: Dim) -> Expr:
+    """The expression for an integer or an expression."""
+    return value if isinstance(value, Expr) else Const(value)
+
+
+def unwrap(value: Dim) -> Dim:
+    """The plain integer where the value is constant, else the expression: the form that shapes hold."""
+    return value.value if isinstance(value, Const) else value
+
+
+def add(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const):
+        if isinstance(b, Const):
+            return Const(a.value + b.value)
+        if a.value == 0:
+            return b
+    if isinstance(b, Const) and b.value == 0:
+        return a
+    return Add(a, b)
+
+
+def mul(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const):
+        a, b = b, a
+    if isinstance(b, Const):
+        if isinstance(a, Const):
+            return Const(a.value * b.value)
+        if b.value == 0:
+            return ZERO
+        if b.value == 1:
+            return a
+    return Mul(a, b)
+
+
+def floordiv(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(b, Const):
+        if b.value == 1:
+            return a
+        if isinstance(a, Const) and b.value:
+            return Const(a.value // b.value)
+    return FloorDiv(a, b)
+
+
+def floormod(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(b, Const):
+        if b.value == 1:
+            return ZERO
+        if isinstance(a, Const) and b.value:
+            return Const(a.value % b.value)
+    return FloorMod(a, b)
+
+
+def minimum(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a if a.value <= b.value else b
+    return a if a == b else Min(a, b)
+
+
+def maximum(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a if a.value >= b.value else b
+    return a if a == b else Max(a, b)
+
+
+_COMPARE = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def compare(op: str, a: Dim, b: Dim) -> Expr:
+    """`a op b` as 0 or 1; `>` and `>=` are turned round."""
+    a, b = wrap(a), wrap(b)
+    if op in (">", ">="):
+        return compare("<" if op == ">" else "<=", b, a)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(int(_COMPARE[op](a.value, b.value)))
+    if a == b:
+        return ONE if op in ("<=", "==") else ZERO
+    return Compare(op, a, b)
+
+
+def logical_and(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const):
+        return b if a.value else ZERO
+    if isinstance(b, Const):
+        return a if b.value else ZERO
+    return a if a == b else And(a, b)
+
+
+def logical_or(a: Dim, b: Dim) -> Expr:
+    a, b = wrap(a), wrap(b)
+    if isinstance(a, Const):
+        return ONE if a.value else b
+    if isinstance(b, Const):
+        return ONE if b.value else a
+    return a if a == b else Or(a, b)
+
+
+def logical_not(a: Dim) -> Expr:
+    a = wrap(a)
+    if isinstance(a, Const):
+        return Const(int(not a.value))
+    return a.operands[0] if isinstance(a, Not) else Not(a)
+
+
+def select(condition: Dim, then: Dim, otherwise: Dim) -> Expr:
+    condition, then, otherwise = wrap(condition), wrap(then), wrap(otherwise)
+    if isinstance(condition, Const):
+        return then if condition.value else otherwise
+    return then if then == otherwise else Select(condition, then, otherwise)
+
+
+def ceildiv(a: Dim, b: Dim) -> Expr:
+    """a / b rounded up, for positive b."""
+    return floordiv(add(a, add(b, -1)), b)
+
+
+def product(dims: tuple[Dim, ...]) -> Dim:
+    """The product of dimensions: the number of elements of a shape."""
+    count = 1
+    symbolic: Expr | None = None
+    for dim in dims:
+        if isinstance(dim, int):
+            count *= dim
+        else:
+            symbolic = dim if symbolic is None else mul(symbolic, dim)
+    return count if symbolic is None else unwrap(mul(symbolic, count))
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every node of an expression, once per occurrence, operands after their node."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.operands)
+
+
+def free_vars(expr: Dim) -> frozenset[Expr]:
+    """The `Var`s and `SizeVar`s that an expression reads, those inside `Opaque` payloads included."""
+    if isinstance(expr, int):
+        return frozenset()
+    found: set[Expr] = set()
+    for node in walk(expr):
+        if isinstance(node, (Var, SizeVar)):
+            found.add(node)
+        elif isinstance(node, Opaque):
+            found |= node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper)
+    return frozenset(found)
+
+
+def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """The expression with variables replaced; the same object when nothing changes."""
+    if not mapping:
+        return expr
+    if isinstance(expr, (Var, SizeVar)):
+        return mapping.get(expr, expr)
+    if isinstance(expr, Const):
+        return expr
+    if isinstance(expr, Opaque):
+        payload = expr.payload.substitute(mapping)
+        lower, upper = substitute(expr.lower, mapping), substitute(expr.upper, mapping)
+        if payload is expr.payload and lower is expr.lower and upper is expr.upper:
+            return expr
+        return Opaque(payload, lower, upper)
+    operands = tuple(substitute(operand, mapping) for operand in expr.operands)
+    if all(new is old for new, old in zip(operands, expr.operands, strict=True)):
+        return expr
+    return expr.rebuild(operands)
+
+
+def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
+    """The integer that an expression has under values for its variables.
+
+    Raises KeyError for a variable without a value and TypeError for an `Opaque`, which only a tensor interpreter can read.
+    """
+    if isinstance(expr, int):
+        return expr
+    match expr:
+        case Const(value=value):
+            return value
+        case Var() | SizeVar():
+            return values[expr]
+        case Add(operands=(a, b)):
+            return evaluate(a, values) + evaluate(b, values)
+        case Mul(operands=(a, b)):
+            return evaluate(a, values) * evaluate(b, values)
+        case FloorDiv(operands=(a, b)):
+            return evaluate(a, values) // evaluate(b, values)
+        case FloorMod(operands=(a, b)):
+            return evaluate(a, values) % evaluate(b, values)
+        case Min(operands=(a, b)):
+            return min(evaluate(a, values), evaluate(b, values))
+        case Max(operands=(a, b)):
+            return max(evaluate(a, values), evaluate(b, values))
+        case Compare(operands=(a, b), op=op):
+            return int(_COMPARE[op](evaluate(a, values), evaluate(b, values)))
+        case And(operands=(a, b)):
+            return int(bool(evaluate(a, values)) and bool(evaluate(b, values)))
+        case Or(operands=(a, b)):
+            return int(bool(evaluate(a, values)) or bool(evaluate(b, values)))
+        case Not(operands=(a,)):
+            return int(not evaluate(a, values))
+        case Select(operands=(condition, then, otherwise)):
+            return evaluate(then if evaluate(condition, values) else otherwise, values)
+    raise TypeError(f"{expr!r} can be evaluated only where its data is")

@@ -1,0 +1,80 @@
+"""What a code generator hands over and a runtime module loads: opaque code with a structured description.
+
+Sizes are expressions over the region's symbolic dimensions, in bytes where they count memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inlay.arith import Dim
+from inlay.types import DType
+
+ALIGNMENT = 64
+"""Alignment in bytes of every buffer that crosses a border, and of every tensor in a package."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor that crosses a region's border: row-major. Sub-byte elements take a byte each."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class DimSource:
+    """Where a region's symbolic dimension comes from: axis `axis` of input number `input`, or, when `input` is None, the region
+    itself works it out and writes it (an existential dimension, at most `upper`)."""
+
+    name: str
+    input: int | None = None
+    axis: int = 0
+    upper: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A region's border. `dims` fixes the order of the `dims` array of the C ABI, which is read and, for dimensions that the
+    region works out, written."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dims: tuple[DimSource, ...] = ()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Compiled code of one region.
+
+    symbol
+        Entry point; unique in a package.
+    format, format_version
+        What `code` is, such as "elf-x86_64"; the runtime module that loads it checks both.
+    constants
+        Arrays packed by the plugin at compile time, in the order in which the region expects them; stored once beside the code.
+    workspace
+        Bytes of scratch memory per memory scope ("" is main memory) that the caller provides.
+    aliases
+        Pairs (output, input) that may share a buffer.
+    constraints
+        Conditions on dimensions, nonzero when they hold; the plan checks them before it invokes the region.
+    requires
+        What the machine needs, such as "avx512f"; `RuntimeModule.check` compares.
+    """
+
+    symbol: str
+    format: str
+    format_version: int
+    code: bytes
+    signature: Signature
+    constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    workspace: Mapping[str, Dim] = field(default_factory=dict)
+    aliases: tuple[tuple[int, int], ...] = ()
+    constraints: tuple[Dim, ...] = ()
+    requires: tuple[str, ...] = ()

@@ -1,0 +1,96 @@
+"""Every exception that Inlay raises on purpose.
+
+All of them derive from `InlayError`. An error says what went wrong and, where it is known, which operator, which node of the
+source model and which plugin are concerned, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class InlayError(Exception):
+    """Base of Inlay's exception family.
+
+    `operator` names the operator at fault, `node` the node of the source model (file and node name), `plugin` the plugin at
+    fault, and `remedy` says what the user can do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator: str | None = None,
+        node: str | None = None,
+        plugin: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.operator = operator
+        self.node = node
+        self.plugin = plugin
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        facts = [
+            f"{label} {value}"
+            for label, value in (("operator", self.operator), ("at", self.node), ("plugin", self.plugin))
+            if value
+        ]
+        text = self.message + (f" ({', '.join(facts)})" if facts else "")
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class TypeInferenceError(InlayError):
+    """An expression has no type: the inputs do not fit the operator."""
+
+
+class ParseError(InlayError):
+    """Text is not a module, a loop program, a target or a type."""
+
+
+class VerifyError(InlayError):
+    """An IR invariant does not hold; a bug in a pass or in hand-built IR."""
+
+
+class ModelImportError(InlayError):
+    """A model file is damaged, hostile, or uses something Inlay cannot import."""
+
+
+class ScheduleError(InlayError):
+    """A schedule primitive cannot be applied."""
+
+
+class CompileError(InlayError):
+    """A compiler stage failed."""
+
+
+class TargetError(InlayError):
+    """A target string is malformed or names a target that is not installed."""
+
+
+class PluginError(InlayError):
+    """A plugin breaks the contract."""
+
+
+class PackageError(InlayError):
+    """A package file is damaged, hostile, or made for another version."""
+
+
+class InputError(InlayError):
+    """An array given to an executable has the wrong name, shape or dtype."""
+
+
+class Unsupported(InlayError):
+    """A target cannot do what is asked; the partitioner may fall back to another."""
+
+
+class OutOfMemory(InlayError):
+    """A device has no room for a buffer."""
+
+
+class DeviceLost(InlayError):
+    """A device stopped answering."""
+
+
+class KernelFault(InlayError):
+    """A kernel reported an error while it ran, such as an index out of range."""

@@ -1,0 +1,78 @@
+"""The type rule of `Loop`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inlay.arith import Dim
+from inlay.errors import TypeInferenceError
+from inlay.graph import ir
+from inlay.graph.unify import fresh_size, unify
+from inlay.types import FunctionType, TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from inlay.graph.ir import Expr, Span
+
+ITERATION = TensorType((), "int64")
+KEEP_GOING = TensorType((), "bool")
+
+
+def infer_loop(
+    body: Expr,
+    state: tuple[Expr, ...],
+    scanned: tuple[Expr, ...],
+    trip_count: Expr | None,
+    condition: Expr | None,
+    stacked_extent: Dim | None,
+    span: Span | None,
+) -> TupleType:
+    """The type of a loop: (final state..., stacked outputs...). Raises `TypeInferenceError`."""
+    where = str(span or "")
+    if not isinstance(body.type, FunctionType) or not isinstance(body.type.result, TupleType):
+        raise TypeInferenceError(f"a loop body is a function that returns a tuple, not {body.type!r}", node=where)
+    params, results = body.type.params, body.type.result.fields
+    if len(params) != 1 + len(state) + len(scanned) or len(results) < 1 + len(state):
+        raise TypeInferenceError(
+            f"the loop has {len(state)} state values and {len(scanned)} scanned inputs, but its body has type {body.type!r}",
+            node=where,
+        )
+    unify(params[0], ITERATION, span)
+    unify(KEEP_GOING, results[0], span)
+    for scalar, wanted in ((trip_count, ITERATION), (condition, KEEP_GOING)):
+        if scalar is not None:
+            unify(wanted, scalar.type, span)
+    for param, initial, result in zip(params[1:], state, results[1:], strict=False):
+        unify(param, initial.type, span)
+        unify(param, result, span)
+    for param, value in zip(params[1 + len(state) :], scanned, strict=True):
+        if not isinstance(value.type, TensorType) or value.type.rank == 0:
+            raise TypeInferenceError(f"a scanned input is a tensor of rank 1 or more, not {value.type!r}", node=where)
+        unify(param, TensorType(value.type.shape[1:], value.type.dtype), span)
+    extent = stacked_extent if stacked_extent is not None else _extent(body, scanned, trip_count)
+    outputs: list[Type] = []
+    for result in results[1 + len(state) :]:
+        if not isinstance(result, TensorType):
+            raise TypeInferenceError(f"a stacked output is a tensor, not {result!r}", node=where)
+        outputs.append(TensorType((extent, *result.shape), result.dtype))
+    return TupleType((*params[1 : 1 + len(state)], *outputs))
+
+
+def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None) -> Dim:
+    """The number of iterations where it is known before the run, else an existential dimension with the best known bound."""
+    bound: Dim | None = None
+    for value in scanned:
+        assert isinstance(value.type, TensorType)
+        bound = value.type.shape[0]
+    if bound is None and isinstance(trip_count, ir.Constant):
+        bound = max(int(trip_count.data), 0)
+    if bound is not None and _never_stops(body):
+        return bound
+    return fresh_size("trips", bound)
+
+
+def _never_stops(body: Expr) -> bool:
+    """Whether the body's keep-going result is the constant true."""
+    if not isinstance(body, ir.Function) or not isinstance(body.body, ir.Tuple):
+        return False
+    keep = body.body.fields[0]
+    return isinstance(keep, ir.Constant) and bool(keep.data)

@@ -1,0 +1,116 @@
+"""Type unification: equal types, types that differ only in dimensions, and the instantiation of dimension-polymorphic functions."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from inlay.arith import Dim, Expr, SizeVar, maximum, unwrap, wrap
+from inlay.errors import TypeInferenceError
+from inlay.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
+
+if TYPE_CHECKING:
+    from inlay.graph.ir import Span
+
+_fresh = itertools.count()
+
+
+def fresh_size(hint: str = "n", upper: Dim | None = None) -> SizeVar:
+    """A new existential dimension, with an inclusive upper bound where one is known."""
+    return SizeVar(f"?{hint}{next(_fresh)}", 0, upper)
+
+
+def fits(declared: Type, actual: Type) -> bool:
+    """Whether a value of the actual type may stand where the declared type is asked for.
+
+    Dimensions fit when they are equal or when either is symbolic and could be equal at run time; all else must be equal.
+    """
+    match declared, actual:
+        case TensorType(), TensorType():
+            return (
+                declared.dtype is actual.dtype
+                and declared.rank == actual.rank
+                and all(map(_dims_fit, declared.shape, actual.shape))
+            )
+        case TupleType(), TupleType():
+            return len(declared.fields) == len(actual.fields) and all(map(fits, declared.fields, actual.fields))
+        case FunctionType(), FunctionType():
+            return (
+                len(declared.params) == len(actual.params)
+                and all(map(fits, declared.params, actual.params))
+                and fits(declared.result, actual.result)
+            )
+        case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):
+            return fits(a, b)
+    return False
+
+
+def _dims_fit(declared: Dim, actual: Dim) -> bool:
+    return declared == actual or not (isinstance(declared, int) and isinstance(actual, int))
+
+
+def unify(declared: Type, actual: Type, span: Span | None = None) -> None:
+    """Check that `actual` fits `declared`. Raises `TypeInferenceError`."""
+    if declared is not actual and not fits(declared, actual):
+        raise TypeInferenceError(f"a value of type {actual!r} does not fit the declared {declared!r}", node=str(span or ""))
+
+
+def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
+    """Collect in `found` what the symbolic dimensions of the declared type stand for in the actual one."""
+    match declared, actual:
+        case TensorType(), TensorType():
+            for a, b in zip(declared.shape, actual.shape, strict=False):
+                if isinstance(a, SizeVar) and a not in found:
+                    found[a] = wrap(b)
+        case TupleType(), TupleType():
+            for a_field, b_field in zip(declared.fields, actual.fields, strict=False):
+                match_dims(a_field, b_field, found)
+        case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):
+            match_dims(a, b, found)
+
+
+def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None) -> Type:
+    """The result type of a call: the function's, with its dimensions replaced by those of the arguments.
+
+    Raises `TypeInferenceError` where the arguments do not fit, or one dimension would have two values.
+    """
+    if len(callee.params) != len(args):
+        raise TypeInferenceError(f"the function takes {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
+    found: dict[Expr, Expr] = {}
+    for param, arg in zip(callee.params, args, strict=True):
+        match_dims(param, arg, found)
+    for param, arg in zip(callee.params, args, strict=True):
+        unify(substitute_type(param, found), arg, span)
+    return substitute_type(callee.result, found)
+
+
+def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
+    """The least type that both fit: dimensions that differ become existential. Raises `TypeInferenceError` if there is none."""
+    if a == b:
+        return a
+    match a, b:
+        case TensorType(), TensorType() if a.dtype is b.dtype and a.rank == b.rank:
+            shape = tuple(x if x == y else _join_dims(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+            return TensorType(shape, a.dtype)
+        case TupleType(), TupleType() if len(a.fields) == len(b.fields):
+            return TupleType(tuple(join_types(x, y, span) for x, y in zip(a.fields, b.fields, strict=True)))
+        case SequenceType(), SequenceType():
+            return SequenceType(join_types(a.element, b.element, span))
+        case OptionalType(), OptionalType():
+            return OptionalType(join_types(a.element, b.element, span))
+        case FunctionType(), FunctionType() if a.params == b.params:
+            return FunctionType(a.params, join_types(a.result, b.result, span))
+    raise TypeInferenceError(f"{a!r} and {b!r} have no common type", node=str(span or ""))
+
+
+def upper_bound(dim: Dim) -> Dim | None:
+    """An inclusive upper bound of a dimension over non-existential ones, None where there is none."""
+    if isinstance(dim, SizeVar) and dim.existential:
+        return None if dim.upper is None else upper_bound(dim.upper)
+    return dim
+
+
+def _join_dims(a: Dim, b: Dim) -> Dim:
+    bounds = (upper_bound(a), upper_bound(b))
+    upper = None if bounds[0] is None or bounds[1] is None else unwrap(maximum(bounds[0], bounds[1]))
+    return fresh_size("n", upper)

@@ -1,0 +1,242 @@
+"""The vocabulary of the plugin contract: everything a plugin gives or is given.
+
+At run time this module needs the vocabulary packages of Inlay only, so that naming a target costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
+
+import numpy as np
+
+from inlay.arith import Dim
+from inlay.artifact import Artifact
+from inlay.errors import TargetError
+
+if TYPE_CHECKING:
+    from inlay.graph.ir import Function
+    from inlay.graph.operator import Operator
+    from inlay.tensor.region import RegionProgram
+
+PLUGIN_API_VERSION = 1
+"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module."""
+
+
+class Level(Enum):
+    """What a target's code generator is given: a closed graph, or loop programs."""
+
+    REGION = "region"
+    LOOP = "loop"
+
+
+class Phase(Enum):
+    """When a plugin's passes run."""
+
+    BEFORE_PARTITION = "before-partition"
+    AFTER_PARTITION = "after-partition"
+    LOOP = "loop"
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What integer arithmetic a target has."""
+
+    signed: bool = True
+    per_channel: bool = True
+    power_of_two: bool = False
+    roundings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a target can do, as data: queried without a device.
+
+    dtypes: names of element types; scopes: names of memory scopes besides main memory; thread_axes: names of axes that loops can
+    be bound to; vector_bits: width of a vector register, 0 for none; vector_registers: how many there are; cores: 0 where the
+    number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may hold
+    `If` and `Loop`; peak: floating-point operations a second; bandwidth: bytes a second.
+    """
+
+    dtypes: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+    thread_axes: tuple[str, ...] = ()
+    vector_bits: int = 0
+    vector_registers: int = 0
+    cores: int = 1
+    dynamic_dims: bool = True
+    control_flow: bool = False
+    quantisation: Quantisation = Quantisation()
+    peak: float = 1e9
+    bandwidth: float = 1e9
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a target that has none."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
+    `capabilities(options)` is a pure function."""
+
+    kind: str
+    description: str
+    capabilities: Callable[[Any], Capabilities]
+    level: Level = Level.REGION
+    options: type = NoOptions
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target with its options: `x86:threads=1,cpu=x86-64-v3`."""
+
+    kind: str
+    options: Any = NoOptions()
+
+    def __str__(self) -> str:
+        changed = [
+            f"{item.name}={_text(getattr(self.options, item.name))}"
+            for item in dataclasses.fields(self.options)
+            if getattr(self.options, item.name) != item.default
+        ]
+        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
+
+
+def parse_options(text: str, spec: TargetSpec) -> Target:
+    """The target that `kind` or `kind:key=value,...` names. Raises `TargetError`."""
+    kind, _, rest = text.partition(":")
+    fields = {item.name: item for item in dataclasses.fields(spec.options)}
+    given: dict[str, object] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or key not in fields:
+            known = ", ".join(fields) or "none"
+            raise TargetError(
+                f"target {kind} has no option {key!r}" if equals else f"option {key!r} has no value", remedy=f"options: {known}"
+            )
+        given[key] = _parse(kind, key, value, type(fields[key].default))
+    return Target(kind, spec.options(**given))
+
+
+def _parse(kind: str, key: str, value: str, wanted: type) -> object:
+    if wanted is bool:
+        if value.lower() in ("true", "false", "1", "0"):
+            return value.lower() in ("true", "1")
+    else:
+        try:
+            return wanted(value)
+        except ValueError:
+            pass
+    raise TargetError(f"option {key} of target {kind} takes a {wanted.__name__}, not {value!r}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Accept:
+    """The target can do it. `seconds` predicts how long it takes; None: a roofline from the capabilities."""
+
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Reject:
+    """The target cannot do it, and why, in words for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AcceptIf:
+    """The target can do it where a condition on dimensions holds (nonzero)."""
+
+    constraint: Dim
+    seconds: float | None = None
+
+
+Verdict = Union[Accept, Reject, AcceptIf]
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """One operator annotation or composite pattern.
+
+    `pattern` is a name of an operator, or a pattern of `inlay.graph.pattern`; `name` is how a composite appears in reports and in
+    the region (as the function attribute "composite"). `predicate(match)` judges a match; None accepts all.
+    """
+
+    pattern: Any
+    name: str = ""
+    predicate: Callable[[Any], Verdict] | None = None
+
+
+@dataclass(frozen=True)
+class DeviceStatus:
+    """Whether a target can run here; `detail` names the device, or says why not and what to do."""
+
+    available: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A closed graph for one target: `function` has tensors in and out and no free variables."""
+
+    symbol: str
+    function: Function
+    target: Target
+
+
+class CompileContext(Protocol):
+    """Services of the compiler to a code generator."""
+
+    target: Target
+
+    def lower(self, region: Region) -> RegionProgram:
+        """The region as loop programs."""
+
+    def operator(self, name: str) -> Operator:
+        """The canonical operator of that name."""
+
+
+class Codegen(Protocol):
+    """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`.
+
+    Raises `Unsupported` for what it cannot compile. Equal units give equal bytes.
+    """
+
+    def compile(self, unit: Any, context: CompileContext) -> Artifact: ...
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A loaded region. The caller owns every buffer: arrays in host memory, row-major, aligned to 64 bytes.
+
+    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out. Raises
+    `KernelFault` when the region reports an error. May be called from several threads at once.
+    """
+
+    def invoke(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        workspace: np.ndarray[Any, Any],
+        dims: np.ndarray[Any, Any],
+    ) -> None: ...
+
+
+class RuntimeModule(Protocol):
+    """The run side of a target, loaded without the compiler."""
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the artifact can run here, else the reason why not."""
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Kernel:
+        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes."""

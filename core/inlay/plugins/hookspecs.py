@@ -1,0 +1,65 @@
+"""The hooks that a plugin may implement.
+
+A plugin is the module that an entry point of group `inlay.plugins` names. It imports only the standard library and
+`inlay.plugins`; vendor libraries are imported inside the hooks that need them. Each hook returns data or an object of
+`inlay.plugins.contract`; an implementation may leave out arguments that it does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from inlay.plugins.contract import Codegen, DeviceStatus, OpRule, Phase, RuntimeModule, Target, TargetSpec
+
+if TYPE_CHECKING:
+    from inlay.schedules.rule import ScheduleRule
+
+GROUP = "inlay.plugins"
+hookspec = pluggy.HookspecMarker("inlay")
+hookimpl = pluggy.HookimplMarker("inlay")
+
+
+@hookspec
+def inlay_targets() -> Sequence[TargetSpec]:
+    """The kinds of target that this plugin provides. Called at discovery: must be cheap."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_op_rules(target: Target) -> Sequence[OpRule]:
+    """Operator annotations and composite patterns for a target, in order of priority. Called for every plugin: return an empty
+    sequence for targets that are not yours, unless you mean to add to them."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_passes(target: Target, phase: Phase) -> Sequence[Any]:
+    """Passes to run for a target in a phase: graph passes before and after partitioning, loop passes."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_schedules(target: Target) -> Sequence[ScheduleRule]:
+    """Schedule rules for a loop-level target, tried in order before the shared ones."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_codegen(target: Target) -> Codegen:
+    """The code generator. Asked only of the plugin that provides the target's kind."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_runtime(target: Target) -> RuntimeModule:
+    """The runtime module. Asked only of the plugin that provides the target's kind."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_probe(target: Target) -> DeviceStatus:
+    """Whether the target can run here. Asked only of the plugin that provides the target's kind; must not raise."""
+    raise AssertionError

@@ -1,0 +1,76 @@
+"""A region at loop level: distinct kernels, ordered calls to them, and their buffers. What a loop-level plugin compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from inlay import arith
+from inlay.arith import Dim
+from inlay.artifact import Signature
+from inlay.tensor.ir import LoopProgram
+from inlay.types import DType
+
+
+@dataclass(frozen=True)
+class RegionBuffer:
+    """One buffer of a region.
+
+    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" at byte `offset` of the
+    workspace. `shape` and `offset` are over the region's dimensions; a dimension that the region works out counts in `offset`
+    and in sizes with its upper bound.
+    """
+
+    name: str
+    storage: Literal["input", "output", "constant", "arena"]
+    shape: tuple[Dim, ...]
+    dtype: DType
+    index: int = 0
+    offset: Dim = 0
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of kernel number `kernel` on buffers (by number, in the order of the kernel's inputs and outputs).
+
+    `sizes` gives the value of each of the kernel's `size_vars`, over the region's dimensions. `defines` names, for each entry of
+    the kernel's `defines`, the dimension of the region that the kernel's size buffer gives after the call: size buffers are
+    allocated by the code generator and are not in `outputs`. `nodes` are the source nodes.
+    """
+
+    kernel: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sizes: tuple[arith.Expr, ...] = ()
+    defines: tuple[arith.SizeVar, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegionProgram:
+    """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64."""
+
+    name: str
+    kernels: tuple[LoopProgram, ...]
+    calls: tuple[KernelCall, ...]
+    buffers: tuple[RegionBuffer, ...]
+    signature: Signature
+    constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    workspace: Dim = 0
+
+
+def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
+    """The symbolic dimensions that a kernel takes as arguments, in order of first appearance in its parameters' shapes, those
+    that it defines left out."""
+    defined = {size for size, _ in program.defines}
+    found: dict[arith.SizeVar, None] = {}
+    for buffer in program.params:
+        for dim in buffer.shape:
+            if not isinstance(dim, int):
+                for node in arith.walk(dim):
+                    if isinstance(node, arith.SizeVar) and node not in defined:
+                        found[node] = None
+    return tuple(found)

@@ -1,0 +1,28 @@
+"""Element types, tensor types, layouts and memory scopes."""
+
+from inlay.types.dtypes import DTYPES, DType, dtype, from_numpy
+from inlay.types.types import (
+    FunctionType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    TupleType,
+    Type,
+    substitute_type,
+    type_vars,
+)
+
+__all__ = [
+    "DTYPES",
+    "DType",
+    "FunctionType",
+    "OptionalType",
+    "SequenceType",
+    "TensorType",
+    "TupleType",
+    "Type",
+    "dtype",
+    "from_numpy",
+    "substitute_type",
+    "type_vars",
+]

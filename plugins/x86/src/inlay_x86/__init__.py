@@ -1,0 +1,1 @@
+"""Inlay plugin for x86-64 CPUs."""
