@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Literal
 
 from inlay.arith import Dim
 from inlay.types import DType
@@ -86,7 +86,7 @@ class Move:
     target: int
 
 
-Instruction = Union[Invoke, Call, Branch, Loop, Move]
+Instruction = Invoke | Call | Branch | Loop | Move
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class AcceptIf:
     seconds: float | None = None
 
 
-Verdict = Union[Accept, Reject, AcceptIf]
+Verdict = Accept | Reject | AcceptIf
 
 
 @dataclass(frozen=True)
