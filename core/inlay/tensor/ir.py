@@ -403,7 +403,8 @@ class Block(Stmt):
     """One unit of computation, what schedules move about.
 
     `bindings` give the value of each iteration variable in terms of the loops around. The body computes where `predicate` holds.
-    `init` runs first when every reduction variable is at 0. Reads and writes are in terms of the iteration variables.
+    `init` runs first when every reduction variable is at 0. Reads and writes are in terms of the iteration variables; a read may
+    reach outside its buffer where the load is guarded, and what an update reads of the buffers it writes is not among the reads.
     """
 
     name: str
@@ -477,8 +478,10 @@ class Intrinsic(Stmt):
 class LoopProgram:
     """A kernel: reads `inputs`, writes every element of `outputs`.
 
-    `defines` pairs each existential dimension that the kernel works out with the 0-d int64 output buffer where it stores it.
-    Outputs whose shape has such a dimension are allocated at its upper bound and filled row-major at the actual size.
+    `defines` pairs each existential dimension that the kernel works out with the 0-d int64 buffer where it stores it; these
+    buffers stand in `outputs`, behind the others. Outputs and `Alloc`ed buffers whose shape has such a dimension are allocated at
+    its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that moment, so the
+    kernel stores it before it touches them.
     """
 
     name: str
@@ -523,31 +526,38 @@ def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
 
 
 def map_expr(
-    expr: Expr, leaf: Callable[[Expr], Expr | None], index: Callable[[arith.Expr], arith.Expr], memo: dict[int, Expr] | None = None
+    expr: Expr, leaf: Callable[[Expr], Expr | None], index: Callable[[arith.Expr], arith.Expr], memo: dict[Expr, Expr] | None = None
 ) -> Expr:
     """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are rebuilt already (None: keep it);
     `index` maps integer operands. Sharing is kept; nothing is built where nothing changes."""
     memo = {} if memo is None else memo
-    done = memo.get(id(expr))
-    if done is not None:
-        return done
-    new: Expr
-    match expr:
-        case Const():
-            new = expr
-        case Index(index=inner):
-            mapped = index(inner)
-            new = expr if mapped is inner else Index(expr.dtype, mapped)
-        case Load(buffer=buffer, indices=indices):
-            mapped_all = tuple(map(index, indices))
-            new = expr if all(a is b for a, b in zip(mapped_all, indices, strict=True)) else Load(buffer.dtype, buffer, mapped_all)
-        case _:
-            old = operands(expr)
-            args = tuple(map_expr(arg, leaf, index, memo) for arg in old)
-            new = expr if all(a is b for a, b in zip(args, old, strict=True)) else with_operands(expr, args)
-    new = leaf(new) or new
-    memo[id(expr)] = new
-    return new
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        if node in memo:
+            stack.pop()
+            continue
+        old = operands(node)
+        missing = [arg for arg in old if arg not in memo]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        new = node
+        if old:
+            args = tuple(memo[arg] for arg in old)
+            if any(a is not b for a, b in zip(args, old, strict=True)):
+                new = with_operands(node, args)
+        elif isinstance(node, Index):
+            mapped = index(node.index)
+            if mapped is not node.index:
+                new = Index(node.dtype, mapped)
+        elif isinstance(node, Load):
+            indices = tuple(map(index, node.indices))
+            if any(a is not b for a, b in zip(indices, node.indices, strict=True)):
+                new = Load(node.dtype, node.buffer, indices)
+        memo[node] = leaf(new) or new
+    return memo[expr]
 
 
 def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:

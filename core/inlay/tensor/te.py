@@ -90,10 +90,12 @@ class Placeholder(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Operation):
-    """One value expression per output over the iteration variables `axes`, in the order of the output's dimensions."""
+    """One value expression per output over the iteration variables `axes`, in the order of the output's dimensions; `buffers` are
+    those of the outputs."""
 
     axes: tuple[ir.IterVar, ...]
     body: tuple[Expr, ...]
+    buffers: tuple[ir.Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,21 +161,36 @@ def reduce_axis(extent: Dim, name: str = "k") -> ir.IterVar:
 def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
     """A tensor (or several of one shape, when the body returns a tuple) given element by element.
 
-    `body` gets one `arith.Var` per dimension.
+    `body` gets one `arith.Var` per dimension. Raises ValueError when a reduction stands below the root of the body, or when the
+    outputs are not components of one reduction.
     """
     axes = tuple(ir.IterVar(arith.Var(f"i{index}"), arith.wrap(extent)) for index, extent in enumerate(shape))
     result = body(*(axis.var for axis in axes))
     values = result if isinstance(result, tuple) else (result,)
-    op = Compute(name, _tensors_read(values), axes, values)
-    tensors = tuple(
-        Tensor(ir.Buffer(name if len(values) == 1 else f"{name}_{index}", tuple(shape), value.dtype), op, index)
-        for index, value in enumerate(values)
+    _check_reductions(name, values)
+    buffers = tuple(
+        ir.Buffer(name if len(values) == 1 else f"{name}_{index}", tuple(shape), value.dtype) for index, value in enumerate(values)
     )
+    op = Compute(name, _tensors_read(values), axes, values, buffers)
+    tensors = tuple(Tensor(buffer, op, index) for index, buffer in enumerate(buffers))
     return tensors if isinstance(result, tuple) else tensors[0]
 
 
+def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
+    roots = [value for value in values if isinstance(value, Reduce)]
+    if roots:
+        if len(roots) < len(values) or any(root.reduction is not roots[0].reduction for root in roots):
+            raise ValueError(f"the outputs of {name} are not components of one reduction: give each its own compute")
+        if len({root.component for root in roots}) < len(roots):
+            raise ValueError(f"{name} returns a component of its reduction twice")
+    below = roots[0].reduction.values if roots else values
+    if any(isinstance(node, Reduce) for node in ir.walk_exprs(*below)):
+        raise ValueError(f"a reduction stands below the root of {name}: compute it as a tensor of its own, then read that")
+
+
 def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
-    roots = [part for value in values for part in (value.reduction.values if isinstance(value, Reduce) else (value,))]
+    first = values[0]
+    roots = first.reduction.values if isinstance(first, Reduce) else values
     return tuple(dict.fromkeys(node.tensor for node in ir.walk_exprs(*roots) if isinstance(node, Read)))
 
 

@@ -1,0 +1,217 @@
+"""Tensor expressions to loop programs: one block per compute, unscheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlay import arith
+from inlay.tensor import ir, te
+from inlay.tensor.rewrite import Rewriter
+from inlay.types import dtype
+
+
+def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str) -> ir.LoopProgram:
+    """The loop program that computes `outputs` from `inputs`.
+
+    Every compute on the way becomes a perfect loop nest around one block; every extern becomes a block without iteration variables
+    around its body, and the sizes it defines become further outputs (see `ir.LoopProgram`). Tensors in between are allocated around
+    all. An output that is an input, or that is listed before, is a copy. Where a reduction axis may be empty, the identity is
+    stored first by a nest of its own, under a condition.
+
+    Raises ValueError when a placeholder that is needed is not among the inputs.
+    """
+    return _Lowering(tuple(outputs), tuple(inputs)).run(name)
+
+
+class _Lowering:
+    def __init__(self, outputs: tuple[te.Tensor, ...], inputs: tuple[te.Tensor, ...]) -> None:
+        self._outputs = outputs
+        self._inputs = inputs
+        self._names: set[str] = set()
+        self._stmts: list[ir.Stmt] = []
+        self._allocs: list[ir.Buffer] = []
+        self._defines: list[tuple[arith.SizeVar, ir.Buffer]] = []
+
+    def run(self, name: str) -> ir.LoopProgram:
+        given: dict[ir.Buffer, None] = {}
+        params = []
+        for tensor in self._inputs:
+            repeated = tensor.buffer in given
+            params.append(ir.Buffer(tensor.buffer.name, tensor.shape, tensor.dtype) if repeated else tensor.buffer)
+            given[tensor.buffer] = None
+
+        results: dict[ir.Buffer, None] = {}
+        copies: list[tuple[te.Tensor, ir.Buffer]] = []
+        for tensor in self._outputs:
+            if tensor.buffer in given or tensor.buffer in results:
+                copy = ir.Buffer(f"{tensor.buffer.name}_copy", tensor.shape, tensor.dtype)
+                copies.append((tensor, copy))
+                results[copy] = None
+            else:
+                results[tensor.buffer] = None
+
+        external = given | results
+        for op in self._in_order(given):
+            match op:
+                case te.Compute():
+                    written = self._compute(op)
+                case te.Extern():
+                    written = self._extern(op)
+                case _:
+                    raise ValueError(f"{name} needs {op.name}, which is not among its inputs")
+            self._allocs += [buffer for buffer in written if buffer not in external]
+        for tensor, copy in copies:
+            self._copy(tensor, copy)
+
+        body: ir.Stmt = self._stmts[0] if len(self._stmts) == 1 else ir.Seq(tuple(self._stmts))
+        for buffer in reversed(self._allocs):
+            body = ir.Alloc(buffer, body)
+        sizes = tuple(buffer for _, buffer in self._defines)
+        return ir.LoopProgram(name, tuple(params), tuple(results) + sizes, body, tuple(self._defines))
+
+    def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
+        """The operations that the outputs need, producers first."""
+        order: dict[te.Operation, None] = {}
+        stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in given]
+        while stack:
+            op, ready = stack.pop()
+            if ready:
+                order[op] = None
+            elif op not in order:
+                stack.append((op, True))
+                stack.extend((t.op, False) for t in reversed(op.inputs) if t.buffer not in given and t.op not in order)
+        return list(order)
+
+    def _unique(self, name: str) -> str:
+        chosen, count = name, 0
+        while chosen in self._names:
+            count += 1
+            chosen = f"{name}_{count}"
+        self._names.add(chosen)
+        return chosen
+
+    def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
+        self._defines += op.defines
+        reads, writes = (tuple(_whole(buffer) for buffer in side) for side in (op.input_buffers, op.output_buffers))
+        self._stmts.append(ir.Block(self._unique(op.name), (), (), reads, writes, op.body))
+        defined = {buffer for _, buffer in op.defines}
+        return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
+
+    def _copy(self, tensor: te.Tensor, target: ir.Buffer) -> None:
+        axes = tuple(ir.IterVar(arith.Var(f"i{n}"), arith.wrap(extent)) for n, extent in enumerate(tensor.shape))
+        indices = tuple(axis.var for axis in axes)
+        store = ir.Store(target, indices, ir.load(tensor.buffer, indices))
+        self._stmts.append(_nest(self._unique(target.name), axes, store, None))
+
+    def _compute(self, op: te.Compute) -> tuple[ir.Buffer, ...]:
+        first = op.body[0]
+        reduction = first.reduction if isinstance(first, te.Reduce) else None
+        axes = op.axes + (reduction.axes if reduction else ())
+        # Every block has iteration variables of its own: two computes may share the variables of a reduction axis.
+        fresh = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent, axis.kind) for axis in axes)
+        rewriter = Rewriter({old.var: new.var for old, new in zip(axes, fresh, strict=True)}, expr=_forget_tensor)
+        indices = tuple(axis.var for axis in fresh[: len(op.axes)])
+        if reduction is None:
+            values = tuple(map(rewriter.expr, op.body))
+            self._stmts.append(_nest(self._unique(op.name), fresh, _store_all(op.buffers, indices, values), None))
+            return op.buffers
+
+        buffers = _accumulators(op, reduction)
+        types = tuple(value.dtype for value in reduction.values)
+        new = tuple(map(rewriter.expr, reduction.values))
+        old = tuple(ir.load(buffer, indices) for buffer in buffers)
+        update = _store_all(buffers, indices, reduction.reducer.combine(old, new))
+        identity = reduction.reducer.identity(types)
+        name = self._unique(op.name)
+        empty = _may_be_empty(reduction.axes)
+        if empty != arith.ZERO:
+            spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in op.axes)
+            fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
+            nest = _nest(self._unique(f"{op.name}_empty"), spare, fill, None)
+            self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
+        if empty != arith.ONE:
+            self._stmts.append(_nest(name, fresh, update, _store_all(buffers, indices, identity)))
+        return buffers
+
+
+def _accumulators(op: te.Compute, reduction: te.Reduction) -> tuple[ir.Buffer, ...]:
+    """A buffer per component of a reduction: the compute's own, and new ones for components that it does not return."""
+    own = {value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)}
+    shape = op.buffers[0].shape
+    return tuple(
+        own.get(component) or ir.Buffer(f"{op.name}_part{component}", shape, value.dtype)
+        for component, value in enumerate(reduction.values)
+    )
+
+
+def _forget_tensor(node: ir.Expr) -> ir.Expr | None:
+    return ir.Load(node.dtype, node.buffer, node.indices) if isinstance(node, te.Read) else None
+
+
+def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
+    """The condition under which no iteration of the axes runs; 0 where at least one always does."""
+    empty: arith.Expr = arith.ZERO
+    for axis in axes:
+        if not (isinstance(axis.extent, arith.SizeVar) and axis.extent.lower > 0):
+            empty = arith.logical_or(empty, arith.compare("<=", axis.extent, 0))
+    return empty
+
+
+def _nest(name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None) -> ir.Stmt:
+    """Loops over the axes around a block."""
+    loops = tuple(arith.Var(axis.var.name) for axis in axes)
+    block = ir.Block(name, axes, loops, _reads(body), _writes(body), body, init)
+    stmt: ir.Stmt = block
+    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
+        stmt = ir.For(loop, axis.extent, stmt)
+    return stmt
+
+
+def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
+    """buffers[indices] = values, all at once: a value that a later one's load needs unchanged goes through a temporary."""
+    stores: list[ir.Stmt] = []
+    late: list[ir.Stmt] = []
+    temporaries = []
+    for position, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
+        later = ir.walk_exprs(*values[position + 1 :])
+        if any(isinstance(node, ir.Load) and node.buffer is buffer for node in later):
+            temporary = ir.Buffer(f"{buffer.name}_new", (), buffer.dtype, "register")
+            temporaries.append(temporary)
+            stores.append(ir.Store(temporary, (), value))
+            late.append(ir.Store(buffer, indices, ir.load(temporary, ())))
+        else:
+            stores.append(ir.Store(buffer, indices, value))
+    stores += late
+    body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
+    for temporary in reversed(temporaries):
+        body = ir.Alloc(temporary, body)
+    return body
+
+
+def _whole(buffer: ir.Buffer) -> ir.Region:
+    return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
+
+
+def _range(index: arith.Expr, extent: arith.Dim) -> tuple[arith.Expr, arith.Expr]:
+    """First index and extent of what an index may touch."""
+    if isinstance(index, arith.Opaque):
+        return index.lower, index.upper - index.lower + 1
+    if any(isinstance(node, arith.Opaque) for node in arith.walk(index)):
+        return arith.ZERO, arith.wrap(extent)
+    return index, arith.ONE
+
+
+def _writes(body: ir.Stmt) -> tuple[ir.Region, ...]:
+    private = {stmt.buffer for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Alloc)}
+    stores = [stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Store) and stmt.buffer not in private]
+    return tuple(ir.Region(stmt.buffer, tuple((index, arith.ONE) for index in stmt.indices)) for stmt in stores)
+
+
+def _reads(body: ir.Stmt) -> tuple[ir.Region, ...]:
+    stores = [stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Store)]
+    written = {stmt.buffer for stmt in stores}
+    regions: dict[tuple[ir.Buffer, tuple[tuple[arith.Expr, arith.Expr], ...]], None] = {}
+    for node in ir.walk_exprs(*(stmt.value for stmt in stores)):
+        if isinstance(node, ir.Load) and node.buffer not in written:
+            regions[(node.buffer, tuple(map(_range, node.indices, node.buffer.shape)))] = None
+    return tuple(ir.Region(buffer, ranges) for buffer, ranges in regions)
