@@ -1,5 +1,6 @@
 """Integer expressions: simplify, bounds, integer sets, prove, evaluate."""
 
+from inlay.arith.analyzer import Analyzer, Bounds, Linear, affine, bounds, linear, prove, simplify
 from inlay.arith.expr import (
     ONE,
     ZERO,
@@ -41,18 +42,23 @@ from inlay.arith.expr import (
     walk,
     wrap,
 )
+from inlay.arith.interval import Interval
 
 __all__ = [
     "ONE",
     "ZERO",
     "Add",
+    "Analyzer",
     "And",
+    "Bounds",
     "Compare",
     "Const",
     "Dim",
     "Expr",
     "FloorDiv",
     "FloorMod",
+    "Interval",
+    "Linear",
     "Max",
     "Min",
     "Mul",
@@ -64,12 +70,15 @@ __all__ = [
     "SizeVar",
     "Var",
     "add",
+    "affine",
+    "bounds",
     "ceildiv",
     "compare",
     "evaluate",
     "floordiv",
     "floormod",
     "free_vars",
+    "linear",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -77,7 +86,9 @@ __all__ = [
     "minimum",
     "mul",
     "product",
+    "prove",
     "select",
+    "simplify",
     "substitute",
     "unwrap",
     "walk",

@@ -1,0 +1,153 @@
+"""Simplification and bounds against brute-force evaluation, and the foldings that schedules rely on."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import arith
+from inlay.arith import Analyzer, Const, Expr, SizeVar, Var, affine, bounds, linear, prove, simplify
+
+X, Y, Z = Var("x"), Var("y"), Var("z")
+N = SizeVar("n", 1)
+
+leaves = st.one_of(st.sampled_from([X, Y, Z]), st.integers(-20, 20).map(Const))
+divisors = st.integers(1, 12)
+
+
+def conditions(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    compared = st.builds(arith.compare, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), inner, inner)
+    return st.one_of(
+        compared,
+        st.builds(arith.logical_and, compared, compared),
+        st.builds(arith.logical_or, compared, compared),
+        st.builds(arith.logical_not, compared),
+    )
+
+
+def deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    return st.one_of(
+        st.builds(arith.add, inner, inner),
+        st.builds(arith.add, inner, inner),
+        st.builds(arith.mul, inner, st.integers(-9, 9)),
+        st.builds(arith.mul, inner, inner),
+        st.builds(arith.floordiv, inner, divisors),
+        st.builds(arith.floormod, inner, divisors),
+        st.builds(arith.minimum, inner, inner),
+        st.builds(arith.maximum, inner, inner),
+        st.builds(arith.select, conditions(inner), inner, inner),
+        conditions(inner),
+    )
+
+
+exprs = st.recursive(leaves, deeper, max_leaves=8)
+ranges = st.tuples(st.integers(-6, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(exprs, ranges, ranges, ranges)
+def test_simplified_expression_and_bounds_agree_with_evaluation(
+    expr: Expr, i: tuple[int, int], j: tuple[int, int], k: tuple[int, int]
+) -> None:
+    analyzer = Analyzer({X: i, Y: j, Z: k})
+    simple = analyzer.simplify(expr)
+    low, high = analyzer.bounds(expr)
+    free = simplify(expr)
+    for values in itertools.product(*(range(low_, high_ + 1) for low_, high_ in (i, j, k))):
+        env: dict[Expr, int] = dict(zip((X, Y, Z), values, strict=True))
+        expected = arith.evaluate(expr, env)
+        assert arith.evaluate(simple, env) == expected
+        assert arith.evaluate(free, env) == expected
+        assert low is None or low <= expected
+        assert high is None or expected <= high
+
+
+@settings(max_examples=50, deadline=None)
+@given(exprs)
+def test_bounds_of_bounded_variables_are_finite(expr: Expr) -> None:
+    low, high = bounds(expr, {X: (0, 3), Y: (-2, 2), Z: (1, 9)})
+    assert low is not None and high is not None
+
+
+@settings(max_examples=50, deadline=None)
+@given(exprs)
+def test_simplify_is_stable(expr: Expr) -> None:
+    analyzer = Analyzer({X: (0, 3), Y: (-2, 2), Z: (1, 9)})
+    once = analyzer.simplify(expr)
+    assert analyzer.equal(once, expr)
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        ((X * 4 + Y) // 4, X),
+        ((X * 4 + Y) % 4, Y),
+        ((X * 4 + Y) // 8, X // 2),
+        ((X * 4 + Y) % 8, Y + X % 2 * 4),
+        (Z // 16 * 16 + Z % 16, Z),
+        (Z // 4 % 8 * 4 + Z % 4, Z % 32),
+        (Z // 4 // 8, Z // 32),
+        (X - X, Const(0)),
+        (arith.compare("<", X * 4 + Y, 40), Const(1)),
+        (arith.compare("<", X * 4, 10), arith.compare("<", X, 3)),
+        (arith.compare("==", X * 4, 10), Const(0)),
+        (arith.minimum(X * 4 + 4, 44), X * 4 + 4),
+        (arith.minimum(X, X + 3) - X, Const(0)),
+        ((X + 1) * N - X * N, N),
+        ((X * N + N) // N, X + 1),
+        ((X * N) % N, Const(0)),
+    ],
+)
+def test_folding(expr: Expr, expected: Expr) -> None:
+    simple = simplify(expr, {X: (0, 9), Y: (0, 3), Z: (0, 999)})
+    assert simple == expected, f"{simple!r}"
+
+
+def test_symbolic_bounds_cancel() -> None:
+    of = {X: (0, N - 1), Y: (0, 3)}
+    assert prove(arith.compare("<", X, N), of)
+    assert prove(arith.compare("<", X * 4 + Y, N * 4), of)
+    assert not prove(arith.compare("<", X * 4 + Y, N * 4 - 1), of)
+    assert simplify((X + Y * N) // N, of) == Y
+    assert simplify((X + Y * N) % N, of) == X
+
+
+def test_the_rest_of_a_tile_is_at_most_the_tile() -> None:
+    assert bounds(arith.minimum(X * 4 + 4, N) - X * 4)[1] == 4
+    assert bounds(arith.minimum(X * 4 + 4, 37) - X * 4, {X: (0, 9)}) == (1, 4)
+
+
+def test_one_trip_loops_fold() -> None:
+    assert simplify(X * 8 + Y, {X: (0, 0)}) == Y
+
+
+def test_linear_collects_terms() -> None:
+    form = linear(X * 3 + Y - X + 5 + (Z // 2) * 7)
+    assert dict(form.terms) == {X: 2, Y: 1, Z // 2: 7}
+    assert form.constant == 5
+
+
+def test_affine_gives_strides() -> None:
+    assert affine(X * 8 + Y, X) == (Const(8), Y)
+    assert affine(X * N + Y * N * 2, Y) == (N * 2, X * N)
+    assert affine(X // 2 + Y, X) is None
+    assert affine(X * X, X) is None
+    assert affine(Y, X) == (Const(0), Y)
+
+
+def test_long_sums_take_linear_time() -> None:
+    total: Expr = Const(0)
+    for _ in range(5000):
+        total = total + X * 2 - Y
+    assert simplify(total) == X * 10000 + Y * -5000
+
+
+def test_many_minima_take_bounded_time() -> None:
+    variables = [Var(f"v{index}") for index in range(40)]
+    total: Expr = Const(0)
+    for a, b in itertools.pairwise(variables):
+        total = total + arith.minimum(a, b) - arith.maximum(a, b)
+    assert bounds(total, dict.fromkeys(variables, (0, 1))) == (-39, 38)
