@@ -1,0 +1,212 @@
+"""Softmax and normalisations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlay import arith
+from inlay.graph.operator import Attrs, FusionKind, Operator
+from inlay.ops.define import (
+    FLOAT,
+    Array,
+    AxisAttrs,
+    as_array,
+    check_axis,
+    dims_may_equal,
+    quiet,
+    tensor_type,
+    widen,
+    widen_array,
+    working_dtype,
+)
+from inlay.tensor import ir, te
+from inlay.types import Type, from_numpy
+
+
+def _infer_softmax(attrs: AxisAttrs, x: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    check_axis(attrs.axis, data.rank)
+    return data
+
+
+@quiet
+def _reference_softmax(attrs: AxisAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    powers = np.exp(wide - wide.max(axis=attrs.axis, keepdims=True, initial=-np.inf))
+    return as_array(powers / powers.sum(axis=attrs.axis, keepdims=True), from_numpy(x.dtype))
+
+
+@quiet
+def _reference_log_softmax(attrs: AxisAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    shifted = wide - wide.max(axis=attrs.axis, keepdims=True, initial=-np.inf)
+    return as_array(shifted - np.log(np.exp(shifted).sum(axis=attrs.axis, keepdims=True)), from_numpy(x.dtype))
+
+
+def _without(index: tuple[arith.Var, ...], axis: int) -> tuple[arith.Var, ...]:
+    return index[:axis] + index[axis + 1 :]
+
+
+def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor:
+    """A stage that reduces one axis, in working precision."""
+    k = te.reduce_axis(x.shape[axis], "k")
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    made: te.Tensor = te.compute(shape, lambda *i: reducer(widen(x[(*i[:axis], k, *i[axis:])]), k), name)
+    return made
+
+
+def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+    top = _along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
+    total = _along(powers, axis, te.sum_, "softmax_sum")
+    made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] / total[_without(i, axis)], x.dtype), "softmax")
+    return made
+
+
+def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+    top = _along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
+    total = _along(powers, axis, te.sum_, "softmax_sum")
+    logs = te.compute(total.shape, lambda *i: te.math("log", total[i]), "softmax_log")
+    made: te.Tensor = te.compute(
+        x.shape, lambda *i: te.cast(widen(x[i]) - top[_without(i, axis)] - logs[_without(i, axis)], x.dtype), "log_softmax"
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class EpsilonAttrs(Attrs):
+    """`epsilon` is added to the variance."""
+
+    epsilon: float = 1e-5
+
+
+def _infer_batch_norm(attrs: EpsilonAttrs, x: Type, *rest: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    if data.rank < 2:
+        raise ValueError("the data has a batch and a channel dimension")
+    for what, type_ in zip(("scale", "bias", "mean", "variance"), rest, strict=True):
+        found = tensor_type(type_, FLOAT, f"the {what}")
+        if found.rank != 1 or not dims_may_equal(found.shape[0], data.shape[1]):
+            raise ValueError(f"the {what} is a vector of one element a channel")
+    return data
+
+
+@quiet
+def _reference_batch_norm(attrs: EpsilonAttrs, x: Array, *rest: Array) -> Array:
+    wide = widen_array(x)
+    scale, bias, mean, variance = (
+        array.astype(wide.dtype, copy=False).reshape((-1,) + (1,) * (x.ndim - 2)) for array in map(widen_array, rest)
+    )
+    factor = scale / np.sqrt(variance + wide.dtype.type(attrs.epsilon))
+    return as_array((wide - mean) * factor + bias, from_numpy(x.dtype))
+
+
+def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+    acc = working_dtype(x.dtype)
+
+    def element(*i: arith.Var) -> ir.Expr:
+        scale, bias, mean, variance = (te.cast(tensor[i[1]], acc) for tensor in rest)
+        factor = scale / te.unary("sqrt", variance + attrs.epsilon)
+        return te.cast((widen(x[i]) - mean) * factor + bias, x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "batch_norm")
+    return made
+
+
+@dataclass(frozen=True)
+class LrnAttrs(Attrs):
+    """`size` channels are summed around each; see `lrn`."""
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+
+def _infer_lrn(attrs: LrnAttrs, x: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    if data.rank < 2 or attrs.size < 1:
+        raise ValueError("the data has a batch and a channel dimension, and the size is positive")
+    return data
+
+
+@quiet
+def _reference_lrn(attrs: LrnAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    before, after = (attrs.size - 1) // 2, attrs.size // 2
+    squares = np.pad(wide * wide, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+    total = sum((squares[:, k : k + x.shape[1]] for k in range(attrs.size)), np.zeros_like(wide))
+    scalar = wide.dtype.type
+    divisor = (scalar(attrs.bias) + scalar(attrs.alpha / attrs.size) * total) ** scalar(attrs.beta)
+    return as_array(wide / divisor, from_numpy(x.dtype))
+
+
+def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
+    acc = working_dtype(x.dtype)
+    before = (attrs.size - 1) // 2
+    k = te.reduce_axis(attrs.size, "k")
+
+    def square(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
+        at = c + k.var - before
+        inside = arith.logical_and(arith.compare(">=", at, 0), arith.compare("<", at, x.shape[1]))
+        value = widen(x[(n, at, *rest)])
+        total: ir.Expr = te.sum_(te.select(inside, value * value, te.const(0, acc)), k)
+        return total
+
+    total = te.compute(x.shape, square, "lrn_sum")
+    made: te.Tensor = te.compute(
+        x.shape,
+        lambda *i: te.cast(widen(x[i]) / te.math("pow", total[i] * (attrs.alpha / attrs.size) + attrs.bias, attrs.beta), x.dtype),
+        "lrn",
+    )
+    return made
+
+
+softmax = Operator(
+    "softmax",
+    _infer_softmax,
+    AxisAttrs,
+    reference=_reference_softmax,
+    compute=_compute_softmax,
+    inputs=("x",),
+)
+"""exp(x - max) / sum(exp(x - max)) along an axis."""
+
+log_softmax = Operator(
+    "log_softmax",
+    _infer_softmax,
+    AxisAttrs,
+    reference=_reference_log_softmax,
+    compute=_compute_log_softmax,
+    inputs=("x",),
+)
+"""log(softmax(x)) along an axis."""
+
+batch_norm = Operator(
+    "batch_norm",
+    _infer_batch_norm,
+    EpsilonAttrs,
+    reference=_reference_batch_norm,
+    compute=_compute_batch_norm,
+    fusion=FusionKind.INJECTIVE,
+    arity=(5, 5),
+    inputs=("x", "scale", "bias", "mean", "variance"),
+)
+"""(x - mean) / sqrt(variance + epsilon) * scale + bias, the last four per channel (dimension 1)."""
+
+lrn = Operator(
+    "lrn",
+    _infer_lrn,
+    LrnAttrs,
+    reference=_reference_lrn,
+    compute=_compute_lrn,
+    inputs=("x",),
+)
+"""Local response normalisation across channels (Krizhevsky et al., 2012): x / (bias + alpha / size * sum of squares) ** beta."""
+
+OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn)
