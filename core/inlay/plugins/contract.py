@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from inlay.tensor.region import RegionProgram
 
 PLUGIN_API_VERSION = 1
-"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module."""
+"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
+since one that imports this constant would claim to fit every version."""
 
 
 class Level(Enum):
@@ -168,8 +169,9 @@ Verdict = Accept | Reject | AcceptIf
 class OpRule:
     """One operator annotation or composite pattern.
 
-    `pattern` is a name of an operator, or a pattern of `inlay.graph.pattern`; `name` is how a composite appears in reports and in
-    the region (as the function attribute "composite"). `predicate(match)` judges a match; None accepts all.
+    `pattern` is a name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern`; `name` is how a composite
+    appears in reports and in the region (as the function attribute "composite"). `predicate(match)` judges a match; None accepts
+    all.
     """
 
     pattern: Any
@@ -219,8 +221,10 @@ class Codegen(Protocol):
 class Kernel(Protocol):
     """A loaded region. The caller owns every buffer: arrays in host memory, row-major, aligned to 64 bytes.
 
-    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out. Raises
-    `KernelFault` when the region reports an error. May be called from several threads at once.
+    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out (zero at
+    first). An output whose shape has such a dimension comes with its upper bound there, and is filled row-major at the actual
+    size. `workspace` has at least the bytes that the artifact asks for. Raises `KernelFault` when the region reports an error.
+    May be called from several threads at once.
     """
 
     def invoke(
@@ -232,11 +236,50 @@ class Kernel(Protocol):
     ) -> None: ...
 
 
+@runtime_checkable
+class AllocatingKernel(Protocol):
+    """A kernel that allocates its own outputs: for sizes that have no bound before the run, and for values that are no arrays.
+
+    The executor calls this method of a kernel that has it and leaves `invoke` alone. Values are arrays or host objects: a
+    sequence is a list, an optional is None or its value, a tensor of strings is an object array. The results belong to the
+    caller; the executor reads sizes off their shapes.
+    """
+
+    def call(self, inputs: Sequence[Any]) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """How long one kernel of a region took. `start` counts in seconds from the start of the region; `nodes` are the source nodes
+    that the kernel computes."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start: float
+    seconds: float
+
+
+@runtime_checkable
+class ProfilingKernel(Protocol):
+    """A kernel that can time its parts. `profile` does what `invoke` does and says how long each part took."""
+
+    def profile(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        workspace: np.ndarray[Any, Any],
+        dims: np.ndarray[Any, Any],
+    ) -> Sequence[KernelTime]: ...
+
+
 class RuntimeModule(Protocol):
     """The run side of a target, loaded without the compiler."""
 
     def check(self, artifact: Artifact) -> str | None:
         """None when the artifact can run here, else the reason why not."""
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Kernel:
-        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes."""
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Kernel | AllocatingKernel:
+        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes.
+
+        What is returned may also be a `ProfilingKernel`. Raises `Unsupported` where the code cannot be loaded.
+        """

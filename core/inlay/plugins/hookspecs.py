@@ -54,8 +54,9 @@ def inlay_codegen(target: Target) -> Codegen:
 
 
 @hookspec
-def inlay_runtime(target: Target) -> RuntimeModule:
-    """The runtime module. Asked only of the plugin that provides the target's kind."""
+def inlay_runtime(target: Target, device: int) -> RuntimeModule:
+    """The runtime module for device number `device`, 0 where the user names none. Asked only of the plugin that provides the
+    target's kind."""
     raise AssertionError
 
 

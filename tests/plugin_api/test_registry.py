@@ -1,0 +1,300 @@
+"""Discovery, isolation of broken plugins, and routing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from inlay.errors import PluginError, TargetError, Unsupported
+from inlay.plugins import Phase, Target
+from inlay.plugins.registry import DISABLED, PluginRegistry, default_registry
+
+GOOD = """
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Options:
+        threads: int = 1
+        fast: bool = False
+        cpu: str = "native"
+
+    @hookimpl
+    def inlay_targets():
+        return [TargetSpec("good", "", lambda options: Capabilities(("float32",), cores=options.threads), options=Options)]
+
+    class Codegen:
+        name = "good"
+        def compile(self, unit, context): ...
+
+    class Runtime:
+        def __init__(self, device):
+            self.device = device
+        def check(self, artifact): ...
+        def load(self, artifact, constants): ...
+
+    @hookimpl
+    def inlay_codegen(target):
+        return Codegen()
+
+    @hookimpl
+    def inlay_runtime(target, device):
+        return Runtime(device)
+
+    @hookimpl
+    def inlay_probe():
+        return DeviceStatus(True, "always here")
+
+    @hookimpl
+    def inlay_op_rules(target):
+        return [OpRule("relu", "good.relu")]
+"""
+HIJACKER = """
+    @hookimpl
+    def inlay_targets():
+        return [TargetSpec("aaa", "answers for everyone", lambda options: Capabilities(("float32",)))]
+
+    class Codegen:
+        name = "hijacked"
+        def compile(self, unit, context): ...
+
+    @hookimpl
+    def inlay_codegen(target):
+        return Codegen()
+
+    @hookimpl
+    def inlay_probe(target):
+        raise OSError("no driver")
+
+    @hookimpl
+    def inlay_op_rules(target):
+        return [OpRule("add", "aaa.add")]
+"""
+ZZZ = """
+    @hookimpl
+    def inlay_op_rules(target):
+        return (OpRule("mul", "zzz.mul"),) if target.kind == "good" else ()
+
+    @hookimpl
+    def inlay_passes(target, phase):
+        return [phase.value]
+
+    @hookimpl
+    def inlay_schedules(target):
+        return ["rule"]
+"""
+
+
+def test_a_good_plugin_answers(make_plugin):
+    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    assert registry.kinds() == ("good",)
+    assert registry.problems() == ()
+    target = registry.target("good:threads=3,fast=true")
+    assert str(target) == "good:threads=3,fast=true"
+    assert registry.target("good") == Target("good", registry.spec("good").options())
+    assert registry.capabilities(target).cores == 3
+    assert registry.codegen(target).name == "good"
+    assert registry.runtime(target).device == 0
+    assert registry.runtime(target, device=2).device == 2
+    assert registry.probe(target).detail == "always here"
+    assert [rule.name for rule in registry.op_rules(target)] == ["good.relu"]
+    assert registry.passes(target, Phase.LOOP) == ()
+    assert registry.schedules(target) == ()
+    (info,) = registry.plugins()
+    assert (info.name, info.kinds, info.status) == ("good", ("good",), "ok")
+
+
+def test_another_plugin_cannot_answer_for_a_target(make_plugin):
+    registry = PluginRegistry.discover([make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)])
+    good, aaa = registry.target("good"), registry.target("aaa")
+    assert registry.codegen(good).name == "good"
+    assert registry.codegen(aaa).name == "hijacked"
+    assert registry.probe(good).available
+    status = registry.probe(aaa)
+    assert not status.available
+    assert "no driver" in status.detail
+    with pytest.raises(PluginError, match=r"aaa has no runtime.*plugin aaa"):
+        registry.runtime(aaa)
+
+
+def test_collected_hooks_come_from_the_owner_first_then_by_name(make_plugin):
+    plugins = [make_plugin("zzz", ZZZ), make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)]
+    registry = PluginRegistry.discover(plugins)
+    good = registry.target("good")
+    assert [rule.name for rule in registry.op_rules(good)] == ["good.relu", "aaa.add", "zzz.mul"]
+    assert [rule.name for rule in registry.op_rules(registry.target("aaa"))] == ["aaa.add", "good.relu"]
+    assert registry.passes(good, Phase.AFTER_PARTITION) == ("after-partition",)
+    assert registry.schedules(good) == ("rule",)
+    assert registry.target("aaa").kind == "aaa"
+
+
+BROKEN = {
+    "import": ("import", "ModuleNotFoundError", "import a_vendor_library_that_is_not_here"),
+    "exits": ("import", "SystemExit", "import sys\nsys.exit(3)"),
+    "raises": ("import", "RuntimeError: boom", "raise RuntimeError('boom')"),
+    "no_version": ("version", "does not state", "PLUGIN_API_VERSIONS = 1"),
+    "old_version": ("version", "version 0", "PLUGIN_API_VERSION = 0"),
+    "new_version": ("version", "version 2", "PLUGIN_API_VERSION = 2"),
+    "misspelt": ("hooks", "inlay_target", "@hookimpl\ndef inlay_target(): return []"),
+    "arguments": ("hooks", "speed", "@hookimpl\ndef inlay_codegen(target, speed): return None"),
+    "unmarked": ("hooks", "@hookimpl", "def inlay_targets(): return []"),
+    "raising": ("targets", "ZeroDivisionError", "@hookimpl\ndef inlay_targets(): 1 / 0"),
+    "not_a_list": ("targets", "not a list", "@hookimpl\ndef inlay_targets(): return 'x86'"),
+    "not_a_spec": ("targets", "TargetSpec is due", "@hookimpl\ndef inlay_targets(): return ['x86']"),
+    "bad_kind": ("targets", "is not a kind", "@hookimpl\ndef inlay_targets(): return [TargetSpec('a:b', '', lambda o: o)]"),
+    "own_duplicate": (
+        "targets",
+        "twice",
+        "@hookimpl\ndef inlay_targets():\n    spec = TargetSpec('twin', '', lambda o: o)\n    return [spec, spec]",
+    ),
+    "constant_capabilities": (
+        "targets",
+        "not a function",
+        "@hookimpl\ndef inlay_targets(): return [TargetSpec('flat', '', Capabilities(()))]",
+    ),
+    "no_default": (
+        "targets",
+        "has no default",
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Options:\n    threads: int\n"
+        "@hookimpl\ndef inlay_targets(): return [TargetSpec('bare', '', lambda o: o, options=Options)]",
+    ),
+    "mutable_options": (
+        "targets",
+        "frozen",
+        "import dataclasses\n@dataclasses.dataclass\nclass Options:\n    threads: int = 1\n"
+        "@hookimpl\ndef inlay_targets(): return [TargetSpec('soft', '', lambda o: o, options=Options)]",
+    ),
+    "thief": ("targets", "provided by plugin good", "@hookimpl\ndef inlay_targets(): return [TargetSpec('good', '', lambda o: o)]"),
+    "a_thief": (
+        "targets",
+        "provided by plugin good",
+        "@hookimpl\ndef inlay_targets(): return [TargetSpec('good', '', lambda o: o)]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plugin_is_listed_and_the_rest_works(make_plugin, name):
+    stage, message, source = BROKEN[name]
+    registry = PluginRegistry.discover([make_plugin(name, source), make_plugin("good", GOOD)])
+    (problem,) = registry.problems()
+    assert (problem.plugin, problem.stage) == (name, stage)
+    assert message in problem.message
+    assert registry.kinds() == ("good",)
+    good = registry.target("good")
+    assert registry.codegen(good).name == "good"
+    assert [rule.name for rule in registry.op_rules(good)] == ["good.relu"]
+    broken = next(info for info in registry.plugins() if info.name == name)
+    assert broken.status == f"{stage}: {problem.message}"
+    assert broken.kinds == ()
+
+
+def test_all_broken_plugins_together(make_plugin):
+    plugins = [make_plugin(name, source) for name, (_, _, source) in BROKEN.items()]
+    registry = PluginRegistry.discover([*plugins, make_plugin("good", GOOD)])
+    assert {problem.plugin: problem.stage for problem in registry.problems()} == {name: case[0] for name, case in BROKEN.items()}
+    assert registry.kinds() == ("good",)
+
+
+def test_two_plugins_of_one_name(make_plugin):
+    registry = PluginRegistry.discover([make_plugin("good", GOOD), make_plugin("good", HIJACKER)])
+    assert registry.kinds() == ("good",)
+    (problem,) = registry.problems()
+    assert problem.stage == "import"
+    assert "same name" in problem.message
+    assert registry.codegen(registry.target("good")).name == "good"
+
+
+def test_disabled_by_the_environment(make_plugin, monkeypatch):
+    monkeypatch.setenv(DISABLED, "aaa, zzz")
+    registry = PluginRegistry.discover([make_plugin("aaa", "raise SystemExit"), make_plugin("good", GOOD)])
+    (problem,) = registry.problems()
+    assert (problem.plugin, problem.stage) == ("aaa", "disabled")
+
+
+def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
+    source = """
+        from inlay.errors import Unsupported
+
+        @hookimpl
+        def inlay_targets():
+            return [TargetSpec("faulty", "", lambda options: 1 / 0)]
+
+        @hookimpl
+        def inlay_codegen(target):
+            return object()
+
+        @hookimpl
+        def inlay_runtime(target):
+            raise Unsupported("not on this machine")
+
+        @hookimpl
+        def inlay_op_rules(target):
+            raise KeyError("relu")
+
+        @hookimpl
+        def inlay_schedules(target):
+            return 3
+    """
+    registry = PluginRegistry.discover([make_plugin("faulty", source)])
+    target = registry.target("faulty")
+    with pytest.raises(PluginError, match=r"inlay_op_rules failed: KeyError: 'relu' \(plugin faulty\)"):
+        registry.op_rules(target)
+    with pytest.raises(PluginError, match=r"capabilities failed: ZeroDivisionError.*plugin faulty"):
+        registry.capabilities(target)
+    with pytest.raises(PluginError, match=r"inlay_codegen returned object, which has no method compile"):
+        registry.codegen(target)
+    with pytest.raises(PluginError, match=r"inlay_schedules returned int"):
+        registry.schedules(target)
+    with pytest.raises(Unsupported, match=r"not on this machine \(plugin faulty\)"):
+        registry.runtime(target)
+
+
+def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
+    registry = PluginRegistry.discover([make_plugin("good", GOOD), make_plugin("x86", "import nothing_like_it")])
+    with pytest.raises(TargetError) as caught:
+        registry.target("nope")
+    text = str(caught.value)
+    assert "no target 'nope' is installed" in text
+    assert "installed: good" in text
+    assert "unusable: x86 (import: ModuleNotFoundError" in text
+    assert 'pip install "inlay[' in text
+    with pytest.raises(TargetError, match=r'pip install "inlay\[x86\]" again'):
+        registry.target("x86:threads=1")
+    empty = PluginRegistry.discover([])
+    with pytest.raises(TargetError, match=r'installed: none; pip install "inlay\[x86\]"'):
+        empty.target("x86")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("good:speed=3", "has no option 'speed'"),
+        ("good:threads", "has no value"),
+        ("good:threads=many", "takes a int"),
+        ("good:fast=perhaps", "takes a bool"),
+    ],
+)
+def test_a_malformed_target_is_refused(make_plugin, text, message):
+    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    with pytest.raises(TargetError, match=message):
+        registry.target(text)
+
+
+def test_the_installed_plugins_are_found_once():
+    assert default_registry() is default_registry()
+    assert "reference" in {info.name for info in default_registry().plugins()}
+
+
+def test_discovery_loads_no_compiler_package():
+    code = """
+import sys
+from inlay.plugins.registry import default_registry
+default_registry()
+heavy = [name for name in sys.modules if name.split(".")[:2] in
+         [["inlay", part] for part in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends")]]
+assert not heavy, heavy
+assert not {"llvmlite", "onnx", "ml_dtypes"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
