@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 from inlay.graph.operator import Operator
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
+from inlay.ops.index import OPERATORS as INDEX
 from inlay.ops.shape import OPERATORS as SHAPE
 
-OPERATORS: tuple[Operator, ...] = (*ELEMENTWISE, *SHAPE)
+OPERATORS: tuple[Operator, ...] = (*ELEMENTWISE, *INDEX, *SHAPE)
 
 TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
 assert len(TABLE) == len(OPERATORS), "two operators have one name"
