@@ -61,6 +61,9 @@ class Operator:
         Whether swapping its two arguments changes nothing.
     host_only
         True for operators over strings, sequences and optionals, which no kernel can express.
+    existential
+        True for operators whose result has dimensions that only their kernel works out. `compute` then takes the call's type as
+        `out_type`, so that it defines the very dimensions that `infer` made.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Operator:
     inputs: tuple[str, ...] = ()
     commutative: bool = False
     host_only: bool = False
+    existential: bool = False
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
