@@ -10,11 +10,34 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from inlay.graph.operator import Operator
+from inlay.ops.activation import OPERATORS as ACTIVATION
+from inlay.ops.conv import OPERATORS as CONV
+from inlay.ops.conversion import OPERATORS as CONVERSION
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
 from inlay.ops.index import OPERATORS as INDEX
+from inlay.ops.linear import OPERATORS as LINEAR
+from inlay.ops.normalise import OPERATORS as NORMALISE
+from inlay.ops.pool import OPERATORS as POOL
+from inlay.ops.quantised import OPERATORS as QUANTISED
+from inlay.ops.random import OPERATORS as RANDOM
+from inlay.ops.reduce import OPERATORS as REDUCE
 from inlay.ops.shape import OPERATORS as SHAPE
 
-OPERATORS: tuple[Operator, ...] = (*ELEMENTWISE, *INDEX, *SHAPE)
+FAMILIES: tuple[tuple[Operator, ...], ...] = (
+    ACTIVATION,
+    CONV,
+    CONVERSION,
+    ELEMENTWISE,
+    INDEX,
+    LINEAR,
+    NORMALISE,
+    POOL,
+    QUANTISED,
+    RANDOM,
+    REDUCE,
+    SHAPE,
+)
+OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
 
 TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
 assert len(TABLE) == len(OPERATORS), "two operators have one name"

@@ -8,7 +8,8 @@ converts from and to them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from inlay import arith
 from inlay.arith import Dim
 from inlay.graph.operator import Attrs, FusionKind, Operator
 from inlay.tensor import ir, te
+from inlay.tensor.build import Builder
 from inlay.types import DType, TensorType, Type, dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
@@ -179,6 +181,14 @@ def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@contextmanager
+def loop_nest(b: Builder, extents: Sequence[Dim], kind: ir.ForKind = ir.ForKind.SERIAL) -> Iterator[tuple[arith.Var, ...]]:
+    """Nested loops over extents, for loop programs: the index of each. `kind` is that of the outermost."""
+    with ExitStack() as stack:
+        kinds = (kind, *(ir.ForKind.SERIAL,) * len(extents))
+        yield tuple(stack.enter_context(b.loop(extent, f"i{n}", kinds[n])) for n, extent in enumerate(extents))
+
+
 # --- factories --------------------------------------------------------------------------------------------------------
 
 
@@ -207,11 +217,35 @@ def elementwise(
     result: str | None = None,
     commutative: bool = False,
 ) -> Operator:
-    """An operator without attributes that maps the elements of its broadcast inputs, all of one element type.
+    """An operator without attributes that maps the elements of its broadcast inputs: see `elementwise_with`."""
+    return elementwise_with(
+        name,
+        Attrs,
+        lambda attrs, *elements: value(*elements),
+        lambda attrs, *arrays: numpy(*arrays),
+        kinds=kinds,
+        inputs=inputs,
+        result=result,
+        commutative=commutative,
+    )
 
-    value
+
+def elementwise_with(
+    name: str,
+    attrs: type[Attrs],
+    value: Callable[..., ir.Expr],
+    numpy: Callable[..., Any],
+    *,
+    kinds: tuple[str, ...],
+    inputs: tuple[str, ...] = ("x",),
+    result: str | None = None,
+    commutative: bool = False,
+) -> Operator:
+    """An operator that maps the elements of its broadcast inputs, all of one element type.
+
+    value(attrs, *elements)
         The result as a value expression of the elements, in their working type.
-    numpy
+    numpy(attrs, *arrays)
         The same of arrays, in their working type, broadcasting.
     kinds
         The kinds of element type that it takes.
@@ -228,14 +262,16 @@ def elementwise(
 
     @quiet
     def reference(attrs: Attrs, *arrays: Array) -> Array:
-        return as_array(numpy(*map(widen_array, arrays)), result_dtype(from_numpy(arrays[0].dtype)))
+        return as_array(numpy(attrs, *map(widen_array, arrays)), result_dtype(from_numpy(arrays[0].dtype)))
 
     def compute(attrs: Attrs, *tensors: te.Tensor) -> te.Tensor:
-        return map_elements(value, *tensors, result=result_dtype(tensors[0].dtype), name=name)
+        of = result_dtype(tensors[0].dtype)
+        return map_elements(lambda *elements: value(attrs, *elements), *tensors, result=of, name=name)
 
     return Operator(
         name,
         infer,
+        attrs,
         reference=reference,
         compute=compute,
         fusion=FusionKind.INJECTIVE,

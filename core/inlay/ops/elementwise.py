@@ -17,17 +17,15 @@ from inlay.ops.define import (
     INTEGER,
     NUMERIC,
     Array,
-    as_array,
     broadcast_shapes,
     common_dtype,
     elementwise,
+    elementwise_with,
     map_elements,
-    quiet,
     tensor_type,
-    widen_array,
 )
 from inlay.tensor import ir, te
-from inlay.types import TensorType, Type, dtype, from_numpy
+from inlay.types import TensorType, Type
 
 # --- of one argument --------------------------------------------------------------------------------------------------
 
@@ -47,13 +45,13 @@ def _sign(x: ir.Expr) -> ir.Expr:
     return te.select(x > 0, te.const(1, x.dtype), te.select(x < 0, te.const(-1, x.dtype), te.select(x.equal(0), 0, x)))
 
 
-abs_ = elementwise("abs", lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x), np.abs, kinds=NUMERIC)
+abs = elementwise("abs", lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x), np.abs, kinds=NUMERIC)
 neg = elementwise("neg", lambda x: -x, np.negative, kinds=NUMERIC)
 sign = elementwise("sign", _sign, np.sign, kinds=NUMERIC)
 sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT)
 floor = elementwise("floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT)
 ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT)
-round_ = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT)
+round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT)
 """To nearest, halves to even."""
 exp = _math("exp", np.exp)
 log = _math("log", np.log)
@@ -83,36 +81,19 @@ class IsInfAttrs(Attrs):
     positive: bool = True
 
 
-def _isinf_infer(attrs: IsInfAttrs, x: Type) -> Type:
-    return TensorType(tensor_type(x, FLOAT).shape, "bool")
+def _isinf(attrs: IsInfAttrs, x: Array) -> Any:
+    return (attrs.positive & (x == np.inf)) | (attrs.negative & (x == -np.inf))
 
 
-@quiet
-def _isinf_reference(attrs: IsInfAttrs, x: Array) -> Array:
-    wide = widen_array(x)
-    return np.asarray((attrs.positive & (wide == np.inf)) | (attrs.negative & (wide == -np.inf)))
+def _isinf_value(attrs: IsInfAttrs, x: ir.Expr) -> ir.Expr:
+    if attrs.positive and attrs.negative:
+        return te.unary("isinf", x)
+    if attrs.positive or attrs.negative:
+        return x.equal(math.inf if attrs.positive else -math.inf)
+    return te.const(False, "bool")
 
 
-def _isinf_compute(attrs: IsInfAttrs, x: te.Tensor) -> te.Tensor:
-    def value(element: ir.Expr) -> ir.Expr:
-        if attrs.positive and attrs.negative:
-            return te.unary("isinf", element)
-        if attrs.positive or attrs.negative:
-            return element.equal(math.inf if attrs.positive else -math.inf)
-        return te.const(False, "bool")
-
-    return map_elements(value, x, result=dtype("bool"), name="isinf")
-
-
-isinf = Operator(
-    "isinf",
-    _isinf_infer,
-    IsInfAttrs,
-    reference=_isinf_reference,
-    compute=_isinf_compute,
-    fusion=FusionKind.INJECTIVE,
-    inputs=("x",),
-)
+isinf = elementwise_with("isinf", IsInfAttrs, _isinf_value, _isinf, kinds=FLOAT, result="bool")
 
 # --- of two arguments -------------------------------------------------------------------------------------------------
 
@@ -200,7 +181,7 @@ mod = elementwise("mod", _floor_mod_value, _floor_mod, kinds=NUMERIC, inputs=_AB
 """The remainder with the sign of the divisor."""
 fmod = elementwise("fmod", lambda a, b: a % b, _truncated_mod, kinds=NUMERIC, inputs=_AB)
 """The remainder with the sign of the dividend."""
-pow_ = elementwise("pow", _power_value, _power, kinds=NUMERIC, inputs=_AB)
+pow = elementwise("pow", _power_value, _power, kinds=NUMERIC, inputs=_AB)
 maximum = elementwise("maximum", te.maximum, np.maximum, kinds=NUMERIC, inputs=_AB, commutative=True)
 """NaN where either is."""
 minimum = elementwise("minimum", te.minimum, np.minimum, kinds=NUMERIC, inputs=_AB, commutative=True)
@@ -252,45 +233,29 @@ class ClipAttrs(Attrs):
     maximum: float = math.inf
 
 
-def _clip_infer(attrs: ClipAttrs, x: Type) -> Type:
-    return tensor_type(x, NUMERIC)
-
-
-@quiet
-def _clip_reference(attrs: ClipAttrs, x: Array) -> Array:
-    wide = widen_array(x)
+def _clip(attrs: ClipAttrs, x: Array) -> Array:
     if attrs.minimum != -math.inf:
-        wide = np.maximum(wide, wide.dtype.type(attrs.minimum))
+        x = np.maximum(x, x.dtype.type(attrs.minimum))
     if attrs.maximum != math.inf:
-        wide = np.minimum(wide, wide.dtype.type(attrs.maximum))
-    return as_array(wide, from_numpy(x.dtype))
+        x = np.minimum(x, x.dtype.type(attrs.maximum))
+    return x
 
 
-def _clip_compute(attrs: ClipAttrs, x: te.Tensor) -> te.Tensor:
-    def value(element: ir.Expr) -> ir.Expr:
-        if attrs.minimum != -math.inf:
-            element = te.maximum(element, attrs.minimum)
-        if attrs.maximum != math.inf:
-            element = te.minimum(element, attrs.maximum)
-        return element
-
-    return map_elements(value, x, name="clip")
+def _clip_value(attrs: ClipAttrs, x: ir.Expr) -> ir.Expr:
+    if attrs.minimum != -math.inf:
+        x = te.maximum(x, attrs.minimum)
+    if attrs.maximum != math.inf:
+        x = te.minimum(x, attrs.maximum)
+    return x
 
 
-clip = Operator(
-    "clip",
-    _clip_infer,
-    ClipAttrs,
-    reference=_clip_reference,
-    compute=_clip_compute,
-    fusion=FusionKind.INJECTIVE,
-    inputs=("x",),
-)
+clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC)
+"""NaN stays NaN."""
 
 OPERATORS: tuple[Operator, ...] = (
-    *(abs_, neg, sign, sqrt, floor, ceil, round_, exp, log, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),
+    *(abs, neg, sign, sqrt, floor, ceil, round, exp, log, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),
     *(asinh, acosh, atanh, erf, logical_not, bitwise_not, isnan, isinf),
-    *(add, sub, mul, div, mod, fmod, pow_, maximum, minimum, equal, less, less_equal),
+    *(add, sub, mul, div, mod, fmod, pow, maximum, minimum, equal, less, less_equal),
     *(logical_and, logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right),
     *(where, clip),
 )

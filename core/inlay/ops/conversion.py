@@ -1,0 +1,220 @@
+"""Conversions between element types.
+
+Integer to integer keeps the low bits; float to integer truncates and saturates, NaN becomes 0; to bool is x != 0; to a float
+rounds to nearest even, and what is out of range becomes infinite, or NaN where the type has no infinity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay.graph.operator import Attrs, FusionKind, Operator
+from inlay.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
+from inlay.tensor import ir, te
+from inlay.types import DType, TensorType, Type, dtype, from_numpy
+
+_EXPONENT_NAN = 0xFF  # the one float8e8m0 code that is no power of two
+
+
+@dataclass(frozen=True)
+class CastAttrs(Attrs):
+    """`dtype` is the element type to convert to.
+
+    `saturate`: of the 8-bit floats, what is out of range becomes the greatest finite value instead of infinite or NaN.
+    `round_mode`: "up", "down" or "nearest", for float8e8m0 alone.
+    """
+
+    dtype: str
+    saturate: bool = True
+    round_mode: str = "up"
+
+
+def _has_8_bits(of: DType) -> bool:
+    return of.is_float and of.bits == 8
+
+
+def greatest(of: DType) -> float:
+    """The greatest finite value of a narrow float type."""
+    import ml_dtypes
+
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(of.numpy).max)
+
+
+# --- numpy ------------------------------------------------------------------------------------------------------------
+
+
+def _float_to_integer(x: Array, to: DType) -> Array:
+    lowest, highest = to.limits
+    wide = np.trunc(x.astype(np.float64))
+    # highest + 1 is a power of two, so exact in float64 where highest itself may not be.
+    low, high = wide < lowest, wide >= highest + 1
+    inside = np.where(low | high | np.isnan(wide), 0, wide).astype(np.uint64 if to.kind == "uint" else np.int64)
+    return np.where(low, lowest, np.where(high, highest, inside)).astype(inside.dtype).astype(to.numpy)
+
+
+def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
+    """float32 to float8e8m0: the exponent field, rounded."""
+    bits = np.ascontiguousarray(x.astype(np.float32)).view(np.uint32).reshape(x.shape)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    if round_mode == "up":
+        exponent = exponent + (fraction != 0)
+    elif round_mode == "nearest":
+        exponent = exponent + (fraction >= np.where(exponent == 0, 0x400001, 0x400000))
+    if saturate:
+        exponent = np.minimum(exponent, _EXPONENT_NAN - 1)
+    exponent = np.where(np.isnan(x), _EXPONENT_NAN, np.minimum(exponent, _EXPONENT_NAN))
+    return exponent.astype(np.uint8).view(dtype("float8e8m0").numpy)
+
+
+@quiet
+def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
+    """An array in another element type."""
+    of = from_numpy(x.dtype)
+    if of is to:
+        return x
+    if to.kind == "bool":
+        return np.asarray(widen_array(x) != 0)
+    if of.is_float and to.is_int:
+        return _float_to_integer(x, to)
+    wide = widen_array(x)
+    if to.name == "float8e8m0":
+        return _to_exponent(wide, saturate, round_mode)
+    if saturate and _has_8_bits(to):
+        wide = np.clip(wide.astype(working_dtype(of if of.is_float else to).numpy), -greatest(to), greatest(to))
+    elif to.is_float and not of.is_float:
+        wide = wide.astype(working_dtype(to).numpy)
+    return wide.astype(to.numpy)
+
+
+# --- tensor expression ------------------------------------------------------------------------------------------------
+
+
+def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
+    """The float8e8m0 whose bits are the exponent field of a float32, rounded."""
+    x = te.cast(x, "float32")
+    bits = te.bitcast(x, "uint32")
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    if round_mode == "up":
+        exponent = exponent + te.cast(fraction.not_equal(0), "uint32")
+    elif round_mode == "nearest":
+        half = te.select(exponent.equal(0), te.const(0x400001, "uint32"), 0x400000)
+        exponent = exponent + te.cast(fraction >= half, "uint32")
+    exponent = te.minimum(exponent, _EXPONENT_NAN - 1 if saturate else _EXPONENT_NAN)
+    exponent = te.select(te.unary("isnan", x), te.const(_EXPONENT_NAN, "uint32"), exponent)
+    return te.bitcast(te.cast(exponent, "uint8"), "float8e8m0")
+
+
+def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str = "up") -> ir.Expr:
+    """A value in another element type, by conversions to and from working types alone."""
+    of = x.dtype
+    if of is to:
+        return x
+    wide = widen(x)
+    if to.kind == "bool":
+        return wide.not_equal(0)
+    if to.is_int:
+        working = te.cast(wide, working_dtype(to))
+        if of.is_float and to.bits < 8:
+            lowest, highest = to.limits
+            working = te.minimum(te.maximum(working, lowest), highest)
+        return te.cast(working, to)
+    if not of.is_float:
+        wide = te.cast(wide, working_dtype(to))
+    if to.name == "float8e8m0":
+        return _exponent_value(wide, saturate, round_mode)
+    if saturate and _has_8_bits(to):
+        wide = te.minimum(te.maximum(wide, -greatest(to)), greatest(to))
+    return te.cast(wide, to)
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _cast_infer(attrs: CastAttrs, x: Type) -> Type:
+    if dtype(attrs.dtype).kind == "string":
+        raise ValueError("a cast to strings is `string_cast`")
+    if attrs.round_mode not in ("up", "down", "nearest"):
+        raise ValueError(f"round_mode is up, down or nearest, not {attrs.round_mode!r}")
+    return TensorType(tensor_type(x, ANY).shape, attrs.dtype)
+
+
+def _cast_reference(attrs: CastAttrs, x: Array) -> Array:
+    found: Array = convert(x, dtype(attrs.dtype), attrs.saturate, attrs.round_mode)
+    return found
+
+
+def _cast_compute(attrs: CastAttrs, x: te.Tensor) -> te.Tensor:
+    to = dtype(attrs.dtype)
+    made: te.Tensor = te.compute(x.shape, lambda *i: convert_value(x[i], to, attrs.saturate, attrs.round_mode), "cast")
+    return made
+
+
+cast = Operator(
+    "cast",
+    _cast_infer,
+    CastAttrs,
+    reference=_cast_reference,
+    compute=_cast_compute,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+@dataclass(frozen=True)
+class BitcastAttrs(Attrs):
+    """`dtype` is the element type to read the bits as; as wide as the input's."""
+
+    dtype: str
+
+
+def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
+    tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
+    if to.bits != tensor.dtype.bits:
+        raise ValueError(f"{tensor.dtype} has {tensor.dtype.bits} bits and {to} has {to.bits}")
+    return TensorType(tensor.shape, to)
+
+
+def _bitcast_reference(attrs: BitcastAttrs, x: Array) -> Array:
+    to = dtype(attrs.dtype)
+    if to.bits >= 8:
+        return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
+    # Below a byte the storage holds more bits than the value: those above it follow the sign.
+    bits = x.view(np.uint8) if x.ndim else x.reshape(1).view(np.uint8).reshape(())
+    low = bits & ((1 << to.bits) - 1)
+    if to.is_int:
+        return low.astype(np.int8).astype(to.numpy)
+    return np.asarray(low, np.uint8).view(to.numpy)
+
+
+def _bitcast_value(x: ir.Expr, to: DType) -> ir.Expr:
+    if to.bits >= 8 or x.dtype is to:
+        return te.bitcast(x, to)
+    if x.dtype.is_int and to.is_int:
+        return te.cast(te.cast(x, working_dtype(to)), to)
+    if x.dtype.is_int:
+        low = te.cast(widen(x), "uint8") & ((1 << to.bits) - 1)
+        return te.bitcast(low, to)
+    return te.cast(te.cast(te.bitcast(x, "uint8"), working_dtype(to)), to)
+
+
+def _bitcast_compute(attrs: BitcastAttrs, x: te.Tensor) -> te.Tensor:
+    to = dtype(attrs.dtype)
+    made: te.Tensor = te.compute(x.shape, lambda *i: _bitcast_value(x[i], to), "bitcast")
+    return made
+
+
+bitcast = Operator(
+    "bitcast",
+    _bitcast_infer,
+    BitcastAttrs,
+    reference=_bitcast_reference,
+    compute=_bitcast_compute,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+OPERATORS: tuple[Operator, ...] = (cast, bitcast)
