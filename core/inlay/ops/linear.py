@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,18 @@ import numpy as np
 from inlay import arith
 from inlay.arith import Dim
 from inlay.graph.operator import Attrs, FusionKind, Operator
-from inlay.ops.define import FLOAT, NUMERIC, Array, as_array, broadcast_read, broadcast_shapes, dims_may_equal, quiet, tensor_type
+from inlay.ops.define import (
+    FLOAT,
+    NUMERIC,
+    Array,
+    as_array,
+    broadcast_read,
+    broadcast_shapes,
+    dims_may_equal,
+    loop_nest,
+    quiet,
+    tensor_type,
+)
 from inlay.ops.product import accumulator_dtype, product_dtype, rounded
 from inlay.tensor import ir, te
 from inlay.tensor.build import Builder
@@ -89,8 +99,7 @@ def _compute_det(attrs: Attrs, x: te.Tensor) -> te.Tensor:
         det = b.alloc((), acc, "det")
         best = b.alloc((), "int64", "best")
         scratch = b.alloc((), acc, "scratch")
-        with ExitStack() as loops:
-            batch = tuple(loops.enter_context(b.loop(extent, "n")) for extent in x.shape[:-2])
+        with loop_nest(b, x.shape[:-2]) as batch:
             with b.loop(size, "i") as i, b.loop(size, "j") as j:
                 b.store(work, (i, j), te.cast(source[(*batch, i, j)], acc))
             b.store(det, (), te.const(1, acc))

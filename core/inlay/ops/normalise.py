@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay import arith
+from inlay.graph.ir import Expr
 from inlay.graph.operator import Attrs, FusionKind, Operator
+from inlay.ops.compose import cast_to, mean, scalar, tensor_of, widened
 from inlay.ops.define import (
     FLOAT,
     Array,
     AxisAttrs,
     as_array,
+    broadcast_shapes,
     check_axis,
     dims_may_equal,
     quiet,
@@ -21,6 +24,7 @@ from inlay.ops.define import (
     widen_array,
     working_dtype,
 )
+from inlay.ops.elementwise import add, div, mul, sqrt, sub
 from inlay.tensor import ir, te
 from inlay.types import Type, from_numpy
 
@@ -167,6 +171,70 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
     return made
 
 
+@dataclass(frozen=True)
+class LayerNormAttrs(Attrs):
+    """The axes from `axis` on are normalised; `epsilon` is added to the variance or the mean square."""
+
+    axis: int
+    epsilon: float = 1e-5
+
+
+def _infer_layer_norm(attrs: LayerNormAttrs, x: Type, *rest: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    check_axis(attrs.axis, data.rank)
+    for what, type_ in zip(("scale", "bias"), rest, strict=False):
+        found = tensor_type(type_, FLOAT, f"the {what}")
+        if len(broadcast_shapes(found.shape, data.shape)) != data.rank:
+            raise ValueError(f"the {what} does not broadcast over the data")
+    return data
+
+
+@quiet
+def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: Array | None = None) -> Array:
+    wide, axes = widen_array(x), tuple(range(attrs.axis, x.ndim))
+    centred = wide - wide.mean(axis=axes, keepdims=True)
+    variance = (centred * centred).mean(axis=axes, keepdims=True)
+    result = centred / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
+    return as_array(result if bias is None else result + widen_array(bias), from_numpy(x.dtype))
+
+
+@quiet
+def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
+    wide = widen_array(x)
+    square = (wide * wide).mean(axis=tuple(range(attrs.axis, x.ndim)), keepdims=True)
+    return as_array(wide / np.sqrt(square + wide.dtype.type(attrs.epsilon)) * widen_array(scale), from_numpy(x.dtype))
+
+
+def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
+    """(x standardised, its mean, 1 / sqrt(variance + epsilon)) over axes, which the last two keep as extent 1."""
+    of = tensor_of(x).dtype
+    centre = mean(x, axes, keepdims=True)
+    centred = sub(x, centre)
+    deviation = sqrt(add(mean(mul(centred, centred), axes, keepdims=True), scalar(epsilon, of)))
+    inverse = div(scalar(1, of), deviation)
+    return mul(centred, inverse), centre, inverse
+
+
+def _decompose_layer_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
+    x, scale, *bias = args
+    type_ = tensor_of(x)
+    done, _, _ = moments(widened(x), tuple(range(attrs.axis, type_.rank)), attrs.epsilon)
+    of = tensor_of(done).dtype
+    done = mul(done, cast_to(scale, of))
+    for item in bias:
+        done = add(done, cast_to(item, of))
+    return cast_to(done, type_.dtype)
+
+
+def _decompose_rms_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
+    x, scale = args
+    type_, wide = tensor_of(x), widened(x)
+    of = tensor_of(wide).dtype
+    square = mean(mul(wide, wide), tuple(range(attrs.axis, type_.rank)), keepdims=True)
+    inverse = div(scalar(1, of), sqrt(add(square, scalar(attrs.epsilon, of))))
+    return cast_to(mul(mul(wide, inverse), cast_to(scale, of)), type_.dtype)
+
+
 softmax = Operator(
     "softmax",
     _infer_softmax,
@@ -209,4 +277,26 @@ lrn = Operator(
 )
 """Local response normalisation across channels (Krizhevsky et al., 2012): x / (bias + alpha / size * sum of squares) ** beta."""
 
-OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn)
+layer_norm = Operator(
+    "layer_norm",
+    _infer_layer_norm,
+    LayerNormAttrs,
+    reference=_reference_layer_norm,
+    decompose=_decompose_layer_norm,
+    arity=(2, 3),
+    inputs=("x", "scale", "bias"),
+)
+"""Layer normalisation (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias, statistics over the last axes."""
+
+rms_norm = Operator(
+    "rms_norm",
+    _infer_layer_norm,
+    LayerNormAttrs,
+    reference=_reference_rms_norm,
+    decompose=_decompose_rms_norm,
+    arity=(2, 2),
+    inputs=("x", "scale"),
+)
+"""Root mean square normalisation (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale over the last axes."""
+
+OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn, layer_norm, rms_norm)

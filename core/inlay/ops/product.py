@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inlay.ops.define import working_dtype
 from inlay.tensor import te
 from inlay.types import DType, dtype
 
@@ -21,10 +22,8 @@ def product_dtype(a: DType, b: DType, wanted: str) -> DType:
 
 
 def accumulator_dtype(result: DType) -> DType:
-    """The type in which a sum is formed: float32 for narrower floats, int32 for narrower integers."""
-    if result.bits >= 32:
-        return result
-    return dtype("float32" if result.is_float else "int32")
+    """The type in which such a sum is formed: float32 for narrower floats, int32 for narrower integers."""
+    return dtype("int32") if result.is_int and result.bits < 32 else working_dtype(result)
 
 
 def rounded(total: te.Tensor, result: DType) -> te.Tensor:

@@ -1,0 +1,90 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlay import arith
+from inlay.arith import Dim
+from inlay.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
+from inlay.frontends.onnx.node import Converter, Node
+from inlay.graph.ir import Expr
+from inlay.ops.conv import conv, conv_transpose
+from inlay.ops.elementwise import add
+from inlay.ops.shape import reshape
+
+
+def with_bias(node: Node, result: Expr, index: int) -> Expr:
+    """The result of a convolution plus the bias per channel, where the node has one at `index`."""
+    bias = node.optional(index)
+    if bias is None:
+        return result
+    shape = (node.tensor(index).shape[0], *(1,) * (node.rank(0) - 2))
+    return add(result, reshape(bias, shape=shape))
+
+
+def _conv(node: Node) -> Expr:
+    spatial = spatial_shape(node)
+    rank = len(spatial)
+    kernel = node.tensor(1).shape[2:]
+    if len(kernel) != rank or ints(node, "kernel_shape", rank, 0) not in ((0,) * rank, kernel):
+        raise node.error(f"kernel_shape {node.attrs.get('kernel_shape')} does not fit weights of type {node.tensor(1)!r}")
+    strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    pads = window_pads(node, spatial, spans, strides)
+    groups = node.attrs.get("group", 1)
+    result = conv(node.input(0), node.input(1), strides=strides, pads=pads, dilations=dilations, groups=groups, span=node.span)
+    return with_bias(node, result, 2)
+
+
+def _conv_transpose(node: Node) -> Expr:
+    spatial = spatial_shape(node)
+    rank = len(spatial)
+    kernel = node.tensor(1).shape[2:]
+    strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
+    extra = ints(node, "output_padding", rank, 0)
+    pads = _transposed_pads(node, spatial, kernel, strides, dilations, extra)
+    result = conv_transpose(
+        node.input(0),
+        node.input(1),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attrs.get("group", 1),
+        output_padding=extra,
+        span=node.span,
+    )
+    return with_bias(node, result, 2)
+
+
+def _transposed_pads(
+    node: Node,
+    spatial: tuple[Dim, ...],
+    kernel: tuple[Dim, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    extra: tuple[int, ...],
+) -> tuple[Dim, ...]:
+    """What is cropped from the full output, so that it has the shape that `output_shape` or `auto_pad` ask for.
+
+    SAME_UPPER crops the odd element after, all else before, as the specification has it.
+    """
+    rank = len(spatial)
+    auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    wanted: tuple[Dim, ...] | None = tuple(node.attrs["output_shape"])[-rank:] if node.attrs.get("output_shape") else None
+    if wanted is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
+    if wanted is None:
+        return (0,) * (2 * rank) if auto_pad == "VALID" else explicit_pads(node, rank)
+    before: list[Dim] = []
+    after: list[Dim] = []
+    for extent, size, stride, dilation, more, length in zip(spatial, kernel, strides, dilations, extra, wanted, strict=True):
+        total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
+        half = arith.unwrap(total // 2)
+        rest = arith.unwrap(total - half)
+        before.append(half if auto_pad == "SAME_UPPER" else rest)
+        after.append(rest if auto_pad == "SAME_UPPER" else half)
+    return (*before, *after)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Conv": _conv, "ConvTranspose": _conv_transpose}
