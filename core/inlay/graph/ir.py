@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inlay import arith
 from inlay.errors import TypeInferenceError
+from inlay.graph.attrs import attr_vars
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.unify import instantiate, join_types, unify
-from inlay.types import FunctionType, TensorType, TupleType, Type, from_numpy
+from inlay.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
 if TYPE_CHECKING:
     from inlay.arith import Dim
@@ -221,7 +223,35 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
         return Call(callee.infer_type(attrs, types, span), span, callee, args, attrs)
     if not isinstance(callee.type, FunctionType):
         raise TypeInferenceError(f"only a function can be called, not a value of type {callee.type!r}", node=str(span or ""))
-    return Call(instantiate(callee.type, types, span), span, callee, args, attrs)
+    return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
+
+
+def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
+    """The existential dimensions of a function's result that the function works out itself.
+
+    Those of a function written out may also come from around it: they are its own only when something in its body has them first.
+    """
+    assert isinstance(callee.type, FunctionType)
+    sizes = frozenset(filter(existential, type_vars(callee.type.result)))
+    if not sizes or not isinstance(callee, Function):
+        return sizes
+    return sizes & frozenset().union(*map(introduced_sizes, post_order(callee.body)))
+
+
+def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
+    """The existential dimensions that an expression's value defines: in its type, but in none of its parts' or its attributes."""
+    sizes = frozenset(filter(existential, type_vars(expr.type)))
+    if not sizes or isinstance(expr, (Var, GlobalVar, Function)):
+        return frozenset()
+    known = [type_vars(child.type) for child in children(expr)]
+    if isinstance(expr, Call):
+        known.append(attr_vars(expr.attrs))
+    return sizes.difference(*known)
+
+
+def existential(size: arith.Expr) -> bool:
+    """Whether a symbolic dimension is one that only a run knows."""
+    return isinstance(size, arith.SizeVar) and size.existential
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
@@ -350,7 +380,10 @@ def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], same_types: bool) -> Expr:
     scanned = tuple(rest)
     if same_types:
         return Loop(expr.type, expr.span, body, trips, condition, state, scanned)
-    return loop(body, state=state, scanned=scanned, trip_count=trips, condition=condition, span=expr.span)
+    assert isinstance(expr.type, TupleType)
+    extents = [output.shape[0] for output in expr.type.fields[len(state) :] if isinstance(output, TensorType)]
+    extent = extents[0] if extents else None
+    return loop(body, state=state, scanned=scanned, trip_count=trips, condition=condition, stacked_extent=extent, span=expr.span)
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inlay import arith
 from inlay.arith import Dim
 from inlay.errors import TypeInferenceError
 from inlay.graph import ir
-from inlay.graph.unify import fresh_size, unify
-from inlay.types import FunctionType, TensorType, TupleType, Type
+from inlay.graph.unify import fresh_size, freshen, match_dims, unify
+from inlay.types import FunctionType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Expr, Span
@@ -54,7 +55,15 @@ def infer_loop(
         if not isinstance(result, TensorType):
             raise TypeInferenceError(f"a stacked output is a tensor, not {result!r}", node=where)
         outputs.append(TensorType((extent, *result.shape), result.dtype))
-    return TupleType((*params[1 : 1 + len(state)], *outputs))
+    states = params[1 : 1 + len(state)]
+    known: dict[arith.Expr, arith.Expr] = {}
+    for param, initial in zip(states, state, strict=True):
+        match_dims(param, initial.type, known)
+    # A size that changes from one iteration to the next, or that the body works out, is another one when the loop has ended.
+    changing = {size for size, initial in known.items() if ir.existential(size) and size != initial}
+    renamed = {size: initial for size, initial in known.items() if size not in changing}
+    freshen(changing | ir.own_sizes(body), renamed)
+    return TupleType(tuple(substitute_type(item, renamed) for item in (*states, *outputs)))
 
 
 def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None) -> Dim:

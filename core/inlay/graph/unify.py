@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from inlay.arith import Dim, Expr, SizeVar, maximum, unwrap, wrap
+from inlay.arith import Dim, Expr, SizeVar, maximum, substitute, unwrap, wrap
 from inlay.errors import TypeInferenceError
 from inlay.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
@@ -69,8 +70,9 @@ def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
             match_dims(a, b, found)
 
 
-def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None) -> Type:
-    """The result type of a call: the function's, with its dimensions replaced by those of the arguments.
+def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None, own: frozenset[Expr] = frozenset()) -> Type:
+    """The result type of a call: the function's, with its dimensions replaced by those of the arguments. The existential
+    dimensions in `own`, which the function itself works out, are new ones at each call.
 
     Raises `TypeInferenceError` where the arguments do not fit, or one dimension would have two values.
     """
@@ -81,7 +83,17 @@ def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None 
         match_dims(param, arg, found)
     for param, arg in zip(callee.params, args, strict=True):
         unify(substitute_type(param, found), arg, span)
+    freshen(own, found)
     return substitute_type(callee.result, found)
+
+
+def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
+    """Add to `found` a new existential dimension for each of the sizes that it does not have."""
+    for size in sorted(sizes, key=repr):
+        if size not in found:
+            assert isinstance(size, SizeVar)
+            upper = None if size.upper is None else unwrap(substitute(wrap(size.upper), found))
+            found[size] = fresh_size(size.name.strip("?0123456789"), upper)
 
 
 def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
