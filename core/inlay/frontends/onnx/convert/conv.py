@@ -33,7 +33,7 @@ def _conv(node: Node) -> Expr:
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     pads = window_pads(node, spatial, spans, strides)
     groups = node.attrs.get("group", 1)
-    result = conv(node.input(0), node.input(1), strides=strides, pads=pads, dilations=dilations, groups=groups, span=node.span)
+    result = conv(node.input(0), node.input(1), strides=strides, pads=pads, dilations=dilations, groups=groups)
     return with_bias(node, result, 2)
 
 
@@ -52,7 +52,6 @@ def _conv_transpose(node: Node) -> Expr:
         dilations=dilations,
         groups=node.attrs.get("group", 1),
         output_padding=extra,
-        span=node.span,
     )
     return with_bias(node, result, 2)
 

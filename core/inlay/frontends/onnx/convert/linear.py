@@ -17,7 +17,7 @@ def _gemm(node: Node) -> Expr:
         raise node.error("the factors must be matrices")
     a = transpose(node.input(0), perm=(1, 0)) if node.attrs.get("transA", 0) else node.input(0)
     b = transpose(node.input(1), perm=(1, 0)) if node.attrs.get("transB", 0) else node.input(1)
-    product = _scaled(node, matmul(a, b, span=node.span), node.attrs.get("alpha", 1.0))
+    product = _scaled(node, matmul(a, b), node.attrs.get("alpha", 1.0))
     c = node.optional(2)
     return product if c is None else add(product, _scaled(node, c, node.attrs.get("beta", 1.0)))
 
@@ -32,11 +32,11 @@ def _scaled(node: Node, value: Expr, factor: float) -> Expr:
 
 
 def _matmul(node: Node) -> Expr:
-    return matmul(node.input(0), node.input(1), span=node.span)
+    return matmul(node.input(0), node.input(1))
 
 
 def _det(node: Node) -> Expr:
-    return det(node.input(0), span=node.span)
+    return det(node.input(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}

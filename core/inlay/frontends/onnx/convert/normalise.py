@@ -21,10 +21,10 @@ def _along_axis(operator: Operator) -> Converter:
     def convert(node: Node) -> Expr:
         x, shape = node.input(0), node.tensor(0).shape
         if node.opset >= 13:
-            return operator(x, axis=node.axis(node.attrs.get("axis", -1), len(shape)), span=node.span)
+            return operator(x, axis=node.axis(node.attrs.get("axis", -1), len(shape)))
         axis = node.axis(node.attrs.get("axis", 1), len(shape))
         matrix = reshape(x, shape=(arith.product(shape[:axis]), arith.product(shape[axis:])))
-        return reshape(operator(matrix, axis=1, span=node.span), shape=shape)
+        return reshape(operator(matrix, axis=1), shape=shape)
 
     return convert
 
@@ -40,7 +40,7 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
         wide = [widened(item) for item in (x, scale, bias, mean_, variance)]
         factor = div(wide[1], sqrt(add(wide[4], scalar(epsilon, tensor_of(wide[4]).dtype))))
         return cast_to(add(mul(sub(wide[0], wide[3]), factor), wide[2]), node.dtype(0))
-    return batch_norm(x, scale, bias, mean_, variance, epsilon=epsilon, span=node.span)
+    return batch_norm(x, scale, bias, mean_, variance, epsilon=epsilon)
 
 
 def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
@@ -55,7 +55,7 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     batch_mean = mean(wide, axes)
     centred = sub(wide, expand_dims(batch_mean, *axes))
     batch_variance = mean(mul(centred, centred), axes)
-    y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon, span=node.span)
+    y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
     momentum = node.attrs.get("momentum", 0.9)
 
     def running(index: int, found: Expr) -> Expr:
@@ -112,7 +112,7 @@ def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
     epsilon = node.attrs.get("epsilon", 1e-5)
     given = (x, scale) if bias is None else (x, scale, bias)
-    y = layer_norm(*given, axis=axis, epsilon=epsilon, span=node.span)
+    y = layer_norm(*given, axis=axis, epsilon=epsilon)
     if not any(node.outputs[1:]):
         return y
     stash = _STASH.get(node.attrs.get("stash_type", 1))
@@ -124,7 +124,7 @@ def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 
 def _rms_norm(node: Node) -> Expr:
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
-    return rms_norm(node.input(0), node.input(1), axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), span=node.span)
+    return rms_norm(node.input(0), node.input(1), axis=axis, epsilon=node.attrs.get("epsilon", 1e-5))
 
 
 def _lrn(node: Node) -> Expr:
@@ -137,7 +137,6 @@ def _lrn(node: Node) -> Expr:
         alpha=attrs.get("alpha", 1e-4),
         beta=attrs.get("beta", 0.75),
         bias=attrs.get("bias", 1.0),
-        span=node.span,
     )
 
 

@@ -50,7 +50,7 @@ def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
     kernel, strides, dilations, pads, more = _window(node)
     pads = _sum_pads(pads, more)
     if len(node.outputs) < 2 or not node.outputs[1]:
-        return max_pool(node.input(0), kernel=kernel, strides=strides, pads=pads, dilations=dilations, span=node.span)
+        return max_pool(node.input(0), kernel=kernel, strides=strides, pads=pads, dilations=dilations)
     both = max_pool_indices(
         node.input(0),
         kernel=kernel,
@@ -58,7 +58,6 @@ def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
         pads=pads,
         dilations=dilations,
         column_major=bool(node.attrs.get("storage_order", 0)),
-        span=node.span,
     )
     return tuple_item(both, 0), tuple_item(both, 1)
 
@@ -74,15 +73,15 @@ def _avg_pool(node: Node) -> Expr:
         pads, include = more, False
     else:
         pads = _sum_pads(pads, more)
-    return avg_pool(x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=include, span=node.span)
+    return avg_pool(x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=include)
 
 
 def _global_avg_pool(node: Node) -> Expr:
-    return avg_pool(node.input(0), kernel=spatial_shape(node), span=node.span)
+    return avg_pool(node.input(0), kernel=spatial_shape(node))
 
 
 def _global_max_pool(node: Node) -> Expr:
-    return max_pool(node.input(0), kernel=spatial_shape(node), span=node.span)
+    return max_pool(node.input(0), kernel=spatial_shape(node))
 
 
 def _lp_pool(node: Node) -> Expr:
@@ -99,7 +98,7 @@ def _lp(node: Node, kernel: tuple[Dim, ...], strides: tuple[int, ...], dilations
     p = float(node.attrs.get("p", 2))
     of = node.dtype(0)
     powers = pow(abs(node.input(0)), scalar(p, of))
-    mean = avg_pool(powers, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=True, span=node.span)
+    mean = avg_pool(powers, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=True)
     return pow(mul(mean, count(kernel, of)), scalar(1 / p, of))
 
 
