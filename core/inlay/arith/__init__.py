@@ -43,10 +43,9 @@ from inlay.arith.expr import (
     wrap,
 )
 from inlay.arith.interval import Interval
+from inlay.arith.intset import Span, span
 
 __all__ = [
-    "ONE",
-    "ZERO",
     "Add",
     "Analyzer",
     "And",
@@ -63,12 +62,15 @@ __all__ = [
     "Min",
     "Mul",
     "Not",
+    "ONE",
     "Opaque",
     "Or",
     "Payload",
     "Select",
     "SizeVar",
+    "Span",
     "Var",
+    "ZERO",
     "add",
     "affine",
     "bounds",
@@ -89,6 +91,7 @@ __all__ = [
     "prove",
     "select",
     "simplify",
+    "span",
     "substitute",
     "unwrap",
     "walk",

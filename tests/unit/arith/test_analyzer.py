@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay import arith
-from inlay.arith import Analyzer, Const, Expr, SizeVar, Var, affine, bounds, linear, prove, simplify
+from inlay.arith import Analyzer, Const, Expr, SizeVar, Var, affine, bounds, linear, prove, simplify, span
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 N = SizeVar("n", 1)
@@ -104,6 +104,23 @@ def test_simplify_is_stable(expr: Expr) -> None:
 def test_folding(expr: Expr, expected: Expr) -> None:
     simple = simplify(expr, {X: (0, 9), Y: (0, 3), Z: (0, 999)})
     assert simple == expected, f"{simple!r}"
+
+
+@settings(max_examples=100, deadline=None)
+@given(exprs, st.integers(-3, 3), st.integers(0, 4), st.integers(1, 4))
+def test_span_holds_every_value(expr: Expr, start: int, length: int, other: int) -> None:
+    found = span(expr, {Y: (X + start, X + (start + length)), Z: (Const(0), Const(other))})
+    if found is None:
+        return
+    for x in range(-2, 3):
+        low, high = (arith.evaluate(end, {X: x}) for end in found)
+        for y, z in itertools.product(range(x + start, x + start + length + 1), range(other + 1)):
+            assert low <= arith.evaluate(expr, {X: x, Y: y, Z: z}) <= high
+
+
+def test_span_of_a_tile() -> None:
+    found = span(X * 8 + Y * 2 + Z, {Y: (Const(0), Const(3)), Z: (Const(0), Const(2))})
+    assert found == (X * 8, X * 8 + 8)
 
 
 def test_symbolic_bounds_cancel() -> None:
