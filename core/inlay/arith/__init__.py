@@ -46,6 +46,8 @@ from inlay.arith.interval import Interval
 from inlay.arith.intset import Span, span
 
 __all__ = [
+    "ONE",
+    "ZERO",
     "Add",
     "Analyzer",
     "And",
@@ -62,7 +64,6 @@ __all__ = [
     "Min",
     "Mul",
     "Not",
-    "ONE",
     "Opaque",
     "Or",
     "Payload",
@@ -70,7 +71,6 @@ __all__ = [
     "SizeVar",
     "Span",
     "Var",
-    "ZERO",
     "add",
     "affine",
     "bounds",

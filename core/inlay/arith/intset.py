@@ -37,7 +37,8 @@ def span(expr: Expr, ranges: Mapping[Expr, Span], analyzer: Analyzer | None = No
     """
     if isinstance(expr, Const) or ranges.keys().isdisjoint(free_vars(expr)):
         return expr, expr
-    return _form_span((analyzer or Analyzer(ranges)).linear(expr), ranges, analyzer or Analyzer(ranges))
+    analyzer = analyzer or Analyzer(ranges)
+    return _form_span(analyzer.linear(expr), ranges, analyzer)
 
 
 def _form_span(form: Linear, ranges: Mapping[Expr, Span], analyzer: Analyzer) -> Span | None:
@@ -49,7 +50,7 @@ def _form_span(form: Linear, ranges: Mapping[Expr, Span], analyzer: Analyzer) ->
             return None
         least, most = ends if count > 0 else (ends[1], ends[0])
         low, high = low + least * count, high + most * count
-    return low + form.constant, high + form.constant
+    return analyzer.simplify(low + form.constant), analyzer.simplify(high + form.constant)
 
 
 def _atom_span(atom: Expr, ranges: Mapping[Expr, Span], analyzer: Analyzer) -> Span | None:
