@@ -20,17 +20,19 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that crosses a region's border: row-major. Sub-byte elements take a byte each."""
+    """A tensor that crosses a region's border: row-major. Sub-byte elements take a byte each. `dtype` None: a host object (a
+    sequence or an optional), which only a region on the host takes."""
 
     name: str
     shape: tuple[Dim, ...]
-    dtype: DType
+    dtype: DType | None
 
 
 @dataclass(frozen=True)
 class DimSource:
     """Where a region's symbolic dimension comes from: axis `axis` of input number `input`, or, when `input` is None, the region
-    itself works it out and writes it (an existential dimension, at most `upper`)."""
+    itself works it out and writes it (an existential dimension, at most `upper`). The plan knows such a dimension by the same
+    name."""
 
     name: str
     input: int | None = None

@@ -1,0 +1,83 @@
+"""Arrays at the border: aligned host memory, and whatever a caller hands in turned into it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from inlay.artifact import ALIGNMENT
+from inlay.errors import InputError, OutOfMemory
+from inlay.types import DType
+
+Array = np.ndarray[Any, Any]
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
+    """An uninitialised row-major array whose data starts at a multiple of 64 bytes. Kernels read such arrays in place; others
+    are copied once before a run. Raises `OutOfMemory`."""
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise OutOfMemory(f"no room for an array of shape {shape} and {size} bytes") from error
+    return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
+
+
+def address(array: Array) -> int:
+    """Where an array's data starts."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def in_place(array: Array) -> bool:
+    """Whether a kernel can use the array as it lies: row-major and aligned."""
+    return array.flags.c_contiguous and (array.dtype.hasobject or address(array) % ALIGNMENT == 0)
+
+
+def usable(array: Array) -> Array:
+    """The array itself where a kernel can use it as it lies, else an aligned row-major copy."""
+    return array if in_place(array) else fresh_copy(array)
+
+
+def fresh_copy(array: Array) -> Array:
+    """An aligned row-major copy that shares memory with nothing."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def import_array(name: str, value: object, dtype: DType) -> Array:
+    """A caller's value as an array: numpy's own, anything that exports DLPack (torch and others, without a copy), or numbers.
+
+    Raises `InputError` where it is no array in host memory, or has elements of another type than `dtype`.
+    """
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "__dlpack__"):
+        try:
+            array = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"input {name!r} cannot be read as host memory: {error}", remedy="move it to the CPU and detach it first"
+            ) from error
+    else:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise InputError(f"input {name!r} is no array: {error}") from error
+    wanted = dtype.numpy
+    if array.dtype == wanted:
+        return array
+    if dtype.kind == "string" and array.dtype.kind in "US":
+        return array.astype(object)
+    if array.dtype.newbyteorder("=") == wanted:
+        return array.astype(wanted)
+    raise InputError(
+        f"input {name!r} has elements of type {array.dtype.name}, the model takes {dtype.name}",
+        remedy=f"convert it, such as with .astype({dtype.name!r})" if dtype.kind != "string" else "pass strings",
+    )
