@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from inlay import arith
 from inlay.tensor import ir, te
+from inlay.tensor.footprint import reads, whole, writes
 from inlay.tensor.rewrite import Rewriter
 from inlay.types import dtype
 
@@ -92,8 +93,8 @@ class _Lowering:
 
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
         self._defines += op.defines
-        reads, writes = (tuple(_whole(buffer) for buffer in side) for side in (op.input_buffers, op.output_buffers))
-        self._stmts.append(ir.Block(self._unique(op.name), (), (), reads, writes, op.body))
+        read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
+        self._stmts.append(ir.Block(self._unique(op.name), (), (), read, written, op.body))
         defined = {buffer for _, buffer in op.defines}
         return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
 
@@ -160,7 +161,7 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
 def _nest(name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None) -> ir.Stmt:
     """Loops over the axes around a block."""
     loops = tuple(arith.Var(axis.var.name) for axis in axes)
-    block = ir.Block(name, axes, loops, _reads(body), _writes(body), body, init)
+    block = ir.Block(name, axes, loops, reads(body), writes(body), body, init)
     stmt: ir.Stmt = block
     for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
         stmt = ir.For(loop, axis.extent, stmt)
@@ -186,32 +187,3 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
     for temporary in reversed(temporaries):
         body = ir.Alloc(temporary, body)
     return body
-
-
-def _whole(buffer: ir.Buffer) -> ir.Region:
-    return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
-
-
-def _range(index: arith.Expr, extent: arith.Dim) -> tuple[arith.Expr, arith.Expr]:
-    """First index and extent of what an index may touch."""
-    if isinstance(index, arith.Opaque):
-        return index.lower, index.upper - index.lower + 1
-    if any(isinstance(node, arith.Opaque) for node in arith.walk(index)):
-        return arith.ZERO, arith.wrap(extent)
-    return index, arith.ONE
-
-
-def _writes(body: ir.Stmt) -> tuple[ir.Region, ...]:
-    private = {stmt.buffer for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Alloc)}
-    stores = [stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Store) and stmt.buffer not in private]
-    return tuple(ir.Region(stmt.buffer, tuple((index, arith.ONE) for index in stmt.indices)) for stmt in stores)
-
-
-def _reads(body: ir.Stmt) -> tuple[ir.Region, ...]:
-    stores = [stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Store)]
-    written = {stmt.buffer for stmt in stores}
-    regions: dict[tuple[ir.Buffer, tuple[tuple[arith.Expr, arith.Expr], ...]], None] = {}
-    for node in ir.walk_exprs(*(stmt.value for stmt in stores)):
-        if isinstance(node, ir.Load) and node.buffer not in written:
-            regions[(node.buffer, tuple(map(_range, node.indices, node.buffer.shape)))] = None
-    return tuple(ir.Region(buffer, ranges) for buffer, ranges in regions)
