@@ -591,20 +591,21 @@ def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
 
 
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
-    """Every value expression below the roots once, those inside checked indices included."""
-    seen: set[int] = set()
-    stack = list(roots)
+    """Every value expression below the roots once, from left to right, those inside checked indices included."""
+    seen: set[Expr] = set()
+    stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if node in seen:
             continue
-        seen.add(id(node))
+        seen.add(node)
         yield node
-        stack.extend(operands(node))
+        below = list(operands(node))
         for index in index_operands(node):
             for part in arith.walk(index):
                 if isinstance(part, arith.Opaque) and isinstance(part.payload, Expr):
-                    stack.append(part.payload)
+                    below.append(part.payload)
+        stack.extend(reversed(below))
 
 
 def free_vars(expr: Expr) -> frozenset[arith.Expr]:
