@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from inlay.graph.operator import Operator
 from inlay.ops.activation import OPERATORS as ACTIVATION
+from inlay.ops.container import OPERATORS as CONTAINER
 from inlay.ops.conv import OPERATORS as CONV
 from inlay.ops.conversion import OPERATORS as CONVERSION
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
@@ -25,6 +26,7 @@ from inlay.ops.shape import OPERATORS as SHAPE
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     ACTIVATION,
+    CONTAINER,
     CONV,
     CONVERSION,
     ELEMENTWISE,

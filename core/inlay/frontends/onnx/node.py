@@ -11,10 +11,27 @@ import numpy as np
 from inlay.arith import Dim
 from inlay.errors import ModelImportError
 from inlay.graph.ir import Expr, Function, Span
-from inlay.types import DType, TensorType
+from inlay.types import DType, TensorType, Type
 
 if TYPE_CHECKING:
     import onnx
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What would have to be fixed for a value to be known at import: graph inputs and symbolic dimensions, by name."""
+
+    inputs: tuple[str, ...]
+    dims: tuple[str, ...]
+
+
+class NeedsStatic(ModelImportError):
+    """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
+
+    def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
+        facts = [f"specialise={{{name!r}: ...}}" for name in sources.inputs] + [f"dims={{{name!r}: ...}}" for name in sources.dims]
+        super().__init__(message, operator=operator, node=node, remedy=f"bind it with {', '.join(facts)}" if facts else None)
+        self.sources = sources
 
 
 class Scope(Protocol):
@@ -26,8 +43,15 @@ class Scope(Protocol):
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
 
-    def subgraph(self, graph: onnx.GraphProto, params: tuple[tuple[str, TensorType], ...]) -> Function:
-        """A subgraph as a closure over the enclosing scope: a function of its graph inputs, returning the tuple of its outputs."""
+    def sources(self, expr: Expr) -> Sources | None:
+        """What the value of an expression depends on, None where it cannot be known before the run (a loop computes it)."""
+
+    def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
+        """A subgraph as a closure over the enclosing scope.
+
+        For each of the graph's inputs, in order, `inputs` has the type of the parameter that it becomes, or the value that it is
+        bound to. The function returns the tuple of the graph's outputs.
+        """
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,34 @@ class Node:
         found = self.optional(index)
         return None if found is None else self.scope.dims(found)
 
+    def require_static(self, index: int) -> np.ndarray[Any, Any]:
+        """The value of a required input, which must be known at import. Raises `NeedsStatic` or `ModelImportError`."""
+        value = self.scope.static(self.input(index))
+        if value is None:
+            raise self._unknown(index)
+        return value
+
+    def require_dims(self, index: int) -> tuple[Dim, ...]:
+        """The elements of a required integer input as dimensions. Raises `NeedsStatic` or `ModelImportError`."""
+        value = self.scope.dims(self.input(index))
+        if value is None:
+            raise self._unknown(index)
+        return value
+
+    def _unknown(self, index: int) -> ModelImportError:
+        sources = self.scope.sources(self.input(index))
+        if sources is None:
+            return self.error(
+                f"the value of input {index} must be known before the run, but a loop or a random operator computes it"
+            )
+        message = self._message(f"the value of input {index} must be known when the model is compiled")
+        return NeedsStatic(message, sources, operator=self.name, node=str(self.span))
+
+    @property
+    def name(self) -> str:
+        """The operator as messages call it: with its domain, where that is not the default one."""
+        return f"{self.domain}:{self.op_type}" if self.domain else self.op_type
+
     def axis(self, value: int, rank: int) -> int:
         """A possibly negative axis, made positive. Raises `ModelImportError` when it is out of range."""
         if not -rank <= value < rank:
@@ -92,8 +144,10 @@ class Node:
 
     def error(self, message: str) -> ModelImportError:
         """An error that names this node, to be raised."""
-        name = f"{self.domain}:{self.op_type}" if self.domain else self.op_type
-        return ModelImportError(f"cannot import {name} (opset {self.opset}): {message}", operator=name, node=str(self.span))
+        return ModelImportError(self._message(message), operator=self.name, node=str(self.span))
+
+    def _message(self, message: str) -> str:
+        return f"cannot import {self.name} (opset {self.opset}): {message}"
 
 
 Converter = Callable[[Node], "Expr | tuple[Expr | None, ...]"]

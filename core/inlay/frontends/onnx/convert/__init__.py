@@ -1,0 +1,28 @@
+"""The converters of ONNX operators, one module per family. Keys of `CONVERTERS` are "OpType" or "domain:OpType"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlay.frontends.onnx.convert import (
+    cast,
+    container,
+    control,
+    conv,
+    elementwise,
+    linear,
+    loop,
+    normalise,
+    pool,
+    reduce,
+    shape,
+)
+from inlay.frontends.onnx.node import Converter
+
+_MODULES = (cast, container, control, conv, elementwise, linear, loop, normalise, pool, reduce, shape)
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {name: made for module in _MODULES for name, made in module.CONVERTERS.items()}
+)
+assert len(CONVERTERS) == sum(len(module.CONVERTERS) for module in _MODULES), "two modules convert the same operator"

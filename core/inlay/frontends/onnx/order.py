@@ -1,0 +1,56 @@
+"""The order in which the nodes of a graph are imported."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+    """The nodes, each behind those whose outputs it reads. ONNX asks for that order, yet some exporters do not keep it.
+
+    Raises ValueError, naming nodes, when they form a cycle.
+    """
+    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    reads = [[producer[name] for name in _names_read(node) if name in producer] for node in nodes]
+    if all(source < index for index, sources in enumerate(reads) for source in sources):
+        return nodes
+    waiting = [len(sources) for sources in reads]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, sources in enumerate(reads):
+        for source in sources:
+            readers[source].append(index)
+    ready = deque(index for index, count in enumerate(waiting) if not count)
+    order = []
+    while ready:
+        index = ready.popleft()
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    if len(order) < len(nodes):
+        stuck = [
+            node.name or next(filter(None, node.output), node.op_type) for node, count in zip(nodes, waiting, strict=True) if count
+        ]
+        raise ValueError(f"the graph has a cycle among its nodes {', '.join(map(repr, stuck[:5]))}{'...' * (len(stuck) > 5)}")
+    return [nodes[index] for index in order]
+
+
+def _names_read(node: onnx.NodeProto) -> Iterable[str]:
+    """The names that a node reads, those that its subgraphs read of their surroundings included."""
+    from onnx import AttributeProto
+
+    yield from node.input
+    # Subgraphs are parsed messages, whose depth the parser limits.
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            own = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+            own.update(name for inner in graph.node for name in inner.output)
+            yield from (name for inner in graph.node for name in _names_read(inner) if name not in own)
+            yield from (item.name for item in graph.output if item.name not in own)
