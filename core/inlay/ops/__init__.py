@@ -22,7 +22,10 @@ from inlay.ops.pool import OPERATORS as POOL
 from inlay.ops.quantised import OPERATORS as QUANTISED
 from inlay.ops.random import OPERATORS as RANDOM
 from inlay.ops.reduce import OPERATORS as REDUCE
+from inlay.ops.scatter import OPERATORS as SCATTER
+from inlay.ops.select import OPERATORS as SELECT
 from inlay.ops.shape import OPERATORS as SHAPE
+from inlay.ops.sort import OPERATORS as SORT
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     ACTIVATION,
@@ -37,7 +40,10 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     QUANTISED,
     RANDOM,
     REDUCE,
+    SCATTER,
+    SELECT,
     SHAPE,
+    SORT,
 )
 OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
 

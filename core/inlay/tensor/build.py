@@ -9,8 +9,8 @@ body = b.finish()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,12 @@ class Builder:
         self._scopes.append([])
         yield variable
         self.emit_closed(lambda body: ir.For(variable, arith.wrap(extent), body, kind))
+
+    @contextmanager
+    def loops(self, shape: Sequence[Dim]) -> Iterator[tuple[arith.Var, ...]]:
+        """A nest of loops over every index of a shape, row-major; none for the empty shape."""
+        with ExitStack() as nest:
+            yield tuple(nest.enter_context(self.loop(extent, f"i{axis}")) for axis, extent in enumerate(shape))
 
     @contextmanager
     def while_(self, condition: ir.Expr) -> Iterator[None]:

@@ -11,16 +11,18 @@ from inlay.frontends.onnx.convert import (
     control,
     conv,
     elementwise,
+    index,
     linear,
     loop,
     normalise,
     pool,
     reduce,
     shape,
+    sort,
 )
 from inlay.frontends.onnx.node import Converter
 
-_MODULES = (cast, container, control, conv, elementwise, linear, loop, normalise, pool, reduce, shape)
+_MODULES = (cast, container, control, conv, elementwise, index, linear, loop, normalise, pool, reduce, shape, sort)
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {name: made for module in _MODULES for name, made in module.CONVERTERS.items()}

@@ -64,7 +64,7 @@ def _reshape(node: Node) -> Expr:
     if free is not None:
         rest = arith.product(tuple(dim for axis, dim in enumerate(shape) if axis != free))
         shape[free] = 0 if rest == 0 else simple(arith.unwrap(arith.floordiv(x.size, rest)))
-    return reshape(node.input(0), shape=tuple(shape), span=node.span)
+    return reshape(node.input(0), shape=tuple(shape))
 
 
 def _flatten(node: Node) -> Expr:
@@ -73,7 +73,7 @@ def _flatten(node: Node) -> Expr:
     if not -len(shape) <= axis <= len(shape):
         raise node.error(f"axis {axis} is out of range for rank {len(shape)}")
     axis = axis if axis >= 0 else axis + len(shape)
-    return reshape(node.input(0), shape=(arith.product(shape[:axis]), arith.product(shape[axis:])), span=node.span)
+    return reshape(node.input(0), shape=(arith.product(shape[:axis]), arith.product(shape[axis:])))
 
 
 def _squeeze(node: Node) -> Expr:
@@ -84,7 +84,7 @@ def _squeeze(node: Node) -> Expr:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             raise node.error(f"axis {axis} has {shape[axis]} elements and cannot be dropped")
     kept = tuple(dim for axis, dim in enumerate(shape) if axis not in dropped)
-    return reshape(node.input(0), shape=kept, span=node.span)
+    return reshape(node.input(0), shape=kept)
 
 
 def _unsqueeze(node: Node) -> Expr:
@@ -94,24 +94,24 @@ def _unsqueeze(node: Node) -> Expr:
     rank = node.rank(0) + len(axes)
     added = known_axes(node, axes, rank)
     rest = iter(node.tensor(0).shape)
-    return reshape(node.input(0), shape=tuple(1 if axis in added else next(rest) for axis in range(rank)), span=node.span)
+    return reshape(node.input(0), shape=tuple(1 if axis in added else next(rest) for axis in range(rank)))
 
 
 def _transpose(node: Node) -> Expr:
     rank = node.rank(0)
     perm = node.attrs.get("perm")
     chosen = tuple(reversed(range(rank))) if perm is None else known_axes(node, perm, rank)
-    return transpose(node.input(0), perm=chosen, span=node.span)
+    return transpose(node.input(0), perm=chosen)
 
 
 def _shape(node: Node) -> Expr:
     shape = node.tensor(0).shape
     chosen = shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
-    return sizes(dims=chosen, span=node.span)
+    return sizes(dims=chosen)
 
 
 def _size(node: Node) -> Expr:
-    return reshape(sizes(dims=(node.tensor(0).size,), span=node.span), shape=())
+    return reshape(sizes(dims=(node.tensor(0).size,)), shape=())
 
 
 def _expand(node: Node) -> Expr:
@@ -119,7 +119,7 @@ def _expand(node: Node) -> Expr:
         shape = broadcast_shapes(node.tensor(0).shape, node.require_dims(1))
     except ValueError as error:
         raise node.error(str(error)) from error
-    return broadcast_to(node.input(0), shape=shape, span=node.span)
+    return broadcast_to(node.input(0), shape=shape)
 
 
 # --- joining and cutting ----------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _expand(node: Node) -> Expr:
 
 def _concat(node: Node) -> Expr:
     axis = node.axis(node.attrs.get("axis", 1), node.rank(0))
-    return concat(*(node.input(index) for index in range(len(node.inputs))), axis=axis, span=node.span)
+    return concat(*(node.input(index) for index in range(len(node.inputs))), axis=axis)
 
 
 def _split(node: Node) -> tuple[Expr, ...]:
@@ -151,15 +151,15 @@ def _split(node: Node) -> tuple[Expr, ...]:
             ends.append(simple(arith.unwrap(arith.add(ends[-1], size))))
         ends = ends[1:]
     starts = [0, *ends[:-1]]
-    return tuple(_cut(node.input(0), {axis: (start, end, 1)}, node) for start, end in zip(starts, ends, strict=True))
+    return tuple(_cut(node.input(0), {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
 
 
-def _cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]], node: Node) -> Expr:
+def _cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
     """A slice along some axes: per axis (begin, end, stride) in the form that `strided_slice` wants."""
     assert isinstance(x.type, TensorType)
     every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(x.type.shape)]
     begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
-    return strided_slice(x, begin=begin, end=end, strides=strides, span=node.span)
+    return strided_slice(x, begin=begin, end=end, strides=strides)
 
 
 def _slice(node: Node) -> Expr:
@@ -177,7 +177,7 @@ def _slice(node: Node) -> Expr:
     ranges = {
         axis: normal_range(shape[axis], start, end, step) for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
-    return _cut(node.input(0), ranges, node)
+    return _cut(node.input(0), ranges)
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
@@ -214,9 +214,9 @@ def _pad(node: Node) -> Expr:
     if len(pads) != 2 * x.rank:
         raise node.error(f"{len(pads)} pads for {x.rank} axes")
     if mode != "constant":
-        return pad(node.input(0), pads=pads, mode=mode, span=node.span)
-    value = zero(x) if value is None else _scalar(node, value)
-    return pad(node.input(0), value, pads=pads, mode=mode, span=node.span)
+        return pad(node.input(0), pads=pads, mode=mode)
+    value = zero(x) if value is None else scalar(node, value)
+    return pad(node.input(0), value, pads=pads, mode=mode)
 
 
 def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank: int) -> tuple[Dim, ...]:
@@ -229,7 +229,7 @@ def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank:
     return tuple(every)
 
 
-def _scalar(node: Node, value: Expr) -> Expr:
+def scalar(node: Node, value: Expr) -> Expr:
     """An input that holds one value, 0-d or of shape (1,), as 0-d."""
     if not isinstance(value.type, TensorType) or value.type.rank > 1:
         raise node.error(f"{value.type!r} is not a single value")
@@ -249,7 +249,7 @@ def _center_crop_pad(node: Node) -> Expr:
         before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
         pads[axis] = simple(arith.unwrap(before))
         pads[x.rank + axis] = simple(arith.unwrap(more - before))
-    return pad(node.input(0), zero(x), pads=tuple(pads), span=node.span)
+    return pad(node.input(0), zero(x), pads=tuple(pads))
 
 
 def _tile(node: Node) -> Expr:
@@ -258,7 +258,7 @@ def _tile(node: Node) -> Expr:
     if node.opset < 6:
         axis = node.axis(int(node.require_static(2).item()), rank)
         repeats = (1,) * axis + repeats + (1,) * (rank - 1 - axis)
-    return tile(node.input(0), repeats=repeats, span=node.span)
+    return tile(node.input(0), repeats=repeats)
 
 
 # --- blocks of space and depth ----------------------------------------------------------------------------------------
@@ -269,22 +269,22 @@ def _depth_to_space(node: Node) -> Expr:
     block = node.attrs["blocksize"]
     depth = simple(arith.unwrap(arith.floordiv(c, block * block)))
     if node.attrs.get("mode", "DCR") == "DCR":
-        parts = reshape(node.input(0), shape=(n, block, block, depth, h, w), span=node.span)
-        moved = transpose(parts, perm=(0, 3, 4, 1, 5, 2), span=node.span)
+        parts = reshape(node.input(0), shape=(n, block, block, depth, h, w))
+        moved = transpose(parts, perm=(0, 3, 4, 1, 5, 2))
     else:
-        parts = reshape(node.input(0), shape=(n, depth, block, block, h, w), span=node.span)
-        moved = transpose(parts, perm=(0, 1, 4, 2, 5, 3), span=node.span)
-    return reshape(moved, shape=(n, depth, arith.product((h, block)), arith.product((w, block))), span=node.span)
+        parts = reshape(node.input(0), shape=(n, depth, block, block, h, w))
+        moved = transpose(parts, perm=(0, 1, 4, 2, 5, 3))
+    return reshape(moved, shape=(n, depth, arith.product((h, block)), arith.product((w, block))))
 
 
 def _space_to_depth(node: Node) -> Expr:
     n, c, h, w = _image(node)
     block = node.attrs["blocksize"]
     rows, columns = (simple(arith.unwrap(arith.floordiv(dim, block))) for dim in (h, w))
-    parts = reshape(node.input(0), shape=(n, c, rows, block, columns, block), span=node.span)
+    parts = reshape(node.input(0), shape=(n, c, rows, block, columns, block))
     perm = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    moved = transpose(parts, perm=perm, span=node.span)
-    return reshape(moved, shape=(n, arith.product((c, block * block)), rows, columns), span=node.span)
+    moved = transpose(parts, perm=perm)
+    return reshape(moved, shape=(n, arith.product((c, block * block)), rows, columns))
 
 
 def _image(node: Node) -> tuple[Dim, ...]:
@@ -300,41 +300,41 @@ def _image(node: Node) -> tuple[Dim, ...]:
 def _constant_of_shape(node: Node) -> Expr:
     value: Any = node.attrs.get("value")
     scalar = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    return full(constant(scalar), shape=node.require_dims(0), span=node.span)
+    return full(constant(scalar), shape=node.require_dims(0))
 
 
 def _range(node: Node) -> Expr:
     of = node.dtype(0)
-    start, delta = _scalar(node, node.input(0)), _scalar(node, node.input(2))
+    start, delta = scalar(node, node.input(0)), scalar(node, node.input(2))
     if of.is_float:
         first, last, step = (float(node.require_static(index).item()) for index in range(3))
         if step == 0:
             raise node.error("a delta of 0")
-        return constant(np.arange(first, last, step).astype(of.numpy), span=node.span)
+        return constant(np.arange(first, last, step).astype(of.numpy))
     step = int(node.require_static(2).item())
     if step == 0:
         raise node.error("a delta of 0")
     (begin,), (end,) = node.require_dims(0), node.require_dims(1)
     distance = arith.add(end, arith.mul(begin, -1)) if step > 0 else arith.add(begin, arith.mul(end, -1))
     count = simple(arith.unwrap(arith.maximum(0, arith.ceildiv(distance, abs(step)))))
-    counted = iota(shape=(count,), axis=0, dtype=of.name, span=node.span)
-    return add(mul(counted, delta, span=node.span), start, span=node.span)
+    counted = iota(shape=(count,), axis=0, dtype=of.name)
+    return add(mul(counted, delta), start)
 
 
-def _diagonal(shape: tuple[Dim, ...], offset: Expr, span: Any) -> tuple[Expr, Expr]:
+def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
     """The row index plus `offset`, and the column index, of every element of a matrix; int64."""
-    rows = add(iota(shape=shape, axis=0, span=span), offset, span=span)
-    return rows, iota(shape=shape, axis=1, span=span)
+    rows = add(iota(shape=shape, axis=0), offset)
+    return rows, iota(shape=shape, axis=1)
 
 
 def _trilu(node: Node) -> Expr:
     x = node.tensor(0)
     if x.rank < 2:
         raise node.error(f"the input has rank {x.rank}, but must hold matrices")
-    offset = zero(TensorType((), "int64")) if node.optional(1) is None else _scalar(node, node.input(1))
-    rows, columns = _diagonal(x.shape[-2:], offset, node.span)
+    offset = zero(TensorType((), "int64")) if node.optional(1) is None else scalar(node, node.input(1))
+    rows, columns = _diagonal(x.shape[-2:], offset)
     ends = (rows, columns) if node.attrs.get("upper", 1) else (columns, rows)
-    return where(less_equal(*ends, span=node.span), node.input(0), zero(x), span=node.span)
+    return where(less_equal(*ends), node.input(0), zero(x))
 
 
 def _eye_like(node: Node) -> Expr:
@@ -343,7 +343,7 @@ def _eye_like(node: Node) -> Expr:
         raise node.error(f"the input has rank {len(shape)}, but must be a matrix")
     of = dtype_of(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)
     offset = constant(np.asarray(node.attrs.get("k", 0), np.int64))
-    return cast(equal(*_diagonal(shape, offset, node.span), span=node.span), dtype=of.name, span=node.span)
+    return cast(equal(*_diagonal(shape, offset)), dtype=of.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {
