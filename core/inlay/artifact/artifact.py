@@ -31,8 +31,8 @@ class TensorSpec:
 @dataclass(frozen=True)
 class DimSource:
     """Where a region's symbolic dimension comes from: axis `axis` of input number `input`, or, when `input` is None, the region
-    itself works it out and writes it (an existential dimension, at most `upper`). The plan knows such a dimension by the same
-    name."""
+    itself works it out and writes it (an existential dimension, at most `upper`); when `upper` is None too, the plan gives it. The
+    plan knows a dimension that no input gives by the same name."""
 
     name: str
     input: int | None = None

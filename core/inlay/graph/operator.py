@@ -59,6 +59,8 @@ class Operator:
         Names of the arguments, for errors and documentation.
     commutative
         Whether swapping its two arguments changes nothing.
+    elementwise
+        True where every element of the result depends on the elements at the same place of the (broadcast) inputs alone.
     host_only
         True for operators over strings, sequences and optionals, which no kernel can express.
     existential
@@ -76,6 +78,7 @@ class Operator:
     arity: tuple[int, int | None] = (1, 1)
     inputs: tuple[str, ...] = ()
     commutative: bool = False
+    elementwise: bool = False
     host_only: bool = False
     existential: bool = False
 

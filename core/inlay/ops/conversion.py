@@ -160,6 +160,7 @@ cast = Operator(
     reference=_cast_reference,
     compute=_cast_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     inputs=("x",),
 )
 
@@ -214,6 +215,7 @@ bitcast = Operator(
     reference=_bitcast_reference,
     compute=_bitcast_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     inputs=("x",),
 )
 

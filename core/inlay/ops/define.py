@@ -278,4 +278,5 @@ def elementwise_with(
         arity=(len(inputs), len(inputs)),
         inputs=inputs,
         commutative=commutative,
+        elementwise=True,
     )

@@ -220,6 +220,7 @@ where = Operator(
     reference=_where_reference,
     compute=_where_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     arity=(3, 3),
     inputs=("condition", "x", "y"),
 )

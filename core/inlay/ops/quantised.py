@@ -170,6 +170,7 @@ quantize = Operator(
     reference=_quantize_reference,
     compute=_quantize_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
 )
@@ -232,6 +233,7 @@ dequantize = Operator(
     reference=_dequantize_reference,
     compute=_dequantize_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
 )
@@ -275,6 +277,7 @@ requantize = Operator(
     reference=_requantize_reference,
     compute=_requantize_compute,
     fusion=FusionKind.INJECTIVE,
+    elementwise=True,
     arity=(3, 3),
     inputs=("x", "scale", "zero_point"),
 )

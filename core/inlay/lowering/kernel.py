@@ -1,0 +1,102 @@
+"""One kernel: from a fused function of the graph to an unscheduled loop program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inlay import arith
+from inlay.errors import CompileError
+from inlay.graph import ir as graph
+from inlay.graph.operator import Operator
+from inlay.tensor import ir, te
+from inlay.tensor.lower import lower
+from inlay.types import TensorType, TupleType, Type
+
+INLINE_LIMIT = 1
+"""Elements up to which a constant inside a kernel becomes a literal."""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """What a kernel computes: `body` over the parameters; the results are the fields of a tuple body."""
+
+    name: str
+    params: tuple[graph.Var, ...]
+    body: graph.Expr
+
+
+def build(source: KernelSource) -> ir.LoopProgram:
+    """The loop program of a kernel: the tensor-level meanings of its operators, composed. Inputs are the parameters in order,
+    outputs the results. Raises `CompileError` for an operator without a tensor-level meaning."""
+    values: dict[int, Any] = {}
+    names: set[str] = set()
+    inputs = []
+    for param in source.params:
+        type_ = tensor_type(param.type)
+        tensor = te.placeholder(type_.shape, type_.dtype, _unique(param.name, names))
+        values[id(param)] = tensor
+        inputs.append(tensor)
+    for expr in graph.post_order(source.body):
+        if id(expr) not in values:
+            values[id(expr)] = _value(expr, values)
+    result = values[id(source.body)]
+    outputs = result if isinstance(result, tuple) else (result,)
+    return lower(outputs, inputs, source.name)
+
+
+def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
+    match expr:
+        case graph.Call(callee=Operator() as operator, args=args, attrs=attrs):
+            if operator.compute is None:
+                raise CompileError(
+                    "has no tensor-level meaning and was not decomposed", operator=operator.name, node=str(expr.span or "")
+                )
+            tensors = tuple(values[id(arg)] for arg in args)
+            if operator.existential:
+                return operator.compute(attrs, *tensors, out_type=expr.type)
+            return operator.compute(attrs, *tensors)
+        case graph.Tuple(fields=fields):
+            return tuple(values[id(field)] for field in fields)
+        case graph.TupleItem(tuple=inner, index=index):
+            return values[id(inner)][index]
+        case graph.Constant():
+            return _literal(expr)
+    raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
+
+
+def _literal(constant: graph.Constant) -> te.Tensor:
+    type_ = tensor_type(constant.type)
+    if constant.data.size != 1:
+        raise CompileError(f"a kernel holds a constant of {constant.data.size} elements", node=str(constant.span or ""))
+    value = constant.data.reshape(()).astype(type_.dtype.numpy).item() if type_.dtype.bits > 8 else constant.data.reshape(())
+    number = float(value) if type_.dtype.is_float else int(value)
+    made: te.Tensor = te.compute(type_.shape, lambda *_: te.const(number, type_.dtype), "literal")
+    return made
+
+
+def tensor_type(type_: Type) -> TensorType:
+    """The type as a tensor's. Raises `CompileError` for any other."""
+    if not isinstance(type_, TensorType):
+        raise CompileError(f"a kernel works on tensors, not on {type_!r}")
+    return type_
+
+
+def result_types(type_: Type) -> tuple[TensorType, ...]:
+    """The tensor types of a kernel's or region's results: the fields of a tuple, or the one tensor."""
+    return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
+
+
+def defined_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
+    """The dimensions that a kernel works out."""
+    return tuple(size for size, _ in program.defines)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    clean = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
+    chosen, count = clean, 1
+    while chosen in taken:
+        count += 1
+        chosen = f"{clean}_{count}"
+    taken.add(chosen)
+    return chosen

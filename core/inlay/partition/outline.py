@@ -1,0 +1,281 @@
+"""Regions: maximal sets of operators of one target that can run as one, outlined into functions of the module.
+
+Every operator gets a level: the greatest level of what it reads, plus one where that belongs to another target. Operators of one
+target and level form a region. A path that leaves a region raises the level and never lowers it again, so it cannot come back:
+regions are convex, and no two depend on one another, by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from inlay.errors import CompileError
+from inlay.graph import ir
+from inlay.graph.operator import Operator
+from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlay.partition.annotate import Annotation, Candidate, annotate
+from inlay.types import FunctionType, TupleType
+
+REGION_TARGET = "target"
+"""The attribute of a region's function that names its target."""
+_PLAN = -1
+"""The "target" of control flow, which the executor runs itself."""
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A module cut into regions: `module` holds the entry and one function per region; `annotations` are by operator call of the
+    module before; `regions` gives the numbers of the targets by name of region."""
+
+    module: ir.Module
+    annotations: tuple[Annotation, ...]
+    regions: dict[str, int]
+
+
+def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main") -> Partitioned:
+    """Cut the entry of a module. Functions it calls by name are left as they are.
+
+    Raises `CompileError` for an operator that no target takes.
+    """
+    function = module[entry]
+    annotations = annotate(function, candidates)
+    work = _Outline(function, annotations, candidates)
+    body = work.run()
+    main = function if body is function.body else ir.function(function.params, body, function.attrs, span=function.span)
+    functions = {**module.functions, **work.functions, entry: main}
+    return Partitioned(ir.Module(functions), tuple(annotations.values()), work.targets)
+
+
+@dataclass
+class _Unit:
+    """What is emitted as one: a region's calls, or a single node of control flow."""
+
+    level: int
+    target: int
+    members: list[ir.Expr] = field(default_factory=list)
+
+
+class _Outline:
+    def __init__(self, function: ir.Function, annotations: dict[int, Annotation], candidates: Sequence[Candidate]) -> None:
+        self.function = function
+        self.annotations = annotations
+        self.candidates = candidates
+        self.scopes: Scopes = analyse(function)
+        self.functions: dict[str, ir.Function] = {}
+        self.targets: dict[str, int] = {}
+        self.memo: dict[int, ir.Expr] = {}
+        self.consumers = self._consumers()
+
+    def run(self) -> ir.Expr:
+        """The new body of the entry."""
+        return self._scope(self.scopes.body(self.function))
+
+    def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
+        """Who reads each expression: pairs of (id of the reader in the expression's own scope, reader itself).
+
+        A reader inside a nested scope counts as the control flow that owns that scope.
+        """
+        found: dict[int, list[tuple[int, ir.Expr]]] = {}
+        for expr in ir.post_order(self.function):
+            for index, child in enumerate(ir.children(expr)):
+                if is_leaf(child) or id(child) not in self.scopes.of:
+                    continue
+                home = self.scopes.of[id(child)]
+                scope = self.scopes.inner.get((id(expr), index)) or self.scopes.of.get(id(expr))
+                reader: ir.Expr = expr
+                while scope is not None and scope is not home:
+                    assert scope.owner is not None
+                    reader, scope = scope.owner, scope.parent
+                found.setdefault(id(child), []).append((id(reader), expr))
+        return found
+
+    def _levels(self, scope: Scope) -> list[_Unit]:
+        """The units of a scope, in an order in which they can run."""
+        level: dict[int, int] = {}
+        target: dict[int, int] = {}
+        units: dict[tuple[int, int], _Unit] = {}
+        order: list[_Unit] = []
+        reads: dict[int, list[int]] = {}
+        for expr in scope.order:
+            for reader, _ in self.consumers.get(id(expr), ()):
+                reads.setdefault(reader, []).append(id(expr))
+        for expr in scope.order:
+            sources = reads.get(id(expr), ())
+            if isinstance(expr, (ir.Tuple, ir.TupleItem)):
+                # Wiring follows what it wires; a tuple of several regions' values belongs to the latest.
+                latest = max(sources, key=lambda source: level[source], default=None)
+                level[id(expr)] = level[latest] if latest is not None else 0
+                target[id(expr)] = target[latest] if latest is not None else _PLAN
+                continue
+            annotation = self.annotations.get(id(expr))
+            own = _PLAN if annotation is None else annotation.target
+            crossing = 0
+            for source in sources:
+                stays = own != _PLAN and target[source] == own
+                crossing = max(crossing, level[source] + (0 if stays else 1))
+            level[id(expr)], target[id(expr)] = crossing, own
+            if own == _PLAN:
+                order.append(_Unit(crossing, own, [expr]))
+            else:
+                unit = units.get((crossing, own))
+                if unit is None:
+                    unit = units[crossing, own] = _Unit(crossing, own)
+                    order.append(unit)
+                unit.members.append(expr)
+        return sorted(order, key=lambda unit: unit.level)
+
+    def _scope(self, scope: Scope) -> ir.Expr:
+        for unit in self._levels(scope):
+            if unit.target == _PLAN:
+                for expr in unit.members:
+                    self._control(expr)
+            else:
+                self._region(unit)
+        return self._mapped(scope.result)
+
+    def _mapped(self, expr: ir.Expr) -> ir.Expr:
+        """An expression after outlining; wiring is rebuilt on demand."""
+        stack = [expr]
+        while stack:
+            top = stack[-1]
+            if is_leaf(top):
+                self.memo.setdefault(id(top), top)
+            if id(top) in self.memo:
+                stack.pop()
+                continue
+            if not isinstance(top, (ir.Tuple, ir.TupleItem)):
+                raise CompileError(f"{top!r} is used before it is computed", node=str(top.span or ""))
+            waiting = [child for child in ir.children(top) if id(child) not in self.memo]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in ir.children(top)))
+            stack.pop()
+        return self.memo[id(expr)]
+
+    def _control(self, expr: ir.Expr) -> None:
+        match expr:
+            case ir.Function():
+                body = self._scope(self.scopes.body(expr))
+                self.memo[id(expr)] = ir.rebuild(expr, (body,))
+            case ir.If(condition=condition):
+                then, otherwise = (self._scope(branch) for branch in self.scopes.branches(expr))
+                self.memo[id(expr)] = ir.rebuild(expr, (self._mapped(condition), then, otherwise))
+            case ir.Loop() | ir.Call():
+                self.memo[id(expr)] = ir.rebuild(expr, tuple(self._mapped(child) for child in ir.children(expr)))
+            case _:
+                raise CompileError(f"cannot partition {expr!r}", node=str(expr.span or ""))
+
+    def _region(self, unit: _Unit) -> None:
+        inside = {id(member) for member in unit.members}
+        inner: dict[int, ir.Expr] = {}
+        params: list[ir.Var] = []
+        args: list[ir.Expr] = []
+        for member in unit.members:
+            for expr in self._needed(member, inner, inside):
+                if isinstance(expr, ir.Constant):
+                    inner[id(expr)] = expr
+                elif id(expr) in inside or (isinstance(expr, (ir.Tuple, ir.TupleItem)) and self._wires(expr, inside)):
+                    children = tuple(inner[id(child)] for child in ir.children(expr))
+                    inner[id(expr)] = ir.rebuild(expr, children)
+                else:
+                    outer = self._mapped(expr)
+                    param = ir.var(f"p{len(params)}", expr.type, expr.span)
+                    inner[id(expr)] = param
+                    params.append(param)
+                    args.append(outer)
+        results = [result for member in unit.members for result in self._results(member, inside)]
+        self._emit(unit, results, inner, params, args)
+
+    def _emit(
+        self, unit: _Unit, results: list[ir.Expr], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
+    ) -> None:
+        target = self.candidates[unit.target].target
+        name = f"region{len(self.functions)}_{target.kind}"
+        fields: list[ir.Expr] = []
+        for result in results:
+            value = inner.get(id(result))
+            if value is None:
+                assert isinstance(result, ir.TupleItem)
+                value = ir.tuple_item(inner[id(result.tuple)], result.index, result.span)
+            fields += [ir.tuple_item(value, index) for index in range(_width(value))] if _is_tuple(value) else [value]
+        body = ir.tuple_(fields)
+        function = ir.function(params, body, ((REGION_TARGET, str(target)),))
+        self.functions[name] = function
+        self.targets[name] = unit.target
+        call = ir.Call(
+            body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), ir.Attrs()
+        )
+        position = 0
+        for result in results:
+            if _is_tuple(result):
+                items = [ir.tuple_item(call, position + index, result.span) for index in range(_width(result))]
+                self.memo[id(result)] = ir.tuple_(items, result.span)
+                position += len(items)
+            else:
+                self.memo[id(result)] = ir.tuple_item(call, position, result.span)
+                position += 1
+
+    def _results(self, member: ir.Expr, inside: set[int]) -> list[ir.Expr]:
+        """What of a member's value is used outside the region: the value itself, or those items of it that are."""
+        users = [user for _, user in self.consumers.get(id(member), ())]
+        if _is_tuple(member) and all(isinstance(user, ir.TupleItem) for user in users):
+            items = {id(user): user for user in users}
+            return [item for item in items.values() if self._escapes(item, inside)]
+        return [member] if self._escapes(member, inside) else []
+
+    def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
+        """Whether anything outside the region reads a value, directly or through wiring."""
+        stack = [expr]
+        while stack:
+            for _, user in self.consumers.get(id(stack.pop()), ()):
+                if isinstance(user, (ir.Tuple, ir.TupleItem)):
+                    stack.append(user)
+                elif id(user) not in inside:
+                    return True
+        return False
+
+    def _wires(self, expr: ir.Expr, inside: set[int]) -> bool:
+        """Whether a tuple or an item of one only passes on what the region itself computes, wholly."""
+        stack = [expr]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, (ir.Tuple, ir.TupleItem)):
+                stack.extend(ir.children(top))
+            elif id(top) not in inside:
+                return False
+        return True
+
+    def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
+        """What to translate for a member: its arguments, wiring inside the region included, then itself."""
+        order: list[ir.Expr] = []
+        seen: set[int] = set()
+        stack: list[tuple[ir.Expr, bool]] = [(member, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if id(expr) in done or (id(expr) in seen and not ready):
+                continue
+            seen.add(id(expr))
+            descend = expr is member or (isinstance(expr, (ir.Tuple, ir.TupleItem)) and self._wires(expr, inside))
+            if ready or not descend:
+                order.append(expr)
+            else:
+                stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(ir.children(expr)))
+        return order
+
+
+def _is_tuple(expr: ir.Expr) -> bool:
+    return isinstance(expr.type, TupleType)
+
+
+def _width(expr: ir.Expr) -> int:
+    """The number of fields of a tuple-typed expression."""
+    assert isinstance(expr.type, TupleType)
+    return len(expr.type.fields)
+
+
+def region_operators(function: ir.Function) -> list[ir.Call]:
+    """The operator calls of a region, in order."""
+    return [e for e in ir.post_order(function.body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

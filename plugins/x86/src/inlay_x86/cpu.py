@@ -1,0 +1,75 @@
+"""Instruction sets: what to compile for, and what this machine has."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+
+from inlay.errors import TargetError
+from inlay.plugins import Capabilities, DeviceStatus
+from inlay.types import DTYPES
+from inlay_x86.options import X86Options
+
+_V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), in LLVM's names."""
+
+CORES_ASSUMED = 4
+"""Cores that cost estimates assume where `threads` is 0: the machine that runs the package may be another."""
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """LLVM's names of the features of this processor, by its feature flags, never by its name."""
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def features(options: X86Options) -> tuple[str, ...]:
+    """The features to compile for, sorted. Raises `TargetError` for an unknown cpu."""
+    if options.cpu == "native":
+        return tuple(sorted(host_features()))
+    if options.cpu not in LEVELS:
+        raise TargetError(f"target x86 knows no cpu {options.cpu!r}", remedy=f"choose native, {', '.join(LEVELS)}")
+    return tuple(sorted(LEVELS[options.cpu]))
+
+
+def vector_bits(options: X86Options) -> int:
+    """Width of the widest float vector."""
+    present = features(options)
+    return 512 if "avx512f" in present else 256 if "avx2" in present else 128
+
+
+def capabilities(options: X86Options) -> Capabilities:
+    """What an x86-64 CPU can do under these options. Peak: two FMA units at 3 GHz; bandwidth: a server core's share."""
+    width = vector_bits(options)
+    cores = options.threads or CORES_ASSUMED
+    return Capabilities(
+        dtypes=tuple(name for name in DTYPES if name != "string"),
+        vector_bits=width,
+        vector_registers=32 if width == 512 else 16,
+        cores=options.threads,
+        peak=cores * 3e9 * 4 * width / 32,
+        bandwidth=cores * 1e10,
+    )
+
+
+def threads(options: X86Options) -> int:
+    """How many threads a kernel may use on this machine."""
+    return options.threads or len(os.sched_getaffinity(0))
+
+
+def probe() -> DeviceStatus:
+    """Whether x86 code can run here."""
+    machine, system = platform.machine(), platform.system()
+    if machine not in ("x86_64", "AMD64") or system != "Linux":
+        return DeviceStatus(False, f"this machine is {machine} with {system}; x86 packages run on x86_64 Linux")
+    try:
+        width = vector_bits(X86Options())
+    except ImportError as error:
+        return DeviceStatus(False, f"llvmlite cannot be loaded: {error}; pip install llvmlite")
+    return DeviceStatus(True, f"{len(os.sched_getaffinity(0))} cores, {width}-bit vectors")

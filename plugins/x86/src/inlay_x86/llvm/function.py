@@ -1,0 +1,117 @@
+"""Printing one LLVM function: lines, names, blocks, and memory of what has been computed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from inlay_x86.llvm.values import Value, splat, vector_type
+
+
+class FunctionPrinter:
+    """Emits instructions into the current block of one function.
+
+    Values computed in a block are remembered for the blocks that it dominates (`scope`), so that an index expression is printed
+    once. `declarations` collects the intrinsics used.
+    """
+
+    def __init__(self, declarations: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.declarations = declarations
+        self.block = "entry"
+        self._names = 0
+        self._memo: list[dict[Hashable, Value]] = [{}]
+
+    def fresh(self, hint: str = "") -> str:
+        """A name not used before in this function."""
+        self._names += 1
+        return f"{hint}.{self._names}" if hint else f"v{self._names}"
+
+    def emit(self, text: str) -> None:
+        """One instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def op(self, text: str, scalar: str, lanes: int = 0) -> Value:
+        """One instruction with a result of the given type."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {text}")
+        return Value(name, scalar, lanes)
+
+    def label(self, name: str) -> None:
+        """Start a block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def branch(self, target: str) -> None:
+        """Jump."""
+        self.emit(f"br label %{target}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        """Jump on a scalar i1."""
+        self.emit(f"br i1 {condition.ref}, label %{then}, label %{otherwise}")
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside: the code after is not dominated by it."""
+        self._memo.append({})
+        yield
+        self._memo.pop()
+
+    def recall(self, key: Hashable) -> Value | None:
+        """A value remembered under a key in this block or one that dominates it."""
+        for memo in reversed(self._memo):
+            found = memo.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, key: Hashable, value: Value) -> Value:
+        """Remember a value for this scope."""
+        self._memo[-1][key] = value
+        return value
+
+    def intrinsic(self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "") -> Value:
+        """A call of an overloaded LLVM intrinsic `llvm.name` on arguments of one number of lanes."""
+        lanes = args[0].lanes
+        result = result or scalar
+        suffix = mangle(scalar, lanes)
+        if result != scalar:
+            suffix = f"{mangle(result, lanes)}.{suffix}"
+        types = ", ".join([arg.type for arg in args] + ([extra.split()[0]] if extra else []))
+        full = f"llvm.{name}.{suffix}"
+        self.declarations[full] = f"declare {vector_type(result, lanes)} @{full}({types})"
+        text = ", ".join([*map(str, args), *([extra] if extra else [])])
+        return self.op(f"call {vector_type(result, lanes)} @{full}({text})", result, lanes)
+
+    def widen(self, value: Value, lanes: int) -> Value:
+        """The value in every lane."""
+        if value.lanes == lanes:
+            return value
+        assert not value.lanes, f"{value} does not have {lanes} lanes"
+        if not value.ref.startswith("%"):
+            return Value(splat(value.ref, value.scalar, lanes), value.scalar, lanes)
+        key = ("widen", value.ref, lanes)
+        done = self.recall(key)
+        if done is not None:
+            return done
+        kind = vector_type(value.scalar, lanes)
+        first = self.op(f"insertelement {kind} poison, {value}, i64 0", value.scalar, lanes)
+        wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
+        return self.remember(key, wide)
+
+    def alloca(self, scalar: str, count: int, align: int = 64) -> str:
+        """Stack memory for the whole function; the pointer's name."""
+        name = f"%{self.fresh('local')}"
+        self.allocas.append(f"  {name} = alloca [{count} x {scalar}], align {align}")
+        return name
+
+    def finish(self, header: str) -> str:
+        """The whole function."""
+        return "\n".join([f"{header} {{", "entry:", *self.allocas, *self.lines, "}"])
+
+
+def mangle(scalar: str, lanes: int) -> str:
+    """A type as LLVM mangles it into the names of intrinsics."""
+    plain = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
+    return f"v{lanes}{plain}" if lanes else plain

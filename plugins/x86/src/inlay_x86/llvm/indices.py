@@ -1,0 +1,132 @@
+"""Printing integer expressions (`inlay.arith`) as 64-bit arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlay import arith
+from inlay.arith import bounds
+from inlay_x86.llvm.function import FunctionPrinter
+from inlay_x86.llvm.values import Value, splat
+
+INDEX = "i64"
+
+
+class IndexPrinter:
+    """Prints integer expressions in the scope of a function.
+
+    `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
+    meant. `ranges` holds what is known of variables, and lets divisions of non-negative numbers be plain. `opaque` prints a
+    checked value.
+    """
+
+    def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value]) -> None:
+        self.printer = printer
+        self.opaque = opaque
+        self.values: dict[arith.Expr, Value] = {}
+        self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
+
+    def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
+        """Give a variable its value and inclusive range."""
+        self.values[variable] = value
+        self.ranges[variable] = (low, high)
+
+    def print(self, expr: arith.Expr) -> Value:
+        """The value of an expression, i64 (comparisons give 0 or 1)."""
+        if isinstance(expr, arith.Const):
+            return Value(str(expr.value), INDEX)
+        found = self.values.get(expr)
+        if found is not None:
+            return found
+        if isinstance(expr, arith.Opaque):
+            return self.opaque(expr)
+        known = self.printer.recall(expr)
+        return known if known is not None else self.printer.remember(expr, self._node(expr))
+
+    def condition(self, expr: arith.Expr) -> Value:
+        """An expression as i1: whether it is nonzero."""
+        known = self.printer.recall(("i1", expr))
+        if known is not None:
+            return known
+        match expr:
+            case arith.Const(value=value):
+                return Value("true" if value else "false", "i1")
+            case arith.Compare(op=op, operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                name = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne"}[op]
+                value = self.printer.op(f"icmp {name} {left}, {right.ref}", "i1", left.lanes)
+            case arith.And(operands=(a, b)) | arith.Or(operands=(a, b)):
+                left, right = self._pair(self.condition(a), self.condition(b))
+                value = self.printer.op(f"{'and' if isinstance(expr, arith.And) else 'or'} {left}, {right.ref}", "i1", left.lanes)
+            case arith.Not(operands=(a,)):
+                inner = self.condition(a)
+                value = self.printer.op(f"xor {inner}, {splat('true', 'i1', inner.lanes)}", "i1", inner.lanes)
+            case _:
+                number = self.print(expr)
+                value = self.printer.op(f"icmp ne {number}, {splat('0', INDEX, number.lanes)}", "i1", number.lanes)
+        return self.printer.remember(("i1", expr), value)
+
+    def _pair(self, a: Value, b: Value) -> tuple[Value, Value]:
+        lanes = max(a.lanes, b.lanes)
+        return (a, b) if a.lanes == b.lanes else (self.printer.widen(a, lanes), self.printer.widen(b, lanes))
+
+    def _node(self, expr: arith.Expr) -> Value:
+        match expr:
+            case arith.Add(operands=(a, b)):
+                return self._binary("add nsw", a, b)
+            case arith.Mul(operands=(a, b)):
+                return self._binary("mul nsw", a, b)
+            case arith.FloorDiv(operands=(a, b)):
+                return self._divide(a, b, want_quotient=True)
+            case arith.FloorMod(operands=(a, b)):
+                return self._divide(a, b, want_quotient=False)
+            case arith.Min(operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                return self.printer.intrinsic("smin", INDEX, [left, right])
+            case arith.Max(operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                return self.printer.intrinsic("smax", INDEX, [left, right])
+            case arith.Compare() | arith.And() | arith.Or() | arith.Not():
+                flag = self.condition(expr)
+                to = Value("", INDEX, flag.lanes).type
+                return self.printer.op(f"zext {flag} to {to}", INDEX, flag.lanes)
+            case arith.Select(operands=(condition, a, b)):
+                return self._select(condition, a, b)
+        raise KeyError(f"{expr!r} is not in scope")
+
+    def _binary(self, opcode: str, a: arith.Expr, b: arith.Expr) -> Value:
+        left, right = self._pair(self.print(a), self.print(b))
+        return self.printer.op(f"{opcode} {left}, {right.ref}", INDEX, left.lanes)
+
+    def _select(self, condition: arith.Expr, a: arith.Expr, b: arith.Expr) -> Value:
+        flag, left, right = self.condition(condition), self.print(a), self.print(b)
+        lanes = max(flag.lanes, left.lanes, right.lanes)
+        if lanes:
+            flag, left, right = (self.printer.widen(item, lanes) for item in (flag, left, right))
+        return self.printer.op(f"select {flag}, {left}, {right}", INDEX, lanes)
+
+    def _divide(self, a: arith.Expr, b: arith.Expr, want_quotient: bool) -> Value:
+        left, right = self._pair(self.print(a), self.print(b))
+        lanes, emit = left.lanes, self.printer.op
+        divisor = b.value if isinstance(b, arith.Const) else 0
+        if divisor > 0 and divisor & (divisor - 1) == 0:
+            amount = str(divisor.bit_length() - 1 if want_quotient else divisor - 1)
+            return emit(f"{'ashr' if want_quotient else 'and'} {left}, {splat(amount, INDEX, lanes)}", INDEX, lanes)
+        low, _ = bounds(a, self.ranges)
+        if low is not None and low >= 0 and (divisor > 0 or (bounds(b, self.ranges)[0] or 0) > 0):
+            return emit(f"{'udiv' if want_quotient else 'urem'} {left}, {right.ref}", INDEX, lanes)
+        zero = splat("0", INDEX, lanes)
+        if divisor == 0:
+            nonzero = emit(f"icmp ne {right}, {zero}", "i1", lanes)
+            right = emit(f"select {nonzero}, {right}, {Value(splat('1', INDEX, lanes), INDEX, lanes)}", INDEX, lanes)
+        remainder = emit(f"srem {left}, {right.ref}", INDEX, lanes)
+        signs = emit(f"xor {remainder}, {right.ref}", INDEX, lanes)
+        differs = emit(f"icmp slt {signs}, {zero}", "i1", lanes)
+        inexact = emit(f"icmp ne {remainder}, {zero}", "i1", lanes)
+        adjust = emit(f"and {differs}, {inexact.ref}", "i1", lanes)
+        if want_quotient:
+            quotient = emit(f"sdiv {left}, {right.ref}", INDEX, lanes)
+            step = emit(f"sext {adjust} to {quotient.type}", INDEX, lanes)
+            return emit(f"add {quotient}, {step.ref}", INDEX, lanes)
+        fix = emit(f"select {adjust}, {right}, {Value(zero, INDEX, lanes)}", INDEX, lanes)
+        return emit(f"add {remainder}, {fix.ref}", INDEX, lanes)

@@ -1,0 +1,489 @@
+"""Printing one kernel: a loop program as an LLVM function.
+
+A kernel is `i32 (buffers..., sizes..., context)`: 0, or the error code of a failed check. Iterations of a parallel loop become a
+function of their own, called back through the context. A vectorised loop is printed by widening its body: an expression that
+does not read the lane stays scalar, a load whose index has the lane with coefficient 1 is one vector load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inlay import arith
+from inlay.arith import affine, bounds
+from inlay.errors import CompileError, Unsupported
+from inlay.tensor import ir
+from inlay.tensor.region import size_vars
+from inlay_x86.llvm import arithmetic
+from inlay_x86.llvm.function import FunctionPrinter, mangle
+from inlay_x86.llvm.indices import INDEX, IndexPrinter
+from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
+
+INDEX_ERROR = 1
+"""Error code of a kernel that met an index outside its bounds."""
+STACK_LIMIT = 1 << 16
+"""Bytes of one local buffer that may lie on the stack."""
+
+
+class KernelPrinter:
+    """Prints a kernel and the functions of its parallel loops into `functions`."""
+
+    def __init__(self, program: ir.LoopProgram, name: str, attributes: str, declarations: dict[str, str]) -> None:
+        self.program = program
+        self.name = name
+        self.attributes = attributes
+        self.declarations = declarations
+        self.functions: list[str] = []
+        self.p = FunctionPrinter(declarations)
+        self.index = IndexPrinter(self.p, self._checked)
+        self.pointers: dict[ir.Buffer, str] = {}
+        self.context = "%context"
+        self.lane: arith.Expr | None = None
+        self.lanes = 0
+        self.mask: Value | None = None
+
+    def print(self) -> list[str]:
+        """The functions of the kernel, its entry last."""
+        params = []
+        for number, buffer in enumerate(self.program.params):
+            self.pointers[buffer] = f"%b{number}"
+            params.append(f"ptr noalias %b{number}")
+        for number, size in enumerate(size_vars(self.program)):
+            self.index.bind(size, Value(f"%n{number}", INDEX), size.lower)
+            params.append(f"i64 %n{number}")
+        self._statement(self.program.body)
+        self.p.emit("ret i32 0")
+        header = f"define internal i32 @{self.name}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
+        self.functions.append(self.p.finish(header))
+        return self.functions
+
+    # --- statements ---
+
+    def _statement(self, stmt: ir.Stmt) -> None:
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    self._statement(item)
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                with self.p.scope():
+                    self._store(buffer, self._flat(buffer, indices), self._expr(value))
+            case ir.For():
+                self._for(stmt)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                self._if(condition, then, otherwise)
+            case ir.Let():
+                self._let(stmt)
+            case ir.Alloc(buffer=buffer, body=body):
+                self._alloc(buffer)
+                self._statement(body)
+            case ir.While(condition=condition, body=body):
+                self._while(condition, body)
+            case ir.Intrinsic(name="prefetch", regions=(region,)):
+                self._prefetch(region)
+            case ir.Intrinsic(name=name):
+                raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which this target does not have")
+            case _:
+                raise CompileError(f"kernel {self.program.name} holds a {type(stmt).__name__}, which must be lowered first")
+
+    def _for(self, loop: ir.For) -> None:
+        if loop.kind is ir.ForKind.VECTORIZED:
+            self._vector_loop(loop)
+        elif loop.kind is ir.ForKind.PARALLEL and self.lane is None:
+            self._parallel_loop(loop)
+        elif loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
+            self._serial_loop(loop.var, Value("0", INDEX), self.index.print(loop.extent), loop)
+        else:
+            raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
+
+    def _serial_loop(self, variable: arith.Var, start: Value, end: Value, loop: ir.For) -> None:
+        p = self.p
+        head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
+        counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
+        before = p.block
+        p.branch(head)
+        p.label(head)
+        latch = p.fresh("latch")
+        p.emit(f"{counter} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
+        more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
+        p.branch_if(more, body, done)
+        p.label(body)
+        with p.scope():
+            high = bounds(loop.extent, self.index.ranges)[1]
+            self.index.bind(variable, Value(counter, INDEX), 0, None if high is None else high - 1)
+            self._statement(loop.body)
+        p.branch(latch)
+        p.label(latch)
+        p.emit(f"{following} = add nsw i64 {counter}, 1")
+        p.branch(head)
+        p.label(done)
+
+    def _vector_loop(self, loop: ir.For) -> None:
+        if not isinstance(loop.extent, arith.Const) or self.lane is not None:
+            raise CompileError(
+                f"kernel {self.program.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant"
+            )
+        lanes = loop.extent.value
+        if lanes == 0:
+            return
+        ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
+        self.lane, self.lanes = loop.var, lanes
+        self.index.bind(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1)
+        with self.p.scope():
+            self._statement(loop.body)
+        self.lane, self.lanes = None, 0
+
+    def _parallel_loop(self, loop: ir.For) -> None:
+        """Outline the body as `i32 (closure, begin, end)`; the closure holds every pointer and index in scope."""
+        p, index = self.p, self.index
+        extent = index.print(loop.extent)
+        captured = [(variable, value) for variable, value in index.values.items() if value.ref.startswith("%") and not value.lanes]
+        pointers = list(self.pointers.items())
+        fields = [self.context, *(pointer for _, pointer in pointers)]
+        kinds = ["ptr"] * len(fields) + ["i64"] * len(captured)
+        closure = f"%{p.fresh('closure')}"
+        struct = "{ " + ", ".join(kinds) + " }"
+        p.allocas.append(f"  {closure} = alloca {struct}, align 8")
+        for number, text in enumerate([*fields, *(value.ref for _, value in captured)]):
+            slot = p.op(f"getelementptr inbounds {struct}, ptr {closure}, i64 0, i32 {number}", "ptr")
+            p.emit(f"store {kinds[number]} {text}, ptr {slot.ref}")
+        name = f"{self.name}.{p.fresh('parallel')}"
+        status = p.op(f"call i32 @inlay_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
+        self._return_if_failed(status)
+        self._outline(name, loop, struct, kinds, pointers, captured)
+
+    def _outline(
+        self,
+        name: str,
+        loop: ir.For,
+        struct: str,
+        kinds: list[str],
+        pointers: list[tuple[ir.Buffer, str]],
+        captured: list[tuple[arith.Expr, Value]],
+    ) -> None:
+        outer = (self.p, self.index, self.pointers, self.context)
+        self.p = FunctionPrinter(self.declarations)
+        self.index = IndexPrinter(self.p, self._checked)
+        self.index.ranges = dict(outer[1].ranges)
+        self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
+        loaded = []
+        for number, kind in enumerate(kinds):
+            slot = self.p.op(f"getelementptr inbounds {struct}, ptr %closure, i64 0, i32 {number}", "ptr")
+            loaded.append(self.p.op(f"load {kind}, ptr {slot.ref}", kind).ref)
+        self.context = loaded[0]
+        self.pointers = {buffer: loaded[1 + number] for number, (buffer, _) in enumerate(pointers)}
+        for number, (variable, _) in enumerate(captured):
+            self.index.values[variable] = Value(loaded[1 + len(pointers) + number], INDEX)
+        self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
+        self.p.emit("ret i32 0")
+        header = f"define internal i32 @{name}(ptr %closure, i64 %begin, i64 %end) {self.attributes}"
+        self.functions.append(self.p.finish(header))
+        self.p, self.index, self.pointers, self.context = outer
+
+    def _return_if_failed(self, status: Value) -> None:
+        p = self.p
+        fine, failed = p.fresh("fine"), p.fresh("failed")
+        bad = p.op(f"icmp ne {status}, 0", "i1")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.emit(f"ret {status}")
+        p.label(fine)
+
+    def _if(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
+        p = self.p
+        with p.scope():
+            flag = self._expr(condition)
+        if flag.lanes:
+            self._masked(flag, then)
+            if otherwise is not None:
+                self._masked(self._not(flag), otherwise)
+            return
+        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no if otherwise is not None else done)
+        for name, body in ((yes, then), (no, otherwise)):
+            if body is not None:
+                p.label(name)
+                with p.scope():
+                    self._statement(body)
+                p.branch(done)
+        p.label(done)
+
+    def _masked(self, flag: Value, body: ir.Stmt) -> None:
+        with self._under(flag), self.p.scope():
+            self._statement(body)
+
+    def _let(self, stmt: ir.Let) -> None:
+        low = high = None
+        with self.p.scope():
+            value = self._to_index(self._expr(stmt.value), stmt.value)
+            if stmt.bounds is not None:
+                value = self._check(value, *stmt.bounds)
+        if stmt.bounds is not None:
+            low, high = bounds(stmt.bounds[0], self.index.ranges)[0], bounds(stmt.bounds[1], self.index.ranges)[1]
+        with self.p.scope():
+            self.index.bind(stmt.var, value, low, high)
+            self._statement(stmt.body)
+
+    def _alloc(self, buffer: ir.Buffer) -> None:
+        size = arith.product(buffer.shape)
+        if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
+            raise CompileError(
+                f"kernel {self.program.name}: local buffer {buffer.name} of shape {buffer.shape} is too large for the stack"
+            )
+        self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), max(size, 1))
+
+    def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:
+        if self.lane is not None:
+            raise CompileError(f"kernel {self.program.name}: a while loop inside a vectorised one")
+        p = self.p
+        head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
+        p.branch(head)
+        p.label(head)
+        with p.scope():
+            flag = self._expr(condition)
+        p.branch_if(flag, inside, done)
+        p.label(inside)
+        with p.scope():
+            self._statement(body)
+        p.branch(head)
+        p.label(done)
+
+    def _prefetch(self, region: ir.Region) -> None:
+        address = self._address(region.buffer, self._flat(region.buffer, tuple(first for first, _ in region.ranges)))
+        self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.p.emit(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
+
+    # --- memory ---
+
+    def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
+        flat: arith.Expr = arith.ZERO
+        for extent, index in zip(buffer.shape, indices, strict=True):
+            flat = arith.add(arith.mul(flat, extent), index)
+        return flat
+
+    def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
+        offset = self.index.print(flat)
+        return self._pointer(buffer, offset).ref
+
+    def _pointer(self, buffer: ir.Buffer, offset: Value) -> Value:
+        base = self.pointers[buffer]
+        if offset.ref == "0":
+            return Value(base, "ptr")
+        return self.p.op(f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
+
+    def _lane_stride(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
+        """(base, stride) when an index is base + stride * lane and the base does not vary by lane, else None."""
+        assert self.lane is not None
+        found = affine(flat, self.lane, self.index.ranges)
+        if found is None:
+            return None
+        stride, base = found
+        return None if not isinstance(stride, arith.Const) or self._varies(base) else (base, stride.value)
+
+    def _varies(self, expr: arith.Expr) -> bool:
+        """Whether an index depends on the lane, directly or through a let-bound variable."""
+        return any(variable == self.lane or self.index.values[variable].lanes for variable in arith.free_vars(expr))
+
+    def _load(self, load: ir.Load) -> Value:
+        buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
+        kind = memory_type(buffer.dtype)
+        align = buffer.dtype.bytes
+        if self.lane is None or not self._varies(flat):
+            value = self.p.op(f"load {kind}, ptr {self._address(buffer, flat)}, align {align}", kind)
+            return self._from_memory(value, buffer)
+        shape = self._lane_stride(flat)
+        if shape is not None and shape[1] == 1:
+            value = self._vector_load(buffer, self._address(buffer, shape[0]))
+        else:
+            value = self._gather(buffer, flat)
+        return self._from_memory(value, buffer)
+
+    def _vector_load(self, buffer: ir.Buffer, address: str) -> Value:
+        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+        wide = vector_type(kind, self.lanes)
+        if self.mask is None:
+            return self.p.op(f"load {wide}, ptr {address}, align {align}", kind, self.lanes)
+        name = f"llvm.masked.load.{mangle(kind, self.lanes)}.p0"
+        self.declarations[name] = f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})"
+        return self.p.op(f"call {wide} @{name}(ptr align {align} {address}, {self.mask}, {wide} zeroinitializer)", kind, self.lanes)
+
+    def _gather(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+        wide = vector_type(kind, self.lanes)
+        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
+        name = f"llvm.masked.gather.{mangle(kind, self.lanes)}.v{self.lanes}p0"
+        self.declarations[name] = f"declare {wide} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {wide})"
+        pointers = f"<{self.lanes} x ptr> align {align} {addresses.ref}"
+        return self.p.op(f"call {wide} @{name}({pointers}, {mask}, {wide} zeroinitializer)", kind, self.lanes)
+
+    def _store(self, buffer: ir.Buffer, flat: arith.Expr, value: Value) -> None:
+        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+        if self.lane is None:
+            stored = self._to_memory(value, buffer)
+            self.p.emit(f"store {stored}, ptr {self._address(buffer, flat)}, align {align}")
+            return
+        stored = self._to_memory(self.p.widen(value, self.lanes), buffer)
+        shape = self._lane_stride(flat)
+        if shape is not None and shape[1] == 1:
+            address = self._address(buffer, shape[0])
+            if self.mask is None:
+                self.p.emit(f"store {stored}, ptr {address}, align {align}")
+                return
+            name = f"llvm.masked.store.{mangle(kind, self.lanes)}.p0"
+            self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
+            self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
+            return
+        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
+        name = f"llvm.masked.scatter.{mangle(kind, self.lanes)}.v{self.lanes}p0"
+        self.declarations[name] = f"declare void @{name}({stored.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)"
+        self.p.emit(f"call void @{name}({stored}, <{self.lanes} x ptr> align {align} {addresses.ref}, {mask})")
+
+    def _from_memory(self, value: Value, buffer: ir.Buffer) -> Value:
+        if buffer.dtype.kind != "bool":
+            return value
+        return self.p.op(f"icmp ne {value}, {splat('0', 'i8', value.lanes)}", "i1", value.lanes)
+
+    def _to_memory(self, value: Value, buffer: ir.Buffer) -> Value:
+        if buffer.dtype.kind != "bool":
+            return value
+        return self.p.op(f"zext {value} to {vector_type('i8', value.lanes)}", "i8", value.lanes)
+
+    # --- checks ---
+
+    def _checked(self, node: arith.Opaque) -> Value:
+        known = self.p.recall(("checked", node))
+        if known is not None:
+            return known
+        assert isinstance(node.payload, ir.Expr)
+        value = self._to_index(self._expr(node.payload), node.payload)
+        return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
+
+    def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
+        """Return an error from the kernel where an index is outside [lower, upper]. In a vector, only unmasked lanes count; the
+        others are clamped, since their addresses are computed all the same."""
+        p = self.p
+        low, high = self.index.print(lower), self.index.print(upper)
+        if self.mask is not None:
+            value = p.widen(value, self.lanes)
+        if value.lanes:
+            low, high = p.widen(low, value.lanes), p.widen(high, value.lanes)
+        below = p.op(f"icmp slt {value}, {low.ref}", "i1", value.lanes)
+        above = p.op(f"icmp sgt {value}, {high.ref}", "i1", value.lanes)
+        bad = p.op(f"or {below}, {above.ref}", "i1", value.lanes)
+        if value.lanes:
+            counted = p.op(f"and {bad}, {self.mask.ref}", "i1", value.lanes) if self.mask is not None else bad
+            name = f"llvm.vector.reduce.or.v{value.lanes}i1"
+            self.declarations[name] = f"declare i1 @{name}({counted.type})"
+            value = p.op(f"select {bad}, {low}, {value}", INDEX, value.lanes)
+            bad = p.op(f"call i1 @{name}({counted})", "i1")
+        fine, failed = p.fresh("inside"), p.fresh("outside")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.emit(f"ret i32 {INDEX_ERROR}")
+        p.label(fine)
+        return value
+
+    # --- expressions ---
+
+    def _expr(self, expr: ir.Expr) -> Value:
+        if isinstance(expr, ir.Const):
+            return Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype))
+        known = self.p.recall(id(expr))
+        return known if known is not None else self.p.remember(id(expr), self._node(expr))
+
+    def _node(self, expr: ir.Expr) -> Value:
+        p = self.p
+        match expr:
+            case ir.Load():
+                return self._load(expr)
+            case ir.Index(index=index, dtype=dtype):
+                if dtype.kind == "bool":
+                    return self.index.condition(index)
+                value = self.index.print(index)
+                to = scalar_type(dtype)
+                return value if to == INDEX else self._narrow(value, to)
+            case ir.Binary(op=op, a=a, b=b):
+                left, right = self._same_lanes(self._expr(a), self._expr(b))
+                return arithmetic.binary(p, op, left, right, a.dtype)
+            case ir.Unary(op=op, a=a):
+                return arithmetic.unary(p, op, self._expr(a), a.dtype)
+            case ir.Cast(a=a, dtype=dtype):
+                return arithmetic.convert(p, self._expr(a), a.dtype, dtype)
+            case ir.Bitcast(a=a, dtype=dtype):
+                return arithmetic.reinterpret(p, self._expr(a), dtype)
+            case ir.Fma(a=a, b=b, c=c):
+                return p.intrinsic("fma", scalar_type(expr.dtype), self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                return self._select(condition, then, otherwise)
+        raise CompileError(f"kernel {self.program.name} holds a {type(expr).__name__}, which must be expanded first")
+
+    def _narrow(self, value: Value, to: str) -> Value:
+        if not value.ref.startswith("%") and not value.lanes:
+            return Value(value.ref, to)
+        return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
+
+    def _same_lanes(self, *values: Value) -> list[Value]:
+        lanes = max(value.lanes for value in values)
+        return [self.p.widen(value, lanes) for value in values] if lanes else list(values)
+
+    def _to_index(self, value: Value, expr: ir.Expr) -> Value:
+        if value.scalar == INDEX:
+            return value
+        to = vector_type(INDEX, value.lanes)
+        return self.p.op(f"{'sext' if expr.dtype.kind == 'int' else 'zext'} {value} to {to}", INDEX, value.lanes)
+
+    def _not(self, flag: Value) -> Value:
+        return self.p.op(f"xor {flag}, {splat('true', 'i1', flag.lanes)}", "i1", flag.lanes)
+
+    @contextmanager
+    def _under(self, flag: Value) -> Iterator[None]:
+        """Only the lanes where `flag` holds count."""
+        outer = self.mask
+        self.mask = flag if outer is None else self.p.op(f"and {outer}, {flag.ref}", "i1", flag.lanes)
+        yield
+        self.mask = outer
+
+    def _select(self, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> Value:
+        flag = self._expr(condition)
+        guarded = _reads(then), _reads(otherwise)
+        if not any(guarded):
+            a, b = self._expr(then), self._expr(otherwise)
+        elif flag.lanes:
+            with self._under(flag), self.p.scope():
+                a = self._expr(then)
+            with self._under(self._not(flag)), self.p.scope():
+                b = self._expr(otherwise)
+        else:
+            return self._branch(flag, then, otherwise)
+        lanes = max(flag.lanes, a.lanes, b.lanes)
+        if lanes:
+            a, b = self.p.widen(a, lanes), self.p.widen(b, lanes)
+        return self.p.op(f"select {flag}, {a}, {b}", a.scalar, lanes)
+
+    def _branch(self, flag: Value, then: ir.Expr, otherwise: ir.Expr) -> Value:
+        """A select on a scalar condition whose sides read memory: only the chosen side runs."""
+        p = self.p
+        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no)
+        p.label(yes)
+        with p.scope():
+            a = self._expr(then)
+            lanes = self.lanes if self.lane is not None else 0
+            a = p.widen(a, lanes) if lanes else a
+        left = p.block
+        p.branch(done)
+        p.label(no)
+        with p.scope():
+            b = self._expr(otherwise)
+            b = p.widen(b, lanes) if lanes else b
+        right = p.block
+        p.branch(done)
+        p.label(done)
+        return p.op(f"phi {a.type} [ {a.ref}, %{left} ], [ {b.ref}, %{right} ]", a.scalar, lanes)
+
+
+def _reads(expr: ir.Expr) -> bool:
+    """Whether an expression loads from memory, and so must not be evaluated where it is not chosen."""
+    return any(isinstance(node, ir.Load) for node in ir.walk_exprs(expr))

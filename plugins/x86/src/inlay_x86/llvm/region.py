@@ -1,0 +1,137 @@
+"""Printing a region: its kernels, and the C-ABI function that calls them in order.
+
+    int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
+                 int64* dims, void* workspace, context* context)
+
+The result is 0 or the error code of the kernel that failed, whose message is copied to the context.
+"""
+
+from __future__ import annotations
+
+from inlay import arith
+from inlay.arith import substitute
+from inlay.errors import CompileError
+from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlay_x86.llvm.function import FunctionPrinter
+from inlay_x86.llvm.indices import INDEX, IndexPrinter
+from inlay_x86.llvm.kernel import KernelPrinter
+from inlay_x86.llvm.values import Value
+
+CONTEXT = "%inlay.context"
+CONTEXT_TYPE = "{ [256 x i8], ptr }"
+"""The context of the C ABI: room for an error message, and a pointer that the runtime chooses: here to a pair of pointers, the
+function that runs parallel loops and its first argument; null means that parallel loops run serially."""
+MESSAGE_BYTES = 256
+
+_PARALLEL = """\
+define internal i32 @inlay_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
+entry:
+  %slot = getelementptr inbounds %inlay.context, ptr %context, i64 0, i32 1
+  %user = load ptr, ptr %slot
+  %serial = icmp eq ptr %user, null
+  br i1 %serial, label %alone, label %together
+alone:
+  %status = call i32 %body(ptr %closure, i64 0, i64 %extent)
+  ret i32 %status
+together:
+  %run = load ptr, ptr %user
+  %argument = getelementptr inbounds { ptr, ptr }, ptr %user, i64 0, i32 1
+  %pool = load ptr, ptr %argument
+  %result = call i32 %run(ptr %pool, ptr %body, ptr %closure, i64 %extent)
+  ret i32 %result
+}"""
+
+
+def print_region(region: RegionProgram, symbol: str, triple: str, layout: str, attributes: str) -> str:
+    """The LLVM module of a region. `attributes` are the function attributes of its kernels, such as `"target-cpu"="x86-64"`."""
+    declarations: dict[str, str] = {}
+    functions = []
+    for number, kernel in enumerate(region.kernels):
+        functions += KernelPrinter(kernel, f"k{number}", "#0", declarations).print()
+    entry, messages = _Entry(region, symbol, declarations).print()
+    return "\n\n".join(
+        [
+            f'target triple = "{triple}"\ntarget datalayout = "{layout}"\n{CONTEXT} = type {CONTEXT_TYPE}',
+            *messages,
+            _PARALLEL,
+            *functions,
+            entry,
+            *declarations.values(),
+            f"attributes #0 = {{ nounwind noinline {attributes} }}\nattributes #1 = {{ nounwind {attributes} }}\n",
+        ]
+    )
+
+
+class _Entry:
+    """The C-ABI function."""
+
+    def __init__(self, region: RegionProgram, symbol: str, declarations: dict[str, str]) -> None:
+        self.region = region
+        self.symbol = symbol
+        self.declarations = declarations
+        self.p = FunctionPrinter(declarations)
+        self.index = IndexPrinter(self.p, self._no_data)
+        self.bases: dict[tuple[str, int], str] = {}
+
+    def print(self) -> tuple[str, list[str]]:
+        """The function and the globals of its messages."""
+        p = self.p
+        upper_bounds: dict[arith.Expr, arith.Expr] = {}
+        self.slots: dict[arith.Expr, str] = {}
+        for number, dim in enumerate(self.region.signature.dims):
+            slot = p.op(f"getelementptr inbounds i64, ptr %dims, i64 {number}", "ptr").ref
+            variable = arith.SizeVar(dim.name)
+            self.slots[variable] = slot
+            if dim.input is None and dim.upper is not None:
+                upper_bounds[variable] = arith.wrap(dim.upper)
+            else:
+                self.index.bind(variable, p.op(f"load i64, ptr {slot}", INDEX), 0)
+        self.bounds = upper_bounds
+        messages = []
+        for number, call in enumerate(self.region.calls):
+            self._call(call, number)
+            messages.append(self._message(call, number))
+        p.emit("ret i32 0")
+        header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #1"
+        return p.finish(header), messages
+
+    def _no_data(self, node: arith.Opaque) -> Value:
+        raise CompileError(f"region {self.region.name}: a size depends on data: {node!r}")
+
+    def _call(self, call: KernelCall, number: int) -> None:
+        p = self.p
+        kernel = self.region.kernels[call.kernel]
+        pointers = [self._buffer(self.region.buffers[buffer]) for buffer in (*call.inputs, *call.outputs)]
+        if len(call.inputs) != len(kernel.inputs) or len(call.sizes) != len(size_vars(kernel)):
+            raise CompileError(f"region {self.region.name}: call {number} does not fit kernel {kernel.name}")
+        pointers += [self.slots[variable] for variable in call.defines]
+        args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
+        status = p.op(f"call i32 @k{call.kernel}({', '.join([*args, 'ptr %context'])})", "i32")
+        bad = p.op(f"icmp ne {status}, 0", "i1")
+        failed, fine = p.fresh("failed"), p.fresh("fine")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        self.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, ptr @message{number}, i64 {MESSAGE_BYTES}, i1 false)")
+        p.emit(f"ret {status}")
+        p.label(fine)
+        for variable in call.defines:
+            self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
+
+    def _message(self, call: KernelCall, number: int) -> str:
+        kernel = self.region.kernels[call.kernel]
+        where = f" at {', '.join(call.nodes)}" if call.nodes else ""
+        text = f"an index is out of range in kernel {kernel.name}{where}".encode()[: MESSAGE_BYTES - 1]
+        padded = text + bytes(MESSAGE_BYTES - len(text))
+        escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
+        return f'@message{number} = private constant [{MESSAGE_BYTES} x i8] c"{escaped}"'
+
+    def _buffer(self, buffer: RegionBuffer) -> str:
+        if buffer.storage == "arena":
+            offset = self.index.print(substitute(arith.wrap(buffer.offset), self.bounds))
+            return self.p.op(f"getelementptr inbounds i8, ptr %workspace, {offset}", "ptr").ref
+        key = (buffer.storage, buffer.index)
+        if key not in self.bases:
+            slot = self.p.op(f"getelementptr inbounds ptr, ptr %{buffer.storage}s, i64 {buffer.index}", "ptr")
+            self.bases[key] = self.p.op(f"load ptr, ptr {slot.ref}", "ptr").ref
+        return self.bases[key]

@@ -1,0 +1,51 @@
+"""Object code into memory."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from inlay.errors import KernelFault
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Loaded code: addresses by symbol. The code lives as long as this object."""
+
+    addresses: dict[str, int]
+    keep_alive: Any
+
+
+def link(code: bytes, name: str, symbols: tuple[str, ...]) -> Linked:
+    """Load an ELF object; what it leaves undefined is looked for in the process. Raises `KernelFault` where that fails."""
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    try:
+        tracker = builder.link(_jit(), _unique(name))
+        return Linked({symbol: tracker[symbol] for symbol in symbols}, tracker)
+    except RuntimeError as error:
+        raise KernelFault(f"the code of {name} cannot be loaded: {error}", plugin="x86") from error
+
+
+@functools.cache
+def _jit() -> Any:
+    from inlay_x86.codegen import initialise
+
+    initialise()
+    return llvm.create_lljit_compiler()
+
+
+def _unique(name: str) -> str:
+    """Names of loaded libraries must differ; executables may be loaded several times."""
+    return f"{name}.{next(_counter())}"
+
+
+@functools.cache
+def _counter() -> Any:
+    import itertools
+
+    return itertools.count()

@@ -1,0 +1,61 @@
+"""The x86-64 plugin: what it provides, cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlay.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlay_x86.options import X86Options
+
+if TYPE_CHECKING:
+    from inlay_x86.codegen import X86Codegen
+    from inlay_x86.runtime import X86Runtime
+
+PLUGIN_API_VERSION = 1
+
+
+def _capabilities(options: X86Options) -> Capabilities:
+    from inlay_x86.cpu import capabilities
+
+    return capabilities(options)
+
+
+@hookimpl
+def inlay_targets() -> Sequence[TargetSpec]:
+    """x86."""
+    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options)]
+
+
+@hookimpl
+def inlay_op_rules(target: Target) -> Sequence[OpRule]:
+    """Every operator that has a tensor-level meaning."""
+    if target.kind != "x86":
+        return ()
+    from inlay_x86.rules import rules
+
+    return rules()
+
+
+@hookimpl
+def inlay_codegen(target: Target) -> X86Codegen:
+    """The code generator."""
+    from inlay_x86.codegen import X86Codegen
+
+    return X86Codegen(target.options)
+
+
+@hookimpl
+def inlay_runtime(target: Target) -> X86Runtime:
+    """The runtime module."""
+    from inlay_x86.runtime import X86Runtime
+
+    return X86Runtime(target.options)
+
+
+@hookimpl
+def inlay_probe(target: Target) -> DeviceStatus:
+    """Whether this machine is an x86-64 one with Linux."""
+    from inlay_x86.cpu import probe
+
+    return probe()

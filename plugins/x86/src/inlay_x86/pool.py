@@ -1,0 +1,198 @@
+"""Threads for parallel loops: fork-join in native code, without a compiler on the user's machine.
+
+The pool is written in LLVM text and compiled when it is first needed. Workers are Python threads that enter the native worker
+loop and never come back; they wait for a job by spinning a little, then by sleeping on a futex. The thread that opens a job works
+on it too and waits only for workers that have joined: one that is still asleep is not waited for, so a job is never slower than
+the work itself, and a process that forks, and so loses its workers, goes on alone. A pool serves one job at a time; a job that
+finds it busy (another executable in another thread, or a nested parallel loop) runs serially.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+
+SPINS = 2000
+"""How often a worker looks for a job before it sleeps: about 40 microseconds."""
+
+_TEXT = f"""\
+; generation: counts jobs, workers sleep on it.  active: workers in the job; CLOSED is added when no more may join.
+%pool = type {{ i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i32 }}
+;               0    1    2    3    4    5    6    7    8    9
+;      generation, sleepers, busy, active, body, closure, extent, chunk, next, status
+
+declare i64 @syscall(i64, ...)
+declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.smin.i64(i64, i64)
+
+define internal void @work(ptr %pool) {{
+entry:
+  %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4
+  %p.closure = getelementptr %pool, ptr %pool, i64 0, i32 5
+  %p.extent = getelementptr %pool, ptr %pool, i64 0, i32 6
+  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 8
+  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %body = load ptr, ptr %p.body
+  %closure = load ptr, ptr %p.closure
+  %extent = load i64, ptr %p.extent
+  %chunk = load i64, ptr %p.chunk
+  br label %take
+take:
+  %begin = atomicrmw add ptr %p.next, i64 %chunk monotonic
+  %left = icmp slt i64 %begin, %extent
+  br i1 %left, label %run, label %done
+run:
+  %stop = add i64 %begin, %chunk
+  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %extent)
+  %status = call i32 %body(ptr %closure, i64 %begin, i64 %end)
+  %fine = icmp eq i32 %status, 0
+  br i1 %fine, label %take, label %failed
+failed:
+  store atomic i32 %status, ptr %p.status monotonic, align 4
+  br label %take
+done:
+  ret void
+}}
+
+define i32 @inlay_pool_run(ptr %pool, ptr %body, ptr %closure, i64 %extent) {{
+entry:
+  %p.busy = getelementptr %pool, ptr %pool, i64 0, i32 2
+  %single = icmp slt i64 %extent, 2
+  br i1 %single, label %alone, label %lock
+lock:
+  %seen = cmpxchg ptr %p.busy, i32 0, i32 1 acquire monotonic
+  %got = extractvalue {{ i32, i1 }} %seen, 1
+  br i1 %got, label %open, label %alone
+alone:
+  %own = call i32 %body(ptr %closure, i64 0, i64 %extent)
+  ret i32 %own
+open:
+  %p.sleepers = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %p.active = getelementptr %pool, ptr %pool, i64 0, i32 3
+  %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4
+  %p.closure = getelementptr %pool, ptr %pool, i64 0, i32 5
+  %p.extent = getelementptr %pool, ptr %pool, i64 0, i32 6
+  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 8
+  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 9
+  store ptr %body, ptr %p.body
+  store ptr %closure, ptr %p.closure
+  store i64 %extent, ptr %p.extent
+  %sixteenth = udiv i64 %extent, 16
+  %chunk = add i64 %sixteenth, 1
+  store i64 %chunk, ptr %p.chunk
+  store atomic i64 0, ptr %p.next monotonic, align 8
+  store atomic i32 0, ptr %p.status monotonic, align 4
+  store atomic i32 0, ptr %p.active seq_cst, align 4
+  %g = atomicrmw add ptr %pool, i32 1 seq_cst
+  %asleep = load atomic i32, ptr %p.sleepers seq_cst, align 4
+  %any = icmp ne i32 %asleep, 0
+  br i1 %any, label %wake, label %share
+wake:
+  %w = call i64 (i64, ...) @syscall(i64 202, ptr %pool, i64 129, i64 2147483647)
+  br label %share
+share:
+  call void @work(ptr %pool)
+  %c = atomicrmw or ptr %p.active, i32 1073741824 seq_cst
+  br label %wait
+wait:
+  %now = load atomic i32, ptr %p.active acquire, align 4
+  %empty = icmp eq i32 %now, 1073741824
+  br i1 %empty, label %close, label %spin
+spin:
+  call void @llvm.x86.sse2.pause()
+  br label %wait
+close:
+  %status = load atomic i32, ptr %p.status monotonic, align 4
+  store atomic i32 0, ptr %p.busy release, align 4
+  ret i32 %status
+}}
+
+define void @inlay_pool_worker(ptr %pool) {{
+entry:
+  %p.sleepers = getelementptr %pool, ptr %pool, i64 0, i32 1
+  %p.active = getelementptr %pool, ptr %pool, i64 0, i32 3
+  br label %listen
+listen:
+  %last = phi i32 [ 0, %entry ], [ %generation, %joined ], [ %generation, %join ]
+  br label %poll
+poll:
+  %spins = phi i32 [ 0, %listen ], [ %more, %again ], [ 0, %slept ]
+  %generation = load atomic i32, ptr %pool acquire, align 4
+  %same = icmp eq i32 %generation, %last
+  br i1 %same, label %idle, label %join
+idle:
+  %tired = icmp sgt i32 %spins, {SPINS}
+  br i1 %tired, label %sleep, label %again
+again:
+  call void @llvm.x86.sse2.pause()
+  %more = add i32 %spins, 1
+  br label %poll
+sleep:
+  %a = atomicrmw add ptr %p.sleepers, i32 1 seq_cst
+  %value = zext i32 %last to i64
+  %r = call i64 (i64, ...) @syscall(i64 202, ptr %pool, i64 128, i64 %value, ptr null)
+  %b = atomicrmw sub ptr %p.sleepers, i32 1 seq_cst
+  br label %slept
+slept:
+  br label %poll
+join:
+  %state = load atomic i32, ptr %p.active seq_cst, align 4
+  %closed = icmp sge i32 %state, 1073741824
+  br i1 %closed, label %listen, label %enter
+enter:
+  %next = add i32 %state, 1
+  %try = cmpxchg ptr %p.active, i32 %state, i32 %next seq_cst monotonic
+  %entered = extractvalue {{ i32, i1 }} %try, 1
+  br i1 %entered, label %joined, label %join.again
+join.again:
+  br label %join
+joined:
+  call void @work(ptr %pool)
+  %left = atomicrmw sub ptr %p.active, i32 1 seq_cst
+  br label %listen
+}}
+"""
+
+_CLOSED = 1 << 30
+
+
+class Pool:
+    """`threads` threads, the caller's included. `run` is the address of `inlay_pool_run`, `state` that of the pool."""
+
+    def __init__(self, threads: int) -> None:
+        self._library = _library()
+        self.run: int = self._library.address("inlay_pool_run")
+        self._memory = (ctypes.c_int32 * 64)()
+        self._memory[3] = _CLOSED
+        self.state = ctypes.addressof(self._memory)
+        worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address("inlay_pool_worker"))
+        for number in range(threads - 1):
+            threading.Thread(target=worker, args=(self.state,), daemon=True, name=f"inlay-x86-{number}").start()
+
+
+@functools.cache
+def _library() -> _Native:
+    return _Native()
+
+
+class _Native:
+    """The compiled pool functions."""
+
+    def __init__(self) -> None:
+        from inlay_x86.codegen import compile_text
+        from inlay_x86.loader import link
+
+        self._linked = link(compile_text(_TEXT, ()), "inlay_pool", ("inlay_pool_run", "inlay_pool_worker"))
+
+    def address(self, name: str) -> int:
+        """Address of a function."""
+        return self._linked.addresses[name]
+
+
+@functools.cache
+def pool(threads: int) -> Pool:
+    """The pool of that many threads; one per process, alive until it ends."""
+    return Pool(threads)

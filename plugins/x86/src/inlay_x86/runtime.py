@@ -1,0 +1,36 @@
+"""Loading and running x86 artifacts."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from inlay.artifact import Artifact
+from inlay.runtime.host import CFunctionKernel, HostRuntime
+from inlay_x86.cpu import host_features, threads
+from inlay_x86.loader import link
+from inlay_x86.options import FORMAT, FORMAT_VERSION, X86Options
+
+
+class X86Runtime(HostRuntime):
+    """Runs regions on the threads of the process-wide pool of the size that the target's options ask for."""
+
+    def __init__(self, options: X86Options) -> None:
+        super().__init__(FORMAT, FORMAT_VERSION, host_features())
+        self._threads = threads(options)
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
+        """The artifact ready to run. Raises `KernelFault` when its code cannot be linked."""
+        linked = link(artifact.code, artifact.symbol, (artifact.symbol,))
+        keep: tuple[object, ...] = (linked,)
+        user = None
+        if self._threads > 1:
+            from inlay_x86.pool import pool
+
+            workers = pool(self._threads)
+            pair = (ctypes.c_void_p * 2)(workers.run, workers.state)
+            keep, user = (linked, workers, pair), ctypes.addressof(pair)
+        return CFunctionKernel(artifact, linked.addresses[artifact.symbol], list(constants.values()), keep, user)
