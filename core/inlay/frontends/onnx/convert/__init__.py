@@ -14,15 +14,39 @@ from inlay.frontends.onnx.convert import (
     index,
     linear,
     loop,
+    loss,
     normalise,
     pool,
+    quantised,
+    random,
     reduce,
     shape,
+    signal,
     sort,
+    training,
 )
 from inlay.frontends.onnx.node import Converter
 
-_MODULES = (cast, container, control, conv, elementwise, index, linear, loop, normalise, pool, reduce, shape, sort)
+_MODULES = (
+    cast,
+    container,
+    control,
+    conv,
+    elementwise,
+    index,
+    linear,
+    loop,
+    loss,
+    normalise,
+    pool,
+    quantised,
+    random,
+    reduce,
+    shape,
+    signal,
+    sort,
+    training,
+)
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {name: made for module in _MODULES for name, made in module.CONVERTERS.items()}

@@ -23,7 +23,8 @@ def with_bias(node: Node, result: Expr, index: int) -> Expr:
     return add(result, reshape(bias, shape=shape))
 
 
-def _conv(node: Node) -> Expr:
+def convolution(node: Node) -> Expr:
+    """A convolution of inputs 0 and 1, plus the bias at 2, by the attributes of the node."""
     spatial = spatial_shape(node)
     rank = len(spatial)
     kernel = node.tensor(1).shape[2:]
@@ -86,4 +87,4 @@ def _transposed_pads(
     return (*before, *after)
 
 
-CONVERTERS: Mapping[str, Converter] = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+CONVERTERS: Mapping[str, Converter] = {"Conv": convolution, "ConvTranspose": _conv_transpose}
