@@ -142,7 +142,7 @@ transpose = Operator(
     "transpose",
     _infer_transpose,
     TransposeAttrs,
-    reference=lambda attrs, x: np.ascontiguousarray(x.transpose(attrs.perm)),
+    reference=lambda attrs, x: x.transpose(attrs.perm),
     compute=_compute_transpose,
     fusion=FusionKind.INJECTIVE,
     inputs=("x",),
