@@ -24,10 +24,35 @@ NOTHING = TupleType(())
 
 
 @dataclass(frozen=True)
-class TypeAttrs(Attrs):
-    """The type of the result."""
+class HostTypeAttrs(Attrs):
+    """A type of the host: `kinds` from the outside in ("optional", "sequence"), then a tensor type, -1 standing for a size that
+    only the value tells; an empty `dtype` stands for `NOTHING`."""
 
-    type: Type
+    kinds: tuple[str, ...]
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+
+
+def host_attrs(type_: Type) -> HostTypeAttrs:
+    """The attributes that say a type; raises ValueError for one that they cannot say."""
+    kinds = []
+    while isinstance(type_, (OptionalType, SequenceType)):
+        kinds.append("optional" if isinstance(type_, OptionalType) else "sequence")
+        type_ = type_.element
+    if type_ == NOTHING:
+        return HostTypeAttrs(tuple(kinds))
+    shape = tuple(dim if isinstance(dim, int) else -1 for dim in tensor_type(type_).shape)
+    return HostTypeAttrs(tuple(kinds), tensor_type(type_).dtype.name, shape)
+
+
+def host_type(attrs: HostTypeAttrs) -> Type:
+    """The type that attributes say."""
+    made: Type = NOTHING
+    if attrs.dtype:
+        made = TensorType(tuple(dim if dim >= 0 else fresh_size("item") for dim in attrs.shape), attrs.dtype)
+    for kind in reversed(attrs.kinds):
+        made = OptionalType(made) if kind == "optional" else SequenceType(made)
+    return made
 
 
 def _host(
@@ -196,10 +221,11 @@ def _infer_has(attrs: Attrs, x: Type) -> Type:
     return TensorType((), "bool")
 
 
-def _infer_widen(attrs: TypeAttrs, x: Type) -> Type:
-    if type(x) is not type(attrs.type) or not isinstance(x, (SequenceType, OptionalType)):
-        raise ValueError(f"a value of type {x!r} cannot be taken for {attrs.type!r}")
-    return attrs.type
+def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
+    wanted = host_type(attrs)
+    if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
+        raise ValueError(f"a value of type {x!r} cannot be taken for {wanted!r}")
+    return wanted
 
 
 # --- strings ----------------------------------------------------------------------------------------------------------
@@ -366,11 +392,11 @@ sequence_length = _host(
 )
 sequence_join = _host("sequence_join", _infer_join, _join, JoinAttrs, inputs=("sequence",))
 sequence_split = _host("sequence_split", _infer_split, _split, SplitAttrs, inputs=("x", "sizes"), arity=(1, 2))
-optional_none = _host("optional_none", lambda attrs: OptionalType(attrs.type), lambda attrs: None, TypeAttrs, inputs=())
+optional_none = _host("optional_none", lambda attrs: host_type(attrs), lambda attrs: None, HostTypeAttrs, inputs=())
 optional_some = _host("optional_some", lambda attrs, x: OptionalType(x), lambda attrs, x: x)
 optional_has = _host("optional_has", _infer_has, lambda attrs, x: np.array(x is not None))
 optional_get = _host("optional_get", _infer_get, _get)
-host_widen = _host("host_widen", _infer_widen, lambda attrs, x: x, TypeAttrs)
+host_widen = _host("host_widen", _infer_widen, lambda attrs, x: x, HostTypeAttrs)
 string_concat = _host(
     "string_concat", _infer_string_pair("string"), lambda attrs, a, b: map_strings(str.__add__, object, a, b), inputs=("a", "b")
 )

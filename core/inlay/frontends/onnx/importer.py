@@ -345,7 +345,8 @@ class Importer:
                 result = converter(node)
                 return result if isinstance(result, tuple) else (result,)
             body, bound = functions.operator_body(item, node, attributes)
-            return self.call_function(body, node, self._opsets(body.opset_import), bound, "", node.span, frame.depth + 1)
+            opsets = {**frame.opsets, **self._opsets(body.opset_import)}
+            return self.call_function(body, node, opsets, bound, "", node.span, frame.depth + 1)
         except ModelImportError:
             raise
         except InlayError as error:

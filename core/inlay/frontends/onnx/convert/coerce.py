@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inlay import ops
 from inlay.errors import TypeInferenceError
-from inlay.graph.ir import Expr
+from inlay.graph.ir import Expr, call
 from inlay.graph.unify import join_types
-from inlay.ops.container import NOTHING
+from inlay.ops.container import NOTHING, host_attrs
 from inlay.types import OptionalType, SequenceType, TensorType, Type
 
 
@@ -43,5 +43,5 @@ def coerce(expr: Expr, wanted: Type) -> Expr:
     if isinstance(wanted, OptionalType) and not isinstance(expr.type, OptionalType):
         return coerce(ops.optional_some(expr, span=expr.span), wanted)
     if isinstance(wanted, (OptionalType, SequenceType)):
-        return ops.host_widen(expr, type=wanted, span=expr.span)
+        return call(ops.host_widen, (expr,), host_attrs(wanted), expr.span)
     raise TypeInferenceError(f"a value of type {expr.type!r} does not fit {wanted!r}")

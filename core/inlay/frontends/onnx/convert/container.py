@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from inlay import ops
 from inlay.frontends.onnx import proto
 from inlay.frontends.onnx.node import Converter, Node
-from inlay.graph.ir import Expr, constant, tuple_item
+from inlay.graph.ir import Expr, call, constant, tuple_item
 from inlay.graph.operator import Operator
-from inlay.ops.container import NOTHING
+from inlay.ops.container import NOTHING, host_attrs
 from inlay.types import OptionalType, SequenceType, TensorType, Type
 
 # --- sequences --------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def _optional(node: Node) -> Expr:
     declared = node.attrs.get("type")
     if declared is None:
         raise node.error("an empty optional needs attribute 'type'")
-    return ops.optional_none(type=_declared(node, declared), span=node.span)
+    return call(ops.optional_none, (), host_attrs(OptionalType(_declared(node, declared))), node.span)
 
 
 def _declared(node: Node, declared: object) -> Type:

@@ -1,0 +1,237 @@
+"""Run the node cases and light models that the onnx package carries, and say what passes, and where it ran.
+
+    python benchmarks/onnx_node_suite.py --device x86 [--match REGEX] [--jobs 2] [--write docs/onnx-coverage.md]
+
+A case passes when every output is as ONNX's own test runner wants it: same shape and dtype, values within the case's tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import multiprocessing
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case. `state`: "native" when everything ran on the device, "constant" when nothing was left to run,
+    "fallback" when part of it ran on the reference target (`reason`: which operators), "failed" (`reason`: why)."""
+
+    name: str
+    state: str
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.state != "failed"
+
+
+def node_cases() -> dict[str, Any]:
+    """ONNX's node test cases by name."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def run_node_case(case: Any, device: str) -> Outcome:
+    """One node case on a device."""
+    from inlay.onnx_backend import prepare
+
+    start = time.perf_counter()
+    try:
+        prepared = prepare(case.model, device)
+        for inputs, expected in case.data_sets:
+            found = prepared.run([_array(item) for item in inputs])
+            check(found, [_array(item) for item in expected], case.rtol, case.atol)
+    except Exception as error:  # one case must not end the run
+        return Outcome(case.name, "failed", _reason(error), time.perf_counter() - start)
+    return Outcome(case.name, *where(prepared, device), time.perf_counter() - start)
+
+
+def where(prepared: Any, device: str) -> tuple[str, str]:
+    """Where a prepared model ran: a state of `Outcome` and its reason."""
+    regions = [region for program in prepared.programs for region in program.regions]
+    if not regions:
+        return "constant", ""
+    elsewhere = sorted({node for region in regions if region.target.split(":")[0] != device for node in region.nodes})
+    return ("fallback", ", ".join(elsewhere)) if elsewhere else ("native", "")
+
+
+def _array(item: Any) -> Any:
+    return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+
+
+def check(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> None:
+    """Compare as ONNX's runner does. Raises AssertionError."""
+    assert len(found) == len(expected), f"{len(found)} values instead of {len(expected)}"
+    for got, wanted in zip(found, expected, strict=True):
+        if isinstance(wanted, (list, tuple)):
+            assert isinstance(got, (list, tuple)), f"a {type(got).__name__} instead of a sequence"
+            check(got, wanted, rtol, atol)
+            continue
+        if wanted is None or got is None:
+            assert got is wanted, "an optional that is empty, or should be"
+            continue
+        assert got.shape == np.shape(wanted), f"shape {got.shape} instead of {np.shape(wanted)}"
+        if wanted.dtype == object:
+            np.testing.assert_array_equal(got, wanted)
+            continue
+        assert got.dtype == wanted.dtype, f"element type {got.dtype} instead of {wanted.dtype}"
+        tolerance = rtol
+        if got.dtype.name == "bfloat16":
+            tolerance, got, wanted = max(rtol, 2**-6), got.astype(np.float32), wanted.astype(np.float32)
+        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=atol)
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) if isinstance(error, AssertionError) else (lines or [""])[0]
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def light_input(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
+    """The inputs that ONNX's runner gives light models: a ramp from 0 towards 1 of the declared shape, unknown sizes being 1."""
+    initialised = {item.name for item in model.graph.initializer}
+    arrays = []
+    for item in model.graph.input:
+        if item.name not in initialised:
+            shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in item.type.tensor_type.shape.dim]
+            count = int(np.prod(shape))
+            arrays.append((np.arange(count).reshape(shape) / count).astype(np.float32))
+    return arrays
+
+
+def run_light_model(name: str, device: str) -> Outcome:
+    """One light model, such as "light_resnet50", on a device; tolerances are those of ONNX's runner."""
+    from inlay.onnx_backend import prepare
+
+    start = time.perf_counter()
+    try:
+        model = onnx.load(LIGHT / f"{name}.onnx")
+        prepared = prepare(model, device)
+        found = prepared.run(light_input(model))
+        expected = [
+            numpy_helper.to_array(onnx.load_tensor(LIGHT / f"{name}_output_{index}.pb")) for index in range(len(model.graph.output))
+        ]
+        check(found, expected, 1e-3, 1e-7)
+    except Exception as error:  # likewise
+        return Outcome(name, "failed", _reason(error), time.perf_counter() - start)
+    return Outcome(name, *where(prepared, device), time.perf_counter() - start)
+
+
+_worker_cases: dict[str, Any] = {}
+
+
+def _start_worker() -> None:
+    warnings.simplefilter("ignore")
+    _worker_cases.update(node_cases())
+
+
+def _run(job: tuple[str, str]) -> Outcome:
+    name, device = job
+    if not _worker_cases:
+        _start_worker()
+    return run_light_model(name, device) if name.startswith("light_") else run_node_case(_worker_cases[name], device)
+
+
+def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
+    """All named cases, in that order, in `jobs` processes."""
+    work = [(name, device) for name in names]
+    if jobs <= 1:
+        return list(_with_progress(map(_run, work), len(work)))
+    with multiprocessing.get_context("fork").Pool(jobs, _start_worker) as pool:
+        return list(_with_progress(pool.imap(_run, work, chunksize=8), len(work)))
+
+
+def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
+    for done, outcome in enumerate(outcomes, 1):
+        if sys.stderr.isatty():
+            print(f"\r{done}/{total} {outcome.name[:60]:60}", end="", file=sys.stderr)
+        yield outcome
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Counts in one line."""
+    states = collections.Counter(item.state for item in outcomes)
+    passed = sum(item.passed for item in outcomes)
+    return (
+        f"{passed} of {len(outcomes)} passed: {states['native']} wholly native, {states['constant']} with nothing left to run, "
+        f"{states['fallback']} partly on the reference target; {states['failed']} failed"
+    )
+
+
+def report(outcomes: Sequence[Outcome], device: str) -> str:
+    """The coverage page: counts, and what falls back or fails, by reason."""
+    nodes = [item for item in outcomes if not item.name.startswith("light_")]
+    lights = [item for item in outcomes if item.name.startswith("light_")]
+    lines = [
+        "# ONNX coverage",
+        "",
+        f"Generated by `python benchmarks/onnx_node_suite.py --device {device} --write docs/onnx-coverage.md` with onnx "
+        f"{onnx.__version__}.",
+        "",
+        f"Node cases: {summary(nodes)}.",
+        "",
+        f"Light models: {summary(lights)}.",
+    ]
+    for state, title in (("fallback", "Runs partly on the reference target"), ("failed", "Fails")):
+        groups: dict[str, list[str]] = collections.defaultdict(list)
+        for item in outcomes:
+            if item.state == state:
+                groups[_group(item.reason)].append(item.name)
+        if groups:
+            lines += ["", f"## {title}", "", "| reason | cases | which |", "| --- | ---: | --- |"]
+            for reason, names in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+                shown = ", ".join(f"`{name.removeprefix('test_')}`" for name in names)
+                lines.append(f"| {reason.replace('|', '/')} | {len(names)} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def _group(reason: str) -> str:
+    """A reason without what differs from case to case: the place and the numbers."""
+    reason = re.sub(r", at [^)]*", "", reason)
+    reason = re.sub(r" \(opset \d+\)", "", reason)
+    return re.sub(r"specialise=.*", "...", reason)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Run the node cases and light models of the onnx package.")
+    parser.add_argument("--device", default="x86", help="target to run on: x86, reference (default: %(default)s)")
+    parser.add_argument("--match", default="", help="only the cases whose name this regular expression matches")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    parser.add_argument("--write", type=Path, help="write the coverage page to this file")
+    parser.add_argument("--verbose", action="store_true", help="print each case that falls back or fails")
+    options = parser.parse_args(arguments)
+    names = [*node_cases(), *sorted(path.stem for path in LIGHT.glob("*.onnx"))]
+    outcomes = run_all([name for name in names if re.search(options.match, name)], options.device, options.jobs)
+    if options.verbose:
+        for item in outcomes:
+            if item.state in ("failed", "fallback"):
+                print(f"{item.state} {item.name} ({item.seconds:.1f} s): {item.reason}")
+    print(summary(outcomes))
+    if options.write:
+        options.write.write_text(report(outcomes, options.device))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
