@@ -15,7 +15,8 @@ from inlay import arith
 from inlay.arith import Dim, SizeVar
 from inlay.graph.operator import Attrs, FusionKind, Operator
 from inlay.graph.unify import fresh_size, upper_bound
-from inlay.ops.define import ANY, FLOAT, Array, common_dtype, dims_may_equal, tensor_type, widen, widen_array
+from inlay.ops.define import ANY, FLOAT, INTEGER, Array, check_axes, common_dtype, dims_may_equal, tensor_type, widen, widen_array
+from inlay.ops.index import positive_index
 from inlay.ops.sort import before, merge_sort, stable_argsort
 from inlay.tensor import ir, te
 from inlay.tensor.build import Builder
@@ -340,4 +341,80 @@ non_max_suppression = Operator(
 )
 
 
-OPERATORS = (nonzero, unique, non_max_suppression)
+# --- dynamic_slice ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DynamicSliceAttrs(Attrs):
+    """The axes that are cut, and the step along each, which is not 0."""
+
+    axes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: Type) -> Type:
+    x = tensor_type(x)
+    axes = check_axes(attrs.axes, x.rank)
+    for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
+        if limits.shape != (len(axes),):
+            raise ValueError(f"starts and ends must have {len(axes)} elements each")
+    if len(attrs.strides) != len(axes) or 0 in attrs.strides:
+        raise ValueError(f"the strides {attrs.strides} do not fit {len(axes)} axes")
+    shape = list(x.shape)
+    for axis, stride in zip(axes, attrs.strides, strict=True):
+        bound = upper_bound(shape[axis])
+        shape[axis] = fresh_size("slice", None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(stride))))
+    return TensorType(tuple(shape), x.dtype)
+
+
+def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
+    """Starts and ends are those of Python's slices: negative ones count from the end, and what lies outside is cut off."""
+    where = [slice(None)] * x.ndim
+    for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
+        where[axis] = slice(start, end, stride)
+    return np.array(x[tuple(where)])
+
+
+def _compute_dynamic_slice(
+    attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
+) -> te.Tensor:
+    assert isinstance(out_type, TensorType)
+    shape = out_type.shape
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, start_buffer, end_buffer = inputs
+        result, *sizes = outputs
+        begins: dict[int, arith.Var] = {}
+        for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
+            low, high = (0, arith.wrap(x.shape[axis])) if stride > 0 else (-1, arith.add(x.shape[axis], -1))
+            begin, end = (
+                te.minimum(te.maximum(positive_index(buffer[number], x.shape[axis]), low), high)
+                for buffer in (start_buffer, end_buffer)
+            )
+            distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
+            b.store(sizes[number], (), (distance + (abs(stride) - 1)) / abs(stride))
+            begins[axis] = b.let(begin, "begin")
+        with b.loops(shape) as at:
+            steps = dict(zip(attrs.axes, attrs.strides, strict=True))
+            where = tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
+            b.store(result, at, source[where])
+
+    defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
+    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
+    return result
+
+
+dynamic_slice = Operator(
+    "dynamic_slice",
+    _infer_dynamic_slice,
+    DynamicSliceAttrs,
+    reference=_dynamic_slice,
+    compute=_compute_dynamic_slice,
+    fusion=FusionKind.OPAQUE,
+    arity=(3, 3),
+    inputs=("x", "starts", "ends"),
+    existential=True,
+)
+
+
+OPERATORS = (nonzero, unique, non_max_suppression, dynamic_slice)

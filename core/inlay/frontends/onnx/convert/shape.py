@@ -15,6 +15,7 @@ from inlay.graph.ir import Expr, constant
 from inlay.ops.conversion import cast
 from inlay.ops.define import broadcast_shapes
 from inlay.ops.elementwise import add, equal, less_equal, mul, where
+from inlay.ops.select import dynamic_slice
 from inlay.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, strided_slice, tile, transpose
 from inlay.types import TensorType
 
@@ -164,20 +165,37 @@ def _cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
 
 def _slice(node: Node) -> Expr:
     shape = node.tensor(0).shape
+    starts: tuple[Dim, ...] | None
+    ends: tuple[Dim, ...] | None
     if node.opset < 10:
         starts, ends = tuple(node.attrs["starts"]), tuple(node.attrs["ends"])
-        axes, steps = node.attrs.get("axes"), None
+        given, steps, count = node.attrs.get("axes"), None, len(starts)
     else:
-        starts, ends = node.require_dims(1), node.require_dims(2)
-        axes, steps = integers(node, "axes", 3), integers(node, "steps", 4)
-    axes = known_axes(node, range(len(starts)) if axes is None else axes, len(shape))
+        starts, ends, count = node.dims(1), node.dims(2), _length(node, 1)
+        given, steps = integers(node, "axes", 3), integers(node, "steps", 4)
+    axes = known_axes(node, range(count) if given is None else given, len(shape))
     steps = (1,) * len(axes) if steps is None else steps
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise node.error(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} do not go together")
-    ranges = {
-        axis: normal_range(shape[axis], start, end, step) for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
-    }
-    return _cut(node.input(0), ranges)
+    if not count == len(axes) == len(steps) or 0 in steps:
+        raise node.error(f"{count} starts, axes {axes} and steps {steps} do not go together")
+    if starts is None or ends is None:
+        return dynamic_slice(*(node.input(index) for index in range(3)), axes=axes, strides=steps)
+    if len(ends) != count:
+        raise node.error(f"{count} starts and {len(ends)} ends")
+    return _cut(
+        node.input(0),
+        {
+            axis: normal_range(shape[axis], start, end, step)
+            for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+        },
+    )
+
+
+def _length(node: Node, index: int) -> int:
+    """The number of elements of an input that must be a vector of known length."""
+    shape = node.tensor(index).shape
+    if len(shape) != 1 or not isinstance(shape[0], int):
+        raise node.error(f"input {index} must be a vector of known length, not {node.tensor(index)!r}")
+    return shape[0]
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
