@@ -14,6 +14,7 @@ from inlay.ops.activation import OPERATORS as ACTIVATION
 from inlay.ops.container import OPERATORS as CONTAINER
 from inlay.ops.conv import OPERATORS as CONV
 from inlay.ops.conversion import OPERATORS as CONVERSION
+from inlay.ops.deform import OPERATORS as DEFORM
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
 from inlay.ops.index import OPERATORS as INDEX
 from inlay.ops.linear import OPERATORS as LINEAR
@@ -22,6 +23,9 @@ from inlay.ops.pool import OPERATORS as POOL
 from inlay.ops.quantised import OPERATORS as QUANTISED
 from inlay.ops.random import OPERATORS as RANDOM
 from inlay.ops.reduce import OPERATORS as REDUCE
+from inlay.ops.resize import OPERATORS as RESIZE
+from inlay.ops.roi import OPERATORS as ROI
+from inlay.ops.sample import OPERATORS as SAMPLE
 from inlay.ops.scatter import OPERATORS as SCATTER
 from inlay.ops.select import OPERATORS as SELECT
 from inlay.ops.shape import OPERATORS as SHAPE
@@ -32,6 +36,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     CONTAINER,
     CONV,
     CONVERSION,
+    DEFORM,
     ELEMENTWISE,
     INDEX,
     LINEAR,
@@ -40,6 +45,9 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     QUANTISED,
     RANDOM,
     REDUCE,
+    RESIZE,
+    ROI,
+    SAMPLE,
     SCATTER,
     SELECT,
     SHAPE,

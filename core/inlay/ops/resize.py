@@ -177,7 +177,8 @@ def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
 def _kernel_array(attrs: ResizeAttrs, distance: Array) -> Array:
     d = np.abs(distance)
     if attrs.mode == "linear":
-        return np.maximum(1 - d, 0)
+        weights: Array = np.maximum(1 - d, 0)
+        return weights
     a = attrs.cubic_a
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

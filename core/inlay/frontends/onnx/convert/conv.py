@@ -10,6 +10,7 @@ from inlay.frontends.onnx.convert.window import explicit_pads, ints, spatial_sha
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.graph.ir import Expr
 from inlay.ops.conv import conv, conv_transpose
+from inlay.ops.deform import deform_conv
 from inlay.ops.elementwise import add
 from inlay.ops.shape import reshape
 
@@ -87,4 +88,19 @@ def _transposed_pads(
     return (*before, *after)
 
 
-CONVERTERS: Mapping[str, Converter] = {"Conv": convolution, "ConvTranspose": _conv_transpose}
+def _deform_conv(node: Node) -> Expr:
+    rank = len(spatial_shape(node))
+    mask = node.optional(4)
+    given = (node.input(0), node.input(1), node.input(2))
+    result = deform_conv(
+        *(given if mask is None else (*given, mask)),
+        strides=ints(node, "strides", rank, 1),
+        pads=explicit_pads(node, rank),
+        dilations=ints(node, "dilations", rank, 1),
+        groups=node.attrs.get("group", 1),
+        offset_groups=node.attrs.get("offset_group", 1),
+    )
+    return with_bias(node, result, 3)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Conv": convolution, "ConvTranspose": _conv_transpose, "DeformConv": _deform_conv}

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from inlay import arith
 from inlay.arith import Dim
-from inlay.frontends.onnx.convert.window import ints, spatial_shape, window_pads
+from inlay.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.graph.ir import Expr, tuple_item
 from inlay.ops.compose import count, scalar
 from inlay.ops.elementwise import abs, mul, pow
 from inlay.ops.pool import avg_pool, max_pool, max_pool_indices
-from inlay.ops.shape import pad
+from inlay.ops.scatter import scatter_along_axis
+from inlay.ops.shape import full, pad, reshape
 
 
 def _kernel(node: Node, rank: int) -> tuple[int, ...]:
@@ -102,6 +103,31 @@ def _lp(node: Node, kernel: tuple[Dim, ...], strides: tuple[int, ...], dilations
     return pow(mul(mean, count(kernel, of)), scalar(1 / p, of))
 
 
+def _max_unpool(node: Node) -> Expr:
+    """Each element goes to the place that its index names in the vector of the unpooled tensor, 0 to all others.
+
+    An `output_shape` beyond that adds zeros behind.
+    """
+    x, indices, shape = node.input(0), node.input(1), node.tensor(0).shape
+    rank = len(spatial_shape(node))
+    kernel, strides, pads = _kernel(node, rank), ints(node, "strides", rank, 1), explicit_pads(node, rank)
+    unpooled = list(shape[:2])
+    for axis in range(rank):
+        unpooled.append((shape[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis])
+    of = node.dtype(0)
+    zeros = full(scalar(0, of), shape=(arith.product(tuple(unpooled)),))
+    flat = arith.product(shape)
+    placed = scatter_along_axis(zeros, reshape(indices, shape=(flat,)), reshape(x, shape=(flat,)), axis=0)
+    result = reshape(placed, shape=tuple(unpooled))
+    if node.optional(2) is None:
+        return result
+    wanted = node.require_dims(2)
+    if len(wanted) != len(unpooled):
+        raise node.error(f"output_shape has {len(wanted)} dimensions, not {len(unpooled)}")
+    more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(wanted, unpooled, strict=True))
+    return pad(result, scalar(0, of), pads=(0,) * len(more) + more)
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "AveragePool": _avg_pool,
     "GlobalAveragePool": _global_avg_pool,
@@ -109,4 +135,5 @@ CONVERTERS: Mapping[str, Converter] = {
     "GlobalMaxPool": _global_max_pool,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
+    "MaxUnpool": _max_unpool,
 }
