@@ -1,7 +1,8 @@
 """Conversions between element types.
 
-Integer to integer keeps the low bits; float to integer truncates and saturates, NaN becomes 0; to bool is x != 0; to a float
-rounds to nearest even, and what is out of range becomes infinite, or NaN where the type has no infinity.
+Integer to integer keeps the low bits; float to integer truncates and saturates (below 8 bits it goes through int32), NaN becomes 0;
+to bool is x != 0; to a float rounds to nearest even, and what is out of range becomes infinite, or NaN where the type has no
+infinity.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") 
     if to.kind == "bool":
         return np.asarray(widen_array(x) != 0)
     if of.is_float and to.is_int:
-        return _float_to_integer(x, to)
+        # Below a byte the low bits of a wider integer are kept, as ONNX expects.
+        return _float_to_integer(x, to) if to.bits >= 8 else _float_to_integer(x, dtype("int32")).astype(to.numpy)
     wide = widen_array(x)
     if to.name == "float8e8m0":
         return _to_exponent(wide, saturate, round_mode)
@@ -117,11 +119,9 @@ def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str 
     if to.kind == "bool":
         return wide.not_equal(0)
     if to.is_int:
-        working = te.cast(wide, working_dtype(to))
         if of.is_float and to.bits < 8:
-            lowest, highest = to.limits
-            working = te.minimum(te.maximum(working, lowest), highest)
-        return te.cast(working, to)
+            wide = te.cast(wide, "int32")
+        return te.cast(te.cast(wide, working_dtype(to)), to)
     if not of.is_float:
         wide = te.cast(wide, working_dtype(to))
     if to.name == "float8e8m0":
@@ -172,34 +172,42 @@ class BitcastAttrs(Attrs):
     dtype: str
 
 
+def _width(of: DType) -> int:
+    """Bits that a bit cast sees: a bool is a byte that is 0 or 1."""
+    return 8 if of.kind == "bool" else of.bits
+
+
 def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
     tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
-    if to.bits != tensor.dtype.bits:
-        raise ValueError(f"{tensor.dtype} has {tensor.dtype.bits} bits and {to} has {to.bits}")
+    if _width(to) != _width(tensor.dtype):
+        raise ValueError(f"{tensor.dtype} has {_width(tensor.dtype)} bits and {to} has {_width(to)}")
     return TensorType(tensor.shape, to)
 
 
 def _bitcast_reference(attrs: BitcastAttrs, x: Array) -> Array:
     to = dtype(attrs.dtype)
-    if to.bits >= 8:
+    if to.kind == "bool":
+        return np.asarray(_bitcast_reference(BitcastAttrs("uint8"), x) != 0)
+    if _width(to) == 8 * to.bytes:
         return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
-    # Below a byte the storage holds more bits than the value: those above it follow the sign.
-    bits = x.view(np.uint8) if x.ndim else x.reshape(1).view(np.uint8).reshape(())
-    low = bits & ((1 << to.bits) - 1)
-    if to.is_int:
-        return low.astype(np.int8).astype(to.numpy)
-    return np.asarray(low, np.uint8).view(to.numpy)
+    # Below a byte the storage holds more bits than the value.
+    low = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape) & ((1 << to.bits) - 1)
+    return low.astype(np.int8).astype(to.numpy) if to.is_int else np.asarray(low, np.uint8).view(to.numpy)
 
 
 def _bitcast_value(x: ir.Expr, to: DType) -> ir.Expr:
-    if to.bits >= 8 or x.dtype is to:
+    if x.dtype is to:
+        return x
+    if x.dtype.kind == "bool":
+        return te.bitcast(te.cast(x, "uint8"), to)
+    if to.kind == "bool":
+        return te.bitcast(x, "uint8").not_equal(0)
+    if _width(to) == 8 * to.bytes:
         return te.bitcast(x, to)
-    if x.dtype.is_int and to.is_int:
-        return te.cast(te.cast(x, working_dtype(to)), to)
-    if x.dtype.is_int:
-        low = te.cast(widen(x), "uint8") & ((1 << to.bits) - 1)
-        return te.bitcast(low, to)
-    return te.cast(te.cast(te.bitcast(x, "uint8"), working_dtype(to)), to)
+    low = te.bitcast(widen(x), "uint8") if x.dtype.is_int else te.bitcast(x, "uint8")
+    if to.is_int:
+        return te.cast(te.bitcast(low, working_dtype(to)), to)
+    return te.bitcast(low & ((1 << to.bits) - 1), to)
 
 
 def _bitcast_compute(attrs: BitcastAttrs, x: te.Tensor) -> te.Tensor:

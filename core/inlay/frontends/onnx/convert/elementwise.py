@@ -12,6 +12,7 @@ from inlay.graph.operator import Operator
 from inlay.ops import activation, elementwise
 from inlay.ops.activation import gelu, sigmoid
 from inlay.ops.compose import cast_to, scalar, tensor_of, widened
+from inlay.ops.container import string_equal
 from inlay.ops.elementwise import (
     abs,
     add,
@@ -78,6 +79,10 @@ def _mean(node: Node) -> Expr:
 
 def _where(node: Node) -> Expr:
     return where(node.input(0), node.input(1), node.input(2))
+
+
+def _equal(node: Node) -> Expr:
+    return (string_equal if node.dtype(0).kind == "string" else equal)(*_operands(node))
 
 
 def _mod(node: Node) -> Expr:
@@ -261,7 +266,6 @@ _BINARY = {
     "Sub": sub,
     "Mul": mul,
     "Div": div,
-    "Equal": equal,
     "Less": less,
     "LessOrEqual": less_equal,
     "And": elementwise.logical_and,
@@ -277,6 +281,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **{name: _binary(operator) for name, operator in _BINARY.items()},
     "Greater": _greater(less),
     "GreaterOrEqual": _greater(less_equal),
+    "Equal": _equal,
     "Max": _variadic(maximum),
     "Min": _variadic(minimum),
     "Sum": _variadic(add),
