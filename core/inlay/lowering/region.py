@@ -13,8 +13,8 @@ from inlay.arith import Dim
 from inlay.artifact import DimSource, Signature, TensorSpec
 from inlay.errors import CompileError
 from inlay.graph import ir as graph
-from inlay.graph.operator import Operator
 from inlay.graph.keys import structural_key
+from inlay.graph.operator import Operator
 from inlay.graph.unify import upper_bound
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
@@ -89,7 +89,7 @@ class _RegionLowering:
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
-        for expr in graph.post_order(function.body):
+        for expr in _in_order(function.body):
             if id(expr) not in self.values:
                 self._visit(expr)
         self._outputs(self.values[id(function.body)])
@@ -106,8 +106,6 @@ class _RegionLowering:
 
     def _visit(self, expr: graph.Expr) -> None:
         match expr:
-            case graph.Function():
-                pass
             case graph.Tuple(fields=fields):
                 self.values[id(expr)] = tuple(item for entry in fields for item in self.values[id(entry)])
             case graph.TupleItem(tuple=inner, index=index):
@@ -287,6 +285,21 @@ def inline_scalars(
             memo[id(expr)] = graph.rebuild(expr, tuple(memo[id(child)] for child in graph.children(expr)))
     kept = [(param, arg) for param, arg in zip(params, args, strict=True) if id(param) not in chosen]
     return tuple(param for param, _ in kept), memo[id(body)], tuple(arg for _, arg in kept)
+
+
+def _in_order(body: graph.Expr) -> list[graph.Expr]:
+    """The expressions of a region, operands first; what is inside fused functions is left to their kernels."""
+    order: dict[int, graph.Expr] = {}
+    stack: list[tuple[graph.Expr, bool]] = [(body, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            order[id(expr)] = expr
+        elif id(expr) not in order:
+            stack.append((expr, True))
+            below = expr.args if isinstance(expr, graph.Call) else graph.children(expr)
+            stack.extend((child, False) for child in reversed(below) if id(child) not in order)
+    return list(order.values())
 
 
 def _renamed(shape: tuple[Dim, ...], names: dict[arith.Expr, arith.Expr]) -> tuple[Dim, ...]:

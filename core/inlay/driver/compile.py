@@ -1,0 +1,92 @@
+"""compile(): the one place that knows the order of the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from inlay import ops
+from inlay.artifact import Artifact
+from inlay.artifact.plan import Program, RegionInfo
+from inlay.driver.context import DriverContext
+from inlay.driver.prepare import prepare
+from inlay.errors import CompileError, InlayError
+from inlay.graph.ir import Module
+from inlay.lowering.plan import build_plans
+from inlay.partition import Partitioned, partition, verify_partition
+from inlay.partition.annotate import Candidate
+from inlay.partition.outline import region_operators
+from inlay.plugins import Level, Region, Target
+from inlay.plugins.registry import PluginRegistry, default_registry
+from inlay.runtime.executable import Executable, Package
+
+FALLBACK = "reference"
+"""The target that takes what no listed target does."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many steps of it are done, and how many there are."""
+
+
+def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
+    """The targets in order of priority, the fallback last. Raises `TargetError` for one that is not installed."""
+    if not targets:
+        raise CompileError("no target is given", remedy="name at least one, such as x86")
+    found = [registry.target(text) for text in targets]
+    if FALLBACK in registry.kinds() and all(target.kind != FALLBACK for target in found):
+        found.append(registry.target(FALLBACK))
+    return tuple(_candidate(target, registry) for target in found)
+
+
+def _candidate(target: Target, registry: PluginRegistry) -> Candidate:
+    capabilities = registry.capabilities(target)
+    return Candidate(target, tuple(registry.op_rules(target)), frozenset(capabilities.dtypes), capabilities.dynamic_dims)
+
+
+def cut(
+    module: Module, targets: Sequence[str], registry: PluginRegistry | None = None
+) -> tuple[Partitioned, tuple[Candidate, ...]]:
+    """Prepare a module for targets and cut it into their regions."""
+    registry = registry or default_registry()
+    takers = candidates(targets, registry)
+    module = prepare(module, takers, [taker for taker in takers if taker.target.kind != FALLBACK] or takers)
+    partitioned = partition(module, takers)
+    verify_partition(module, partitioned)
+    return partitioned, takers
+
+
+def compile_module(
+    module: Module, targets: Sequence[str] = ("x86",), registry: PluginRegistry | None = None, progress: Progress | None = None
+) -> Executable:
+    """Compile the entry of a module for targets, in order of priority.
+
+    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
+    """
+    registry = registry or default_registry()
+    report = progress or (lambda stage, done, total: None)
+    report("partition", 0, 1)
+    partitioned, takers = cut(module, targets, registry)
+    plans = build_plans(partitioned.module)
+    artifacts: dict[str, Artifact] = {}
+    infos = []
+    for number, (name, index) in enumerate(partitioned.regions.items()):
+        target = takers[index].target
+        report(f"compile {target}", number, len(partitioned.regions))
+        region = Region(name, partitioned.module[name], target)
+        artifacts[name] = _compile_region(region, registry)
+        nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
+        infos.append(RegionInfo(name, str(target), tuple(nodes)))
+    report("load", 0, 1)
+    package = Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+    return Executable(package, registry=registry)
+
+
+def _compile_region(region: Region, registry: PluginRegistry) -> Artifact:
+    target = region.target
+    context = DriverContext(target, registry, ops.TABLE)
+    codegen = registry.codegen(target)
+    try:
+        if registry.spec(target.kind).level is Level.LOOP:
+            return codegen.compile(context.lower(region), context)
+        return codegen.compile(region, context)
+    except InlayError as error:
+        error.plugin = error.plugin or registry.owner(target.kind)
+        raise

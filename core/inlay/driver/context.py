@@ -1,0 +1,39 @@
+"""The services of the compiler to code generators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inlay.errors import CompileError
+from inlay.graph.operator import Operator
+from inlay.lowering.region import RegionSource, lower_region
+from inlay.passes.fuse import fuse
+from inlay.plugins import Region, Target
+from inlay.plugins.registry import PluginRegistry
+from inlay.schedules.default import SHARED_RULES
+from inlay.schedules.rule import KernelContext
+from inlay.tensor.region import RegionProgram
+
+
+@dataclass(frozen=True)
+class DriverContext:
+    """Implements `inlay.plugins.CompileContext` for one target."""
+
+    target: Target
+    registry: PluginRegistry
+    operators: Mapping[str, Operator]
+
+    def lower(self, region: Region) -> RegionProgram:
+        """The region as loop programs: fused, each kernel scheduled by the target's rules and then the shared ones."""
+        capabilities = self.registry.capabilities(self.target)
+        rules = (*self.registry.schedules(self.target), *SHARED_RULES)
+        context = KernelContext(capabilities, capabilities.cores)
+        return lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context)
+
+    def operator(self, name: str) -> Operator:
+        """The canonical operator of that name. Raises `CompileError` for an unknown name."""
+        found = self.operators.get(name)
+        if found is None:
+            raise CompileError(f"there is no operator {name!r}")
+        return found

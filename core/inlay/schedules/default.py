@@ -1,0 +1,7 @@
+"""The schedule rules that every loop-level target shares, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from inlay.schedules.rule import ScheduleRule
+
+SHARED_RULES: tuple[ScheduleRule, ...] = ()
