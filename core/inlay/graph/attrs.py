@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from inlay import arith
 from inlay.graph.operator import Attrs
-from inlay.types import Type, substitute_type, type_vars
+from inlay.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 _A = TypeVar("_A", bound=Attrs)
 
@@ -18,19 +18,29 @@ def attr_items(attrs: Attrs) -> list[tuple[str, Any]]:
     return [(item.name, getattr(attrs, item.name)) for item in dataclasses.fields(attrs)]
 
 
+def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
+    """The symbolic dimensions in a type, a dimension, or a value of an attribute, in order of occurrence."""
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case arith.SizeVar() as size:
+                yield size
+            case arith.Expr(operands=operands):
+                pending.extend(reversed(operands))
+            case TensorType(shape=items) | TupleType(fields=items):
+                pending.extend(reversed(items))
+            case FunctionType(params=params, result=result):
+                pending.append(result)
+                pending.extend(reversed(params))
+            case SequenceType(element=element) | OptionalType(element=element):
+                pending.append(element)
+            case tuple() as items:
+                pending.extend(reversed(items))
+
+
 def attr_vars(attrs: Attrs) -> frozenset[arith.Expr]:
     """The symbolic dimensions that occur in attributes."""
-    found: set[arith.Expr] = set()
-    pending: list[Any] = [value for _, value in attr_items(attrs)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, tuple):
-            pending.extend(value)
-        elif isinstance(value, arith.Expr):
-            found |= arith.free_vars(value)
-        elif isinstance(value, Type):
-            found |= type_vars(value)
-    return frozenset(found)
+    return frozenset(size for _, value in attr_items(attrs) for size in sizes_in(value))
 
 
 def substitute_attrs(attrs: _A, mapping: Mapping[arith.Expr, arith.Expr]) -> _A:
