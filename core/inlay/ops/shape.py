@@ -214,7 +214,7 @@ def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
             raise ValueError(f"ranks {len(shape)} and {tensor.rank} differ")
         for position, dim in enumerate(tensor.shape):
             if position == axis:
-                shape[axis] = simple(arith.unwrap(arith.add(shape[axis], dim)))
+                shape[axis] = simple(arith.add(shape[axis], dim))
             elif not dims_may_equal(shape[position], dim):
                 raise ValueError(f"dimensions {shape[position]} and {dim} of axis {position} differ")
             elif isinstance(dim, int):
@@ -273,7 +273,7 @@ class SliceAttrs(Attrs):
 def slice_extent(begin: Dim, end: Dim, stride: int) -> Dim:
     """How many elements a slice takes from an axis; see `SliceAttrs`."""
     span = arith.add(end, -arith.wrap(begin)) if stride > 0 else arith.add(begin, -arith.wrap(end))
-    return simple(arith.unwrap(arith.ceildiv(span, abs(stride))))
+    return simple(arith.ceildiv(span, abs(stride)))
 
 
 def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
@@ -343,7 +343,7 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
         raise ValueError("the value must be 0-d")
     shape = []
     for extent, before, after in zip(x.shape, attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True):
-        padded = simple(arith.unwrap(arith.add(arith.add(extent, before), after)))
+        padded = simple(arith.add(arith.add(extent, before), after))
         if isinstance(padded, int) and padded < 0:
             raise ValueError(f"pads {before} and {after} take away more than the {extent} elements there are")
         if attrs.mode != "constant" and extent == 0 and padded != 0:
@@ -455,7 +455,11 @@ tile = Operator(
 )
 
 
-# --- iota, sizes ------------------------------------------------------------------------------------------------------
+# --- iota, sizes, after -----------------------------------------------------------------------------------------------
+#
+# The sizes that a kernel works out (existential ones) are known only once it has run. What reads them in its attributes and not
+# from the type of an argument takes the tensor that has them as an argument that is not looked at, a *witness*: `iota` and `sizes`
+# themselves, any other operator through `after`, which is its first argument unchanged.
 
 
 @dataclass(frozen=True)
@@ -467,7 +471,7 @@ class IotaAttrs(Attrs):
     dtype: str = "int64"
 
 
-def _infer_iota(attrs: IotaAttrs) -> Type:
+def _infer_iota(attrs: IotaAttrs, *witnesses: Type) -> Type:
     check_axis(attrs.axis, len(attrs.shape))
     of = dtype(attrs.dtype)
     if of.kind not in NUMERIC:
@@ -475,20 +479,20 @@ def _infer_iota(attrs: IotaAttrs) -> Type:
     return TensorType(attrs.shape, of)
 
 
-def _iota(attrs: IotaAttrs) -> Array:
+def _iota(attrs: IotaAttrs, *witnesses: Array) -> Array:
     shape = concrete(attrs.shape)
     count = np.arange(shape[attrs.axis]).reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
     return np.array(np.broadcast_to(count, shape)).astype(dtype(attrs.dtype).numpy)
 
 
-def _compute_iota(attrs: IotaAttrs) -> te.Tensor:
+def _compute_iota(attrs: IotaAttrs, *witnesses: te.Tensor) -> te.Tensor:
     of = dtype(attrs.dtype)
     result: te.Tensor = te.compute(attrs.shape, lambda *index: ir.as_expr(index[attrs.axis], of), "iota")
     return result
 
 
 iota = Operator(
-    "iota", _infer_iota, IotaAttrs, reference=_iota, compute=_compute_iota, fusion=FusionKind.INJECTIVE, arity=(0, 0)
+    "iota", _infer_iota, IotaAttrs, reference=_iota, compute=_compute_iota, fusion=FusionKind.INJECTIVE, arity=(0, None)
 )  # fmt: skip
 
 
@@ -499,7 +503,7 @@ class SizesAttrs(Attrs):
     dims: tuple[Dim, ...]
 
 
-def _compute_sizes(attrs: SizesAttrs) -> te.Tensor:
+def _compute_sizes(attrs: SizesAttrs, *witnesses: te.Tensor) -> te.Tensor:
     of = dtype("int64")
 
     def element(index: arith.Var) -> ir.Expr:
@@ -514,13 +518,24 @@ def _compute_sizes(attrs: SizesAttrs) -> te.Tensor:
 
 sizes = Operator(
     "sizes",
-    lambda attrs: TensorType((len(attrs.dims),), "int64"),
+    lambda attrs, *witnesses: TensorType((len(attrs.dims),), "int64"),
     SizesAttrs,
-    reference=lambda attrs: np.array(concrete(attrs.dims), np.int64),
+    reference=lambda attrs, *witnesses: np.array(concrete(attrs.dims), np.int64),
     compute=_compute_sizes,
     fusion=FusionKind.INJECTIVE,
-    arity=(0, 0),
+    arity=(0, None),
 )
 
 
-OPERATORS = (reshape, transpose, broadcast_to, full, concat, strided_slice, pad, tile, iota, sizes)
+after = Operator(
+    "after",
+    lambda attrs, x, *witnesses: tensor_type(x),
+    reference=lambda attrs, x, *witnesses: x,
+    compute=lambda attrs, x, *witnesses: te.compute(x.shape, lambda *index: x[index], "after"),
+    fusion=FusionKind.INJECTIVE,
+    arity=(1, None),
+    inputs=("x",),
+)
+
+
+OPERATORS = (reshape, transpose, broadcast_to, full, concat, strided_slice, pad, tile, iota, sizes, after)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from inlay.frontends.onnx import functions, proto
 from inlay.frontends.onnx.external import ExternalData
 from inlay.frontends.onnx.node import Converter, Node, Sources
 from inlay.frontends.onnx.order import sorted_nodes
+from inlay.frontends.onnx.settle import Settler
 from inlay.frontends.onnx.values import Values
-from inlay.graph.ir import Expr, Function, Module, Span, Var, children, constant, function, tuple_, var
+from inlay.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
 from inlay.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class Importer:
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
     _nodes: int = 0
+
+    def __post_init__(self) -> None:
+        self._settler = Settler(self.values)
 
     @property
     def file(self) -> str:
@@ -355,15 +359,12 @@ class Importer:
             raise node.error(f"{type(error).__name__}: {error}") from error
 
     def _settled(self, result: Expr, span: Span) -> Expr:
-        """A converter's result with spans; where its size depends on data that is known, the value itself."""
-        give_span(result, span)
+        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
+        result = self._settler.settle(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
-            self.values.add_origin(result)
             value = self.values.static(result)
             if value is not None:
                 return constant(value, span=span)
-        elif not isinstance(result.type, TensorType):
-            self.values.add_origin(result)
         return result
 
     def _attribute(self, attribute: onnx.AttributeProto, node: Node) -> Any:
@@ -401,28 +402,3 @@ def _identifier(name: str) -> str:
     """A name of a dimension that prints and parses: letters, digits and underscores, not starting with a digit."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain and not plain[0].isdigit() else f"_{plain}"
-
-
-def _walk_unmarked(root: Expr) -> Iterator[Expr]:
-    """The expressions without a span that can be reached through such expressions alone."""
-    pending = [root]
-    seen = {root}
-    while pending:
-        expr = pending.pop()
-        if expr.span is not None and not isinstance(expr, Function):
-            continue
-        yield expr
-        for child in children(expr):
-            if child not in seen:
-                seen.add(child)
-                pending.append(child)
-
-
-def give_span(root: Expr, span: Span) -> None:
-    """Mark the expressions that a converter made with the node they came from.
-
-    The converter made them a moment ago and nobody else has seen them, so they are marked in place.
-    """
-    for expr in _walk_unmarked(root):
-        if expr.span is None:
-            object.__setattr__(expr, "span", span)

@@ -16,9 +16,9 @@ from inlay import arith
 from inlay.arith import Dim, SizeVar
 from inlay.errors import InlayError
 from inlay.frontends.onnx.node import Sources
-from inlay.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, post_order
+from inlay.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
 from inlay.graph.operator import Operator
-from inlay.types import TensorType, TupleType, Type, type_vars
+from inlay.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
 
@@ -43,9 +43,20 @@ class Values:
         self._inputs[variable] = variable.name
 
     def add_origin(self, expr: Expr) -> None:
-        """Note where existential dimensions come from: the first expression whose type has them."""
-        for dim in _existential(expr.type):
-            self._origin.setdefault(dim, expr)
+        """Note which existential sizes an expression defines."""
+        for size in introduced_sizes(expr):
+            fields = enumerate(expr.type.fields) if isinstance(expr.type, TupleType) else ()
+            found = expr if isinstance(expr.type, TensorType) else None
+            for index, field in fields:
+                if isinstance(field, TensorType) and size in field.shape:
+                    found = tuple_item(expr, index, expr.span)
+                    break
+            if found is not None:
+                self._origin.setdefault(size, found)
+
+    def origin(self, size: arith.Expr) -> Expr | None:
+        """The tensor that first has an existential size, where an operator or a loop defines it."""
+        return self._origin.get(size)
 
     def static(self, expr: Expr) -> Array | None:
         """The value of a tensor known at import, else None."""
@@ -72,7 +83,7 @@ class Values:
                     if node not in self._inputs:
                         return None
                     inputs[self._inputs[node]] = None
-                elif isinstance(node, Call) and not node.args:
+                elif isinstance(node, Call):
                     for dim in _size_vars(node.attrs):
                         origin = self._origin.get(dim)
                         if not dim.existential:
@@ -198,12 +209,6 @@ def _size_vars(attrs: Any) -> Iterable[SizeVar]:
                 for leaf in arith.free_vars(item):
                     if isinstance(leaf, SizeVar):
                         yield leaf
-
-
-def _existential(type_: Type) -> Iterable[SizeVar]:
-    if isinstance(type_, TensorType) and type_.is_static:
-        return ()
-    return (dim for dim in type_vars(type_) if isinstance(dim, SizeVar) and dim.existential)
 
 
 # --- rules: operator -> what it does to arrays of integers and expressions -------------------------------------------
