@@ -64,7 +64,7 @@ def _reshape(node: Node) -> Expr:
             free = axis
     if free is not None:
         rest = arith.product(tuple(dim for axis, dim in enumerate(shape) if axis != free))
-        shape[free] = 0 if rest == 0 else simple(arith.unwrap(arith.floordiv(x.size, rest)))
+        shape[free] = 0 if rest == 0 else simple(arith.floordiv(x.size, rest))
     return reshape(node.input(0), shape=tuple(shape))
 
 
@@ -143,13 +143,13 @@ def _split(node: Node) -> tuple[Expr, ...]:
         if node.opset < 18 and isinstance(extent, int) and extent % count:
             raise node.error(f"{extent} elements cannot be split into {count} equal parts")
         chunk = arith.ceildiv(extent, count)
-        ends = [simple(arith.unwrap(arith.minimum(chunk * (part + 1), extent))) for part in range(count)]
+        ends = [simple(arith.minimum(chunk * (part + 1), extent)) for part in range(count)]
     else:
         if len(parts) != count or (all(isinstance(dim, int) for dim in (*parts, extent)) and sum(parts) != extent):
             raise node.error(f"the split {tuple(parts)} does not divide {extent} elements into {count} parts")
         ends = [0]
         for size in parts:
-            ends.append(simple(arith.unwrap(arith.add(ends[-1], size))))
+            ends.append(simple(arith.add(ends[-1], size)))
         ends = ends[1:]
     starts = [0, *ends[:-1]]
     return tuple(_cut(node.input(0), {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
@@ -210,7 +210,7 @@ def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
 
     begin, stop = clamped(start), clamped(end)
     stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
-    return simple(arith.unwrap(begin)), simple(arith.unwrap(stop)), step
+    return simple(begin), simple(stop), step
 
 
 # --- padding and repeating --------------------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ def _center_crop_pad(node: Node) -> Expr:
         more = arith.add(size, arith.mul(x.shape[axis], -1))
         # Both halves round towards zero: what is added before, or taken away before.
         before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
-        pads[axis] = simple(arith.unwrap(before))
-        pads[x.rank + axis] = simple(arith.unwrap(more - before))
+        pads[axis] = simple(before)
+        pads[x.rank + axis] = simple(more - before)
     return pad(node.input(0), zero(x), pads=tuple(pads))
 
 
@@ -285,7 +285,7 @@ def _tile(node: Node) -> Expr:
 def _depth_to_space(node: Node) -> Expr:
     n, c, h, w = _image(node)
     block = node.attrs["blocksize"]
-    depth = simple(arith.unwrap(arith.floordiv(c, block * block)))
+    depth = simple(arith.floordiv(c, block * block))
     if node.attrs.get("mode", "DCR") == "DCR":
         parts = reshape(node.input(0), shape=(n, block, block, depth, h, w))
         moved = transpose(parts, perm=(0, 3, 4, 1, 5, 2))
@@ -298,7 +298,7 @@ def _depth_to_space(node: Node) -> Expr:
 def _space_to_depth(node: Node) -> Expr:
     n, c, h, w = _image(node)
     block = node.attrs["blocksize"]
-    rows, columns = (simple(arith.unwrap(arith.floordiv(dim, block))) for dim in (h, w))
+    rows, columns = (simple(arith.floordiv(dim, block)) for dim in (h, w))
     parts = reshape(node.input(0), shape=(n, c, rows, block, columns, block))
     perm = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     moved = transpose(parts, perm=perm)
@@ -334,7 +334,7 @@ def _range(node: Node) -> Expr:
         raise node.error("a delta of 0")
     (begin,), (end,) = node.require_dims(0), node.require_dims(1)
     distance = arith.add(end, arith.mul(begin, -1)) if step > 0 else arith.add(begin, arith.mul(end, -1))
-    count = simple(arith.unwrap(arith.maximum(0, arith.ceildiv(distance, abs(step)))))
+    count = simple(arith.maximum(0, arith.ceildiv(distance, abs(step))))
     counted = iota(shape=(count,), axis=0, dtype=of.name)
     return add(mul(counted, delta), start)
 

@@ -1,0 +1,72 @@
+"""Holds an operator's type relation, numpy reference and tensor-level meaning to one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inlay.arith import Dim
+from inlay.graph.interp import Interpreter
+from inlay.graph.ir import Call, Var, function, var
+from inlay.graph.operator import Operator
+from inlay.lowering.kernel import KernelSource, build
+from inlay.tensor import interp
+from inlay.types import TensorType, TupleType, from_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+def call(operator: Operator, *arrays: Array, shapes: tuple[tuple[Dim, ...], ...] | None = None, **attrs: Any) -> Call:
+    """A call of an operator on parameters of the arrays' types; `shapes` gives symbolic shapes in place of the arrays' own."""
+    declared = shapes or tuple(array.shape for array in arrays)
+    params = [
+        var(f"x{index}", TensorType(shape, from_numpy(array.dtype)))
+        for index, (array, shape) in enumerate(zip(arrays, declared, strict=True))
+    ]
+    return operator(*params, **attrs)
+
+
+def by_reference(made: Call, *arrays: Array) -> tuple[Array, ...]:
+    """The results by the numpy reference, which the graph interpreter checks against the type."""
+    result = Interpreter().run(function(_params(made), made), arrays)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def by_program(made: Call, *arrays: Array) -> tuple[Array, ...]:
+    """The results by the loop program of the tensor-level meaning."""
+    results = interp.run(build(KernelSource(made.callee.name, _params(made), made)), arrays)
+    count = len(made.type.fields) if isinstance(made.type, TupleType) else 1
+    return tuple(results[:count])
+
+
+def check(
+    operator: Operator,
+    *arrays: Any,
+    shapes: tuple[tuple[Dim, ...], ...] | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    **attrs: Any,
+) -> tuple[Array, ...]:
+    """The results of an operator. Asserts that reference and loop program agree: exactly, or within the tolerances given."""
+    given = tuple(map(np.asarray, arrays))
+    made = call(operator, *given, shapes=shapes, **attrs)
+    expected, found = by_reference(made, *given), by_program(made, *given)
+    for one, other in zip(expected, found, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        same(one, other, rtol, atol)
+    return expected
+
+
+def same(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Assert that two arrays are equal, NaN included, or close."""
+    if a.dtype.kind not in "biu" and a.dtype.name not in ("float32", "float64"):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    if rtol or atol:
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+    else:
+        np.testing.assert_array_equal(a, b)
+
+
+def _params(made: Call) -> tuple[Var, ...]:
+    return tuple(arg for arg in made.args if isinstance(arg, Var))
