@@ -17,7 +17,8 @@ from inlay.partition.annotate import Candidate
 from inlay.partition.outline import region_operators
 from inlay.plugins import Level, Region, Target
 from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.runtime.executable import Executable, Package
+from inlay.runtime.executable import Executable
+from inlay.runtime.package import Package
 
 FALLBACK = "reference"
 """The target that takes what no listed target does."""

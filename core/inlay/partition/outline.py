@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from inlay.errors import CompileError
 from inlay.graph import ir
-from inlay.graph.operator import Operator
+from inlay.graph.operator import Attrs, Operator
 from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlay.partition.annotate import Annotation, Candidate, annotate
 from inlay.types import FunctionType, TupleType
@@ -205,7 +205,7 @@ class _Outline:
         self.functions[name] = function
         self.targets[name] = unit.target
         call = ir.Call(
-            body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), ir.Attrs()
+            body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), Attrs()
         )
         position = 0
         for result in results:

@@ -199,7 +199,9 @@ class Region:
 class CompileContext(Protocol):
     """Services of the compiler to a code generator."""
 
-    target: Target
+    @property
+    def target(self) -> Target:
+        """The target that the region is for."""
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -10,6 +11,7 @@ import llvmlite.binding as llvm
 from inlay.artifact import Artifact
 from inlay.errors import CompileError
 from inlay.plugins import CompileContext
+from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
 from inlay_x86.cpu import features, vector_bits
 from inlay_x86.llvm.region import print_region
@@ -28,6 +30,7 @@ class X86Codegen:
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
+        unit = replace(unit, kernels=tuple(map(expand_program, unit.kernels)))
         text = print_region(unit, symbol, TRIPLE, _data_layout(), self._attributes())
         return Artifact(
             symbol=symbol,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 FORMAT = "elf-x86_64"
 FORMAT_VERSION = 1
-"""Of artifacts: an ELF object with one function of the C ABI. The version counts changes of what the code expects of its context."""
+"""Of artifacts: an ELF object with one C-ABI function. The version counts changes of what code expects of its context."""
 
 
 @dataclass(frozen=True)

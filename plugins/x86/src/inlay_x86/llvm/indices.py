@@ -49,8 +49,8 @@ class IndexPrinter:
         if known is not None:
             return known
         match expr:
-            case arith.Const(value=value):
-                return Value("true" if value else "false", "i1")
+            case arith.Const(value=constant):
+                return Value("true" if constant else "false", "i1")
             case arith.Compare(op=op, operands=(a, b)):
                 left, right = self._pair(self.print(a), self.print(b))
                 name = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne"}[op]

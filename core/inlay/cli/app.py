@@ -1,0 +1,29 @@
+"""The `inlay` command and its subcommands."""
+
+from __future__ import annotations
+
+import click
+
+from inlay import __version__
+from inlay.cli.compile import compile_command
+from inlay.cli.inspect import partition_command, show_command
+from inlay.cli.run import bench_command, run_command
+from inlay.cli.targets import targets_command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="inlay")
+@click.option("--debug", is_flag=True, help="Show a traceback for errors.")
+def app(debug: bool) -> None:
+    """Compile deep-learning models for the hardware whose plugins are installed.
+
+    \b
+    A first try:
+        inlay targets
+        inlay compile model.onnx --target x86 -o model.inlay
+        inlay run model.inlay
+    """
+
+
+for command in (targets_command, compile_command, run_command, bench_command, partition_command, show_command):
+    app.add_command(command)

@@ -1,0 +1,44 @@
+"""inlay partition, inlay show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from inlay.cli.common import dims_option, json_option, model_argument, print_json, target_option
+
+
+@click.command("partition")
+@model_argument
+@target_option("--targets")
+@dims_option
+@click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
+@json_option
+def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], explained: bool, as_json: bool) -> None:
+    """Cut MODEL into regions and print them."""
+    import inlay
+    from inlay.driver import cut
+    from inlay.partition.explain import explain
+
+    partitioned, takers = cut(inlay.load(model, dims), targets)
+    report = explain(partitioned, takers)
+    if as_json:
+        print_json(report.to_json())
+    elif explained:
+        click.echo(report.to_text())
+    else:
+        click.echo(report.to_text().split("\n\n")[1])
+
+
+@click.command("show")
+@model_argument
+@dims_option
+@click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
+def show_command(model: Path, dims: dict[str, Any], weights: Literal["elided", "hash"]) -> None:
+    """Print the IR of MODEL."""
+    import inlay
+    from inlay.graph.text import show
+
+    click.echo(show(inlay.load(model, dims), weights=weights))

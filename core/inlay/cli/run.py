@@ -1,0 +1,111 @@
+"""inlay run, inlay bench."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from inlay.cli.common import (
+    dims_option,
+    executable_of,
+    json_option,
+    make_inputs,
+    model_argument,
+    print_json,
+    target_option,
+)
+
+inputs_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
+)
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+
+
+@click.command("run")
+@model_argument
+@target_option()
+@dims_option
+@inputs_option
+@seed_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("--profile", is_flag=True, help="Say where the time went, by region and source node.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace to this file.")
+@json_option
+def run_command(
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    inputs: tuple[str, ...],
+    seed: int,
+    output: Path | None,
+    profile: bool,
+    trace: Path | None,
+    as_json: bool,
+) -> None:
+    """Run MODEL, a package or an ONNX file, once."""
+    executable = executable_of(model, targets, dims, as_json)
+    arrays = make_inputs(executable, inputs, seed)
+    results = executable.run(arrays)
+    if output is not None:
+        np.savez(output, **results)
+    if as_json:
+        print_json({name: _summary(value) for name, value in results.items()})
+    else:
+        for name, value in results.items():
+            click.echo(f"{name}: {_words(value)}")
+    if profile or trace is not None:
+        measured = executable.profile(arrays)
+        if trace is not None:
+            measured.save_chrome_trace(trace)
+        if profile:
+            click.echo(measured.table())
+
+
+def _summary(value: Any) -> dict[str, Any]:
+    if not isinstance(value, np.ndarray):
+        return {"type": type(value).__name__, "value": repr(value)[:200]}
+    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [str(item) for item in value.reshape(-1)[:8]]}
+
+
+def _words(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return repr(value)[:200]
+    shown = ", ".join(str(item) for item in value.reshape(-1)[:8])
+    return f"{value.dtype.name}{list(value.shape)} [{shown}{', ...' if value.size > 8 else ''}]"
+
+
+@click.command("bench")
+@model_argument
+@target_option()
+@dims_option
+@inputs_option
+@seed_option
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1), help="Runs that count, after three that do not.")
+@json_option
+def bench_command(
+    model: Path, targets: tuple[str, ...], dims: dict[str, Any], inputs: tuple[str, ...], seed: int, runs: int, as_json: bool
+) -> None:
+    """Time MODEL, a package or an ONNX file."""
+    executable = executable_of(model, targets, dims, as_json)
+    arrays = make_inputs(executable, inputs, seed)
+    for _ in range(3):
+        executable.run(arrays)
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        executable.run(arrays)
+        times.append((time.perf_counter() - start) * 1e3)
+    facts = {"runs": runs, "median_ms": statistics.median(times), "least_ms": min(times), "greatest_ms": max(times)}
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"median {facts['median_ms']:.3f} ms, {min(times):.3f} to {max(times):.3f} ms in {runs} runs")
