@@ -291,8 +291,12 @@ def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
 
 
 def _strided_slice(attrs: SliceAttrs, x: Array) -> Array:
-    bounds = zip(concrete(attrs.begin), concrete(attrs.end), attrs.strides, strict=True)
-    return np.array(x[tuple(slice(begin, None if end < 0 else end, stride) for begin, end, stride in bounds)])
+    def python_slice(begin: int, end: int, stride: int) -> slice:
+        if begin == end:
+            return slice(0, 0)
+        return slice(begin, None if end < 0 else end, stride)  # an end of -1 lies before the first element, not on the last
+
+    return np.array(x[tuple(map(python_slice, concrete(attrs.begin), concrete(attrs.end), attrs.strides))])
 
 
 def _compute_strided_slice(attrs: SliceAttrs, x: te.Tensor) -> te.Tensor:
@@ -360,7 +364,7 @@ def _pad(attrs: PadAttrs, x: Array, value: Array | None = None) -> Array:
         padded = np.full(tuple(size + low + high for size, (low, high) in zip(x.shape, added, strict=True)), value, x.dtype)
         padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, added, strict=True))] = x
     else:
-        padded = np.pad(x, added, attrs.mode)  # type: ignore[call-overload]
+        padded = np.pad(x, added, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
     kept = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
     return np.array(padded[tuple(kept)])
 
