@@ -22,6 +22,7 @@ from inlay.ops.normalise import OPERATORS as NORMALISE
 from inlay.ops.pool import OPERATORS as POOL
 from inlay.ops.quantised import OPERATORS as QUANTISED
 from inlay.ops.random import OPERATORS as RANDOM
+from inlay.ops.recurrent import OPERATORS as RECURRENT
 from inlay.ops.reduce import OPERATORS as REDUCE
 from inlay.ops.resize import OPERATORS as RESIZE
 from inlay.ops.roi import OPERATORS as ROI
@@ -44,6 +45,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     POOL,
     QUANTISED,
     RANDOM,
+    RECURRENT,
     REDUCE,
     RESIZE,
     ROI,
