@@ -67,7 +67,7 @@ class InlayRep(BackendRep):
         self._bound: set[str] = set()
         self._fixed: set[str] = set()
         self._programs: dict[tuple[Any, ...], Program] = {}
-        if all(_has_rank(item.type) for item in self._inputs):
+        if all(_is_closed(item.type) for item in self._inputs):
             try:
                 self._programs[((), (), ())] = self._compile(model, {}, {})
             except NeedsStatic as need:
@@ -106,7 +106,7 @@ class InlayRep(BackendRep):
     def _program(self, values: Mapping[str, Value]) -> tuple[Program, dict[str, Value]]:
         """The program for the values of the inputs that are bound, and the inputs that it takes."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
-        open_types = {item.name: values[item.name] for item in self._inputs if not _has_rank(item.type)}
+        open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
         dims = {name: size for name, size in self._dim_values(values).items() if name in self._fixed}
         key = (
             tuple((name, array.dtype.str, array.shape, _content(array)) for name, array in bound.items()),
@@ -149,12 +149,14 @@ def _content(array: np.ndarray[Any, Any]) -> Any:
     return tuple(array.reshape(-1).tolist()) if array.dtype == object else array.tobytes()
 
 
-def _has_rank(declared: onnx.TypeProto) -> bool:
-    """Whether a declared type says the rank of every tensor in it."""
-    kind = declared.WhichOneof("value")
-    if kind in ("sequence_type", "optional_type"):
-        return _has_rank(getattr(declared, kind).elem_type)
-    return kind != "tensor_type" or bool(declared.tensor_type.HasField("shape"))
+def _is_closed(declared: onnx.TypeProto) -> bool:
+    """Whether a declared type says all that is needed to compile: not that of a sequence, whose elements are often declared with
+    no rank or a wrong one, nor that of a tensor without a rank."""
+    if declared.HasField("optional_type"):
+        return _is_closed(declared.optional_type.elem_type)
+    return not declared.HasField("sequence_type") and (
+        not declared.HasField("tensor_type") or declared.tensor_type.HasField("shape")
+    )
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
@@ -162,11 +164,13 @@ def _type_proto(value: Value) -> onnx.TypeProto:
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
+        element.SetInParent()
         arrays = [np.asarray(item) for item in value]
-        element.elem_type = code_of(from_numpy(arrays[0].dtype)) if arrays else onnx.TensorProto.FLOAT
-        element.shape.SetInParent()
-        for _ in range(arrays[0].ndim if arrays else 0):
-            element.shape.dim.add()
+        if arrays:
+            element.elem_type = code_of(from_numpy(arrays[0].dtype))
+            element.shape.SetInParent()
+            for _ in range(arrays[0].ndim):
+                element.shape.dim.add()
         return result
     array = np.asarray(value)
     result.tensor_type.elem_type = code_of(from_numpy(array.dtype))
@@ -183,7 +187,7 @@ def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.Mod
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
     for item in typed.graph.input:
-        if item.name in values:
+        if values.get(item.name) is not None:
             kind = _type_proto(values[item.name])
             target = item.type.optional_type.elem_type if item.type.HasField("optional_type") else item.type
             target.CopyFrom(kind)

@@ -11,6 +11,7 @@ import numpy as np
 from inlay.arith import Dim
 from inlay.errors import ModelImportError
 from inlay.frontends.onnx.external import ExternalData
+from inlay.ops.container import NOTHING
 from inlay.types import DType, OptionalType, SequenceType, TensorType, Type, dtype
 
 if TYPE_CHECKING:
@@ -169,7 +170,10 @@ def type_of(proto: onnx.TypeProto, dim: Callable[[onnx.TensorShapeProto.Dimensio
         shape = tuple(dim(item, axis) for axis, item in enumerate(proto.tensor_type.shape.dim))
         return TensorType(shape, dtype_of(proto.tensor_type.elem_type))
     if kind == "sequence_type":
-        return SequenceType(type_of(proto.sequence_type.elem_type, dim))
+        element = proto.sequence_type.elem_type
+        if element.HasField("tensor_type") and not element.tensor_type.elem_type:
+            return SequenceType(NOTHING)  # of no element type: known to be empty
+        return SequenceType(type_of(element, dim))
     if kind == "optional_type":
         return OptionalType(type_of(proto.optional_type.elem_type, dim))
     raise ValueError(f"values of ONNX's {kind or 'untyped kind'} are not supported")

@@ -16,16 +16,19 @@ from inlay.frontends.onnx.convert import (
     linear,
     loop,
     loss,
+    ml,
     normalise,
     pool,
     quantised,
     random,
+    recurrent,
     reduce,
     resample,
     shape,
     signal,
     sort,
     training,
+    tree,
 )
 from inlay.frontends.onnx.node import Converter
 
@@ -40,16 +43,19 @@ _MODULES = (
     linear,
     loop,
     loss,
+    ml,
     normalise,
     pool,
     quantised,
     random,
+    recurrent,
     reduce,
     resample,
     shape,
     signal,
     sort,
     training,
+    tree,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
