@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from inlay.arith import Dim
+from inlay.errors import KernelFault, TypeInferenceError
 from inlay.graph.interp import Interpreter
 from inlay.graph.ir import Call, Var, function, var
 from inlay.graph.operator import Operator
@@ -56,6 +58,21 @@ def check(
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         same(one, other, rtol, atol)
     return expected
+
+
+def check_faults(operator: Operator, *arrays: Any, **attrs: Any) -> None:
+    """Assert that reference and loop program both refuse the values of the arrays with a `KernelFault`."""
+    given = tuple(map(np.asarray, arrays))
+    made = call(operator, *given, **attrs)
+    for run in (by_reference, by_program):
+        with pytest.raises(KernelFault):
+            run(made, *given)
+
+
+def raises_for(operator: Operator, message: str, *arrays: Array, **attrs: Any) -> None:
+    """Assert that the type relation refuses the types of the arrays with a message."""
+    with pytest.raises(TypeInferenceError, match=message):
+        call(operator, *arrays, **attrs)
 
 
 def same(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:

@@ -1,0 +1,163 @@
+"""Reading and writing at indices found in data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.types import dtype
+
+from .harness import Array, check, check_faults, raises_for
+
+FEW = settings(deadline=None, max_examples=30)
+N, M = SizeVar("n"), SizeVar("m")
+REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+nonempty_shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+
+
+def array(shape: tuple[int, ...], of: str = "float32") -> Array:
+    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype(of).numpy)
+
+
+def indices(data: st.DataObject, shape: tuple[int, ...], extent: int, of: str = "int64") -> Array:
+    """Indices into an axis, negative ones among them."""
+    count = math.prod(shape)
+    drawn = data.draw(st.lists(st.integers(-extent, extent - 1), min_size=count, max_size=count)) if count else []
+    return np.array(drawn, of).reshape(shape)
+
+
+@FEW
+@given(nonempty_shapes, shapes, st.data())
+def test_take(shape: tuple[int, ...], rows: tuple[int, ...], data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    where = indices(data, rows, shape[axis], data.draw(st.sampled_from(("int32", "int64"))))
+    (result,) = check(ops.take, array(shape), where, axis=axis)
+    assert np.array_equal(result, np.take(array(shape), where, axis))
+
+
+@FEW
+@given(nonempty_shapes, st.data())
+def test_take_along_axis(shape: tuple[int, ...], data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    rows = tuple(data.draw(st.integers(0, 5 if position == axis else extent)) for position, extent in enumerate(shape))
+    check(ops.take_along_axis, array(shape), indices(data, rows, shape[axis]), axis=axis)
+
+
+@FEW
+@given(nonempty_shapes, st.data())
+def test_gather_nd(shape: tuple[int, ...], data: st.DataObject) -> None:
+    batch = data.draw(st.integers(0, len(shape)))
+    depth = data.draw(st.integers(0, len(shape) - batch))
+    rows = (*shape[:batch], *data.draw(st.lists(st.integers(0, 3), max_size=2)))
+    columns = [indices(data, rows, shape[batch + axis]) for axis in range(depth)]
+    where = np.stack(columns, -1) if columns else np.zeros((*rows, 0), np.int64)
+    check(ops.gather_nd, array(shape), where, batch_dims=batch)
+
+
+@FEW
+@given(st.integers(0, 1), st.booleans(), st.data())
+def test_reverse_sequence(batch: int, trailing: bool, data: st.DataObject) -> None:
+    shape = (3, 4, 2) if trailing else (3, 4)
+    time = 1 - batch
+    lengths = data.draw(st.lists(st.integers(0, shape[time]), min_size=shape[batch], max_size=shape[batch]))
+    x = array(shape)
+    (result,) = check(ops.reverse_sequence, x, np.array(lengths, np.int64), batch_axis=batch, time_axis=time)
+    for number, length in enumerate(lengths):
+        row, expected = (np.moveaxis(item, batch, 0)[number] for item in (result, x))
+        assert np.array_equal(row[:length], expected[:length][::-1])
+        assert np.array_equal(row[length:], expected[length:])
+
+
+@pytest.mark.parametrize("of", ["float32", "float16", "int8", "bool"])
+@FEW
+@given(nonempty_shapes, st.sampled_from(REDUCTIONS), st.data())
+def test_scatter_nd(of: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
+    depth = data.draw(st.integers(0, len(shape)))
+    rows = tuple(data.draw(st.lists(st.integers(0, 3), max_size=2)))
+    columns = [indices(data, rows, shape[axis]) for axis in range(depth)]
+    where = np.stack(columns, -1) if columns else np.zeros((*rows, 0), np.int64)
+    updates = array((*rows, *shape[depth:]), of)
+    check(ops.scatter_nd, array(shape, of), where, updates, reduction="none" if of == "bool" else reduction)
+
+
+@pytest.mark.parametrize("of", ["float32", "bfloat16", "uint8"])
+@FEW
+@given(nonempty_shapes, st.sampled_from(REDUCTIONS), st.data())
+def test_scatter_along_axis(of: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    rows = tuple(data.draw(st.integers(0, 5 if position == axis else extent)) for position, extent in enumerate(shape))
+    where = indices(data, rows, shape[axis])
+    check(ops.scatter_along_axis, array(shape, of), where, array(rows, of), axis=axis, reduction=reduction)
+
+
+def test_of_several_updates_the_last_counts() -> None:
+    (result,) = check(ops.scatter_along_axis, array((3,)), np.array([1, 1, -2]), np.float32([5, 6, 7]), axis=0)
+    assert result.tolist() == [0, 7, 2]
+
+
+def test_narrow_floats_are_rounded_once_after_all_updates() -> None:
+    """2048 + 1 + 1 is 2050 in float16, but 2048 if every sum is rounded."""
+    updates = np.ones(2, np.float16)
+    (result,) = check(ops.scatter_nd, np.float16([2048]), np.zeros((2, 1), np.int64), updates, reduction="add")
+    assert result.tolist() == [2050]
+
+
+def test_symbolic_shapes() -> None:
+    x, where = array((3, 4)), np.array([[1, -1]])
+    check(ops.take, x, where[0], shapes=((N, 4), (M,)), axis=0)
+    check(ops.take_along_axis, x, where, shapes=((N, 4), (1, M)), axis=0)
+    check(ops.gather_nd, x, where, shapes=((N, M), (1, 2)))
+    check(ops.scatter_nd, x, where, array((1,)), shapes=((N, M), (1, 2), (1,)))
+    check(ops.scatter_along_axis, x, where, array((1, 2)), shapes=((N, 4), (1, M), (1, M)), axis=0)
+    check(ops.reverse_sequence, x, np.array([2, 3, 4]), shapes=((N, M), (N,)), batch_axis=0, time_axis=1)
+
+
+@pytest.mark.parametrize("index", [3, -4, 2**40, -(2**40)])
+def test_an_index_outside_is_an_error(index: int) -> None:
+    x, one = array((3, 4)), np.array([[index]])
+    check_faults(ops.take, x, one, axis=0)
+    check_faults(ops.take_along_axis, x, one, axis=0)
+    check_faults(ops.gather_nd, x, one)
+    check_faults(ops.scatter_nd, x, one, array((1, 4)))
+    check_faults(ops.scatter_along_axis, x, one, array((1, 1)), axis=0)
+
+
+def test_no_index_lies_in_an_empty_axis() -> None:
+    check_faults(ops.take, array((0, 2)), np.array([0]), axis=0)
+    check(ops.take, array((0, 2)), np.zeros(0, np.int64), axis=0)
+
+
+@pytest.mark.parametrize("length", [-1, 5])
+def test_a_length_outside_is_an_error(length: int) -> None:
+    check_faults(ops.reverse_sequence, array((1, 4)), np.array([length]), batch_axis=0, time_axis=1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "attrs", "message"),
+    [
+        ("take", (array((3,)), array((3,))), {"axis": 0}, "element type of kind int"),
+        ("take", (array(()), array((), "int64")), {"axis": 0}, "out of range"),
+        ("take_along_axis", (array((3,)), array((3, 1), "int64")), {"axis": 0}, "rank"),
+        ("take_along_axis", (array((3, 2)), array((3, 3), "int64")), {"axis": 0}, "only 2 elements"),
+        ("gather_nd", (array((3,)), array((1, 2), "int64")), {}, "indices of 2 axes into 1"),
+        ("gather_nd", (array((3,)), array((), "int64")), {}, "last extent"),
+        ("gather_nd", (array((3, 2)), array((2, 1), "int64")), {"batch_dims": 1}, "batch dimensions 3 and 2 differ"),
+        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((3,))), {}, "updates must have shape"),
+        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((2,))), {"reduction": "sub"}, "unknown reduction"),
+        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((2,), "int64")), {}, "element types differ"),
+        ("scatter_along_axis", (array((3,)), array((2,), "int64"), array((3,))), {"axis": 0}, "shape of the indices"),
+        ("reverse_sequence", (array((3, 2)), array((3,), "int64")), {"batch_axis": 0, "time_axis": 0}, "one axis"),
+        ("reverse_sequence", (array((3, 2)), array((2,), "int64")), {"batch_axis": 0, "time_axis": 1}, "vector of 3"),
+    ],
+)
+def test_ill_typed_calls_are_refused(operator: str, arrays: tuple[Array, ...], attrs: dict[str, Any], message: str) -> None:
+    raises_for(ops.TABLE[operator], message, *arrays, **attrs)

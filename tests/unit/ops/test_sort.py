@@ -1,0 +1,66 @@
+"""Sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.types import dtype
+
+from .harness import check, raises_for
+
+N, M = SizeVar("n"), SizeVar("m")
+DTYPES = ("float32", "float16", "bfloat16", "float8e5m2", "float64", "int8", "uint64", "int4", "bool")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from((0.0, -0.0, 1.0, 2.0, -3.0, np.nan, np.inf, -np.inf)), max_size=17),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.data(),
+)
+def test_topk_of_a_row(values: list[float], of: str, largest: bool, data: st.DataObject) -> None:
+    x = np.array(values, np.float32)
+    if not dtype(of).is_float:
+        x = np.nan_to_num(np.abs(x), posinf=5)
+    x = x.astype(dtype(of).numpy)
+    k = data.draw(st.integers(0, len(x)))
+    found, places = check(ops.topk, x, k=k, axis=0, largest=largest)
+
+    def key(place: int) -> tuple[float, int]:
+        """NaN counts as greater than infinity; of equal elements the one of lower index comes first."""
+        value = float(x[place])
+        order = 1e9 if np.isnan(value) else min(max(value, -1e6), 1e6)
+        return (-order if largest else order), place
+
+    assert places.tolist() == sorted(range(len(x)), key=key)[:k]
+    assert found.tobytes() == x[places].tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_along_any_axis(axis: int, largest: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 5, (3, 4, 5)).astype(np.int32)
+    found, places = check(ops.topk, x, k=2, axis=axis, largest=largest)
+    assert np.array_equal(found, np.take_along_axis(x, places, axis))
+    assert np.array_equal(found, np.take((np.flip(np.sort(x, axis), axis) if largest else np.sort(x, axis)), range(2), axis))
+
+
+def test_topk_of_empty_tensors() -> None:
+    check(ops.topk, np.zeros((0, 3), np.float32), k=2, axis=1)
+    check(ops.topk, np.zeros((3, 0), np.float32), k=0, axis=1)
+
+
+def test_topk_symbolic() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)
+    check(ops.topk, x, shapes=((N, M),), k=N, axis=0)
+    check(ops.topk, x, shapes=((N, M),), k=5, axis=1)
+
+
+def test_more_than_there_are() -> None:
+    raises_for(ops.topk, "has 3 elements", np.zeros(3), k=4, axis=0)
