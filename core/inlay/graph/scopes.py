@@ -8,6 +8,7 @@ scope of the `Let`, and its variable is another name for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from inlay.graph.ir import Constant, Expr, Function, GlobalVar, If, Let, Loop, Var, children, post_order
@@ -80,8 +81,8 @@ def common_scope(a: Scope, b: Scope) -> Scope:
     return a
 
 
-def analyse(root: Expr) -> Scopes:
-    """The scopes of everything under `root`."""
+def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Scopes:
+    """The scopes of everything under `root`. `opens` says which children are scopes of their own."""
     order = list(post_order(root))
     top = Scope(None, 0, root, None, 0)
     of: dict[int, Scope] = {id(root): top}
@@ -100,7 +101,7 @@ def analyse(root: Expr) -> Scopes:
             assert here is not None
             uses[id(child)] = uses.get(id(child), 0) + 1
             scope = here
-            if opens_scope(expr, index):
+            if opens(expr, index):
                 scope = inner[id(expr), index] = Scope(expr, index, child, here, here.depth + 1)
             if not is_leaf(child):
                 known = of.get(id(child))

@@ -1,0 +1,120 @@
+"""Rewriting by rules: one sweep, parts before wholes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inlay.errors import VerifyError
+from inlay.graph.ir import Call, Expr, Function, Module, Span, children, rebuild
+from inlay.graph.operator import Operator
+from inlay.graph.pattern import Match, Pattern, match
+from inlay.graph.transform import map_functions, transform
+from inlay.graph.unify import fits
+
+MAX_GENERATIONS = 64
+"""How often the replacement of a replacement may be replaced before the rules are taken to go round in a circle."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Replaces what `pattern` matches by what `build(match)` gives; None leaves it as it is. The replacement's type must fit."""
+
+    name: str
+    pattern: Pattern
+    build: Callable[[Match], Expr | None]
+
+
+def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
+    """The module with the rules applied wherever they match, the first that matches winning.
+
+    Each expression is tried once, after its parts, and what replaces it is tried again until no rule matches; no rule sees the
+    same place a second time, so the cost is linear in the graph. New expressions without a span get that of the one replaced.
+    Where no rule matches, the result is the same object. Raises `VerifyError` naming the rules where they oscillate or change
+    a type.
+    """
+    return map_functions(unit, lambda target: _function(rewrite_expr(target, rules)))
+
+
+def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
+    """An expression with the rules applied, as `rewrite` does."""
+    return transform(expr, _Rewriter(rules).visit)
+
+
+def _function(expr: Expr) -> Function:
+    if not isinstance(expr, Function):
+        raise VerifyError("a rule has replaced a function of the module by something else")
+    return expr
+
+
+def with_span(expr: Expr, span: Span | None) -> Expr:
+    """The expression with a span, unless it has one or there is none to give."""
+    return dataclasses.replace(expr, span=span) if expr.span is None and span is not None else expr
+
+
+class _Rewriter:
+    """One sweep. `_done` maps the id of each finished expression to itself and what it has become."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = [(rule, rule.pattern.roots()) for rule in rules]
+        self._by_name: dict[str, list[Rule]] = {}
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(self, old: Expr, new: Expr) -> Expr:
+        """What an expression over finished parts becomes."""
+        waiting: dict[int, Expr] = {}
+        generation = {id(new): 0}
+        fired: list[str] = []
+        stack = [new]
+        while stack:
+            expr = stack[-1]
+            if id(expr) in self._done:
+                stack.pop()
+            elif id(expr) in waiting:
+                if id(waiting[id(expr)]) not in self._done:
+                    raise _oscillation(fired, old.span)
+                self._done[id(expr)] = expr, self._done[id(waiting[id(expr)])][1]
+            elif missing := [part for part in children(expr) if id(part) not in self._done]:
+                generation.update((id(part), generation[id(expr)]) for part in missing if id(part) not in generation)
+                stack += missing
+            else:
+                whole = with_span(rebuild(expr, tuple(self._done[id(part)][1] for part in children(expr))), old.span)
+                rule, replacement = self._apply(whole)
+                if replacement is None:
+                    self._done[id(expr)] = expr, whole
+                    self._done[id(whole)] = whole, whole
+                    continue
+                fired.append(rule)
+                if generation[id(expr)] == MAX_GENERATIONS or replacement is expr:
+                    raise _oscillation(fired, old.span)
+                generation.setdefault(id(replacement), generation[id(expr)] + 1)
+                waiting[id(expr)] = replacement
+                stack.append(replacement)
+        return self._done[id(new)][1]
+
+    def _apply(self, expr: Expr) -> tuple[str, Expr | None]:
+        """The first rule that fires on an expression, and what it gives."""
+        for rule in self._candidates(expr):
+            found = match(rule.pattern, expr)
+            replacement = None if found is None else rule.build(found)
+            if replacement is not None:
+                if not fits(expr.type, replacement.type):
+                    raise VerifyError(
+                        f"rule {rule.name} turns a value of type {expr.type!r} into one of type {replacement.type!r}",
+                        node=str(expr.span or "") or None,
+                    )
+                return rule.name, replacement
+        return "", None
+
+    def _candidates(self, expr: Expr) -> Sequence[Rule]:
+        name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = [rule for rule, roots in self._rules if roots is None or name in roots]
+        return found
+
+
+def _oscillation(fired: list[str], span: Span | None) -> VerifyError:
+    names = ", ".join(dict.fromkeys(fired[-MAX_GENERATIONS:]))
+    return VerifyError(f"rewrite rules go round in a circle: {names}", node=str(span or "") or None)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.errors import CompileError, VerifyError
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Module, constant, function, var
+from inlay.graph.text import show
+from inlay.graph.verify import verify
+from inlay.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassManager, Timing, Verify, bisect
+from inlay.types import TensorType
+
+X = var("x", TensorType((), "float32"))
+MODULE = Module({"main": function([X], ops.neg(X))})
+
+
+@dataclass(frozen=True)
+class Append:
+    """A pass over strings."""
+
+    text: str
+    requires: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"append_{self.text}" if self.text else "nothing"
+
+    def run(self, unit: str) -> str:
+        return unit + self.text if self.text else unit
+
+
+def test_passes_run_in_order_over_any_unit() -> None:
+    assert PassManager([Append("a"), Append("b", ("append_a",))]).run("x") == "xab"
+    with pytest.raises(CompileError, match="append_b must run after append_a"):
+        PassManager([Append("b", ("append_a",)), Append("a")])
+
+
+def test_module_and_function_passes() -> None:
+    twice = FunctionPass("twice", lambda target: function(target.params, ops.neg(target.body)))
+    drop = ModulePass("drop", lambda module: Module({"main": module.main}))
+    unit = Module({"main": MODULE.main, "other": MODULE.main})
+    result = PassManager([twice, drop]).run(unit)
+    assert list(result.functions) == ["main"]
+    assert evaluate(result, [np.asarray(3, np.float32)]) == 3
+
+
+def test_timing_dump_and_diff(tmp_path: Path) -> None:
+    timing, diffs = Timing[str](), list[str]()
+    dump = Dump(tmp_path / "dump", lambda unit: f"{unit}\n")
+    manager = PassManager([Append("a"), Append(""), Append("b")], [timing, dump, Diff(lambda unit: f"{unit}\n", diffs.append)])
+    assert manager.run("x") == "xab"
+    assert [name for name, _ in timing.seconds] == ["append_a", "nothing", "append_b"]
+    assert "append_a" in str(timing) and " ms" in str(timing)
+    written = sorted((path.name, path.read_text()) for path in (tmp_path / "dump").iterdir())
+    assert written == [("00-input.txt", "x\n"), ("01-append_a.txt", "xa\n"), ("03-append_b.txt", "xab\n")]
+    assert diffs[0] == "--- before append_a\n+++ after append_a\n@@ -1 +1 @@\n-x\n+xa\n"
+    assert len(diffs) == 2
+
+
+def test_verification_and_errors_name_the_pass() -> None:
+    y = var("y", X.type)
+    broken = FunctionPass("broken", lambda target: function(target.params, ops.add(target.body, y)))
+    with pytest.raises(VerifyError) as caught:
+        PassManager([broken], [Verify(verify)]).run(MODULE)
+    assert caught.value.__notes__ == ["after pass broken"]
+
+    def fail(target: object) -> object:
+        raise CompileError("no")
+
+    with pytest.raises(CompileError) as failed:
+        PassManager([ModulePass("fails", fail)]).run(MODULE)  # type: ignore[arg-type]
+    assert failed.value.__notes__ == ["in pass fails"]
+
+
+@pytest.mark.parametrize("guilty", [0, 3, 6, None])
+def test_bisect_names_the_first_pass_whose_output_differs(guilty: int | None) -> None:
+    good = FunctionPass("good", lambda target: function(target.params, ops.neg(ops.neg(target.body))))
+    bad = FunctionPass("bad", lambda target: function(target.params, ops.add(target.body, constant(np.float32(1)))))
+    passes = [good] * 7
+    if guilty is not None:
+        passes[guilty] = bad
+    inputs = [np.asarray(3, np.float32)]
+    wanted = evaluate(MODULE, inputs)
+    found = bisect(passes, MODULE, lambda unit: bool(np.array_equal(evaluate(unit, inputs), wanted)))
+    assert found == (None if guilty is None else "bad")
+    assert "neg" in show(MODULE)
