@@ -51,11 +51,14 @@ def fresh_copy(array: Array) -> Array:
     return copy
 
 
-def import_array(name: str, value: object, dtype: DType) -> Array:
+def import_value(name: str, value: Any, dtype: DType | None) -> Any:
     """A caller's value as an array: numpy's own, anything that exports DLPack (torch and others, without a copy), or numbers.
 
-    Raises `InputError` where it is no array in host memory, or has elements of another type than `dtype`.
+    Host objects (`dtype` None) pass as they are, but for strings, which become an array of objects. Raises `InputError` where the
+    value is no array in host memory, or has elements of another type than `dtype`.
     """
+    if dtype is None:
+        return value.astype(object) if isinstance(value, np.ndarray) and value.dtype.kind in "US" else value
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "__dlpack__"):

@@ -1,0 +1,160 @@
+"""A compiled model that can be run, saved and profiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inlay.artifact import TensorSpec
+from inlay.artifact.plan import RegionInfo
+from inlay.errors import InputError, PluginError, TargetError, Unsupported
+from inlay.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
+from inlay.plugins.registry import PluginRegistry, default_registry
+from inlay.runtime.arrays import address, import_value, usable
+from inlay.runtime.executor import Executor
+from inlay.runtime.layout import LoadedRegion
+from inlay.runtime.package import Package, read_package, write_package
+from inlay.runtime.profile import Profile, Recorder
+from inlay.runtime.verify import verify_program
+
+
+class Executable:
+    """A loaded model. Immutable, and may run in several threads at once: each run takes its own workspace.
+
+    Made by `inlay.compile` and `inlay.runtime.load`. `devices` gives the device number for kinds of target, 0 for those it leaves
+    out. Raises `PackageError` for a package that is not sound, `TargetError` where a target is not installed, and `Unsupported`
+    where this machine cannot run a region.
+    """
+
+    def __init__(
+        self, package: Package, *, registry: PluginRegistry | None = None, devices: Mapping[str, int] | None = None
+    ) -> None:
+        verify_program(package.program, package.artifacts, package.weights)
+        self.package = package = _aligned(package)
+        regions = _load_regions(package, registry or default_registry(), devices or {})
+        self._executor = Executor(package.program, regions, package.weights)
+        main = package.program.plans["main"]
+        values = main.values
+        self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
+        self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
+
+    @property
+    def regions(self) -> tuple[RegionInfo, ...]:
+        """Which target computes which source nodes."""
+        return self.package.program.regions
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, for inputs by name.
+
+        Inputs are numpy arrays or anything in host memory that exports DLPack; arrays that are row-major and aligned to 64 bytes
+        are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves. A sequence is a list,
+        an optional None or its value. Raises `InputError` where names, shapes or element types do not fit, and `KernelFault`
+        where a region reports an error, such as an index out of range.
+        """
+        results = self._executor.run(self._import(inputs))
+        return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
+
+    def profile(self, inputs: Mapping[str, Any]) -> Profile:
+        """Run once and say where the time went. Raises as `run` does."""
+        arrays = self._import(inputs)
+        recorder = Recorder()
+        self._executor.run(arrays, recorder)
+        return recorder.finish()
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as a package, for `inlay.runtime.load`. Equal models give equal bytes; an existing file is replaced only
+        once the new one is complete."""
+        write_package(self.package, Path(path))
+
+    def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
+        """Bytes of memory that a run on such inputs takes besides weights, inputs and outputs: the arena and the scratch memory of
+        the regions of the entry plan."""
+        layout = self._executor.plans["main"].enter(self._import(inputs))
+        return layout.arena + layout.scratch
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants, those of the regions included, each counted once."""
+        arrays = [*self.package.weights.values(), *(each for item in self.package.artifacts for each in item.constants.values())]
+        return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
+
+    def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
+        names = [spec.name for spec in self.inputs]
+        unknown = [name for name in inputs if name not in names]
+        missing = [name for name in names if name not in inputs]
+        if unknown or missing:
+            raise InputError(
+                "; ".join(
+                    [f"the model has no input {name!r}{_suggest(name, missing)}" for name in unknown]
+                    + [f"input {name!r} is missing" for name in missing]
+                ),
+                remedy=f"the inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
+            )
+        return [import_value(spec.name, inputs[spec.name], spec.dtype) for spec in self.inputs]
+
+
+def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
+    """The model in a `.inlay` file, ready to run.
+
+    `expect_sha256`: the SHA-256 of the file, in hexadecimal, where only one known file will do. `devices`: the device number for
+    kinds of target, such as `{"cuda": 1}`; 0 for those it leaves out. A package holds native code: load those you trust.
+
+    Raises `PackageError` for a file that is no sound package, `TargetError` where a plugin is missing, and `Unsupported` where
+    this machine cannot run it.
+    """
+    return Executable(read_package(Path(path), expect_sha256), devices=devices)
+
+
+def _aligned(package: Package) -> Package:
+    """The package with constants that kernels can read where they lie."""
+    artifacts = tuple(
+        dataclasses.replace(artifact, constants={name: usable(array) for name, array in artifact.constants.items()})
+        for artifact in package.artifacts
+    )
+    return dataclasses.replace(
+        package, artifacts=artifacts, weights={name: usable(array) for name, array in package.weights.items()}
+    )
+
+
+def _suggest(name: str, candidates: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, candidates, 1)
+    return f" (is {close[0]!r} meant?)" if close else ""
+
+
+def _describe(spec: TensorSpec) -> str:
+    kind = "a host object" if spec.dtype is None else f"{spec.dtype.name}[{', '.join(map(repr, spec.shape))}]"
+    return f"{spec.name}: {kind}"
+
+
+def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[str, int]) -> dict[str, LoadedRegion]:
+    infos = {info.symbol: info for info in package.program.regions}
+    runtimes: dict[str, RuntimeModule] = {}
+    used: set[str] = set()
+    loaded: dict[str, LoadedRegion] = {}
+    for artifact in package.artifacts:
+        info = infos[artifact.symbol]
+        module = runtimes.get(info.target)
+        if module is None:
+            target = registry.target(info.target)
+            used.add(target.kind)
+            module = runtimes[info.target] = registry.runtime(target, devices.get(target.kind, 0))
+        reason = module.check(artifact)
+        if reason is not None:
+            raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
+        scopes = [scope for scope in artifact.workspace if scope]
+        if scopes:
+            raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}, and the host has main memory")
+        kernel = module.load(artifact, artifact.constants)
+        if isinstance(kernel, AllocatingKernel):
+            loaded[artifact.symbol] = LoadedRegion(artifact, info, None, kernel)
+        elif isinstance(kernel, Kernel):
+            loaded[artifact.symbol] = LoadedRegion(artifact, info, kernel, None)
+        else:
+            raise PluginError(f"the runtime of {info.target} loaded a {type(kernel).__name__}, which is no kernel")
+    unused = sorted(set(devices) - used)
+    if unused:
+        raise TargetError(f"no region runs on {unused[0]}, so it has no device to choose", remedy=f"targets: {sorted(used)}")
+    return loaded

@@ -1,0 +1,350 @@
+"""Runs plans: one instruction after the other, over arrays in an arena.
+
+A plan's values are numbered; a run keeps them in a list. Everything that the sizes of the inputs decide is worked out once per
+set of sizes (`inlay.runtime.layout`); only what data decides is worked out during the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay.arith import SizeVar
+from inlay.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Program, Value
+from inlay.errors import InlayError, KernelFault, PluginError
+from inlay.plugins.contract import Kernel, ProfilingKernel
+from inlay.runtime.arrays import Array, aligned_empty, fresh_copy, usable
+from inlay.runtime.layout import (
+    Layout,
+    LoadedRegion,
+    PreparedPlan,
+    Workspace,
+    check_shapes,
+    inherited_sizes,
+    region_sizes,
+    region_workspace,
+    room,
+    upper_bounds,
+)
+from inlay.runtime.profile import Recorder
+from inlay.runtime.sizes import Shape, Sizes, byte_count, known_shape
+
+Targets = Sequence[Array | None]
+"""Where a caller wants results: an array that is filled when it has the right shape, or None for a new one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One run of a plan: its values by number, and the sizes known so far."""
+
+    prepared: PreparedPlan
+    layout: Layout
+    workspace: Workspace
+    frame: list[Any]
+    sizes: Sizes
+    recorder: Recorder | None
+
+
+class Executor:
+    """The plans of a program over loaded regions. Immutable apart from its pools of workspaces: runs may overlap."""
+
+    def __init__(self, program: Program, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
+        self.plans = {name: PreparedPlan(plan, regions, weights) for name, plan in program.plans.items()}
+        for name, sizes in inherited_sizes(program.plans).items():
+            self.plans[name].inherited = sizes
+
+    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> list[Any]:
+        """The outputs of plan "main" on inputs in its order; arrays are new, and the caller's own."""
+        try:
+            return self._run_plan("main", inputs, [None] * len(self.plans["main"].outputs), recorder)
+        except RecursionError as error:
+            raise KernelFault("the model's functions call one another too deeply") from error
+
+    def _run_plan(
+        self, name: str, inputs: Sequence[Any], targets: Targets, recorder: Recorder | None, outer: Sizes | None = None
+    ) -> list[Any]:
+        prepared = self.plans[name]
+        layout = prepared.enter(inputs, outer)
+        workspace = prepared.acquire(layout)
+        try:
+            frame = workspace.template.copy()
+            for (_, number, value), given in zip(prepared.inputs, inputs, strict=True):
+                frame[number] = usable(given) if value.dtype is not None else given
+            for number, target in zip(prepared.outputs, targets, strict=True):
+                if target is not None and target.shape == layout.shapes[number]:
+                    frame[number] = target
+            run = _Run(prepared, layout, workspace, frame, dict(layout.sizes), recorder)
+            for position, instruction in enumerate(prepared.plan.instructions):
+                self._step(run, position, instruction)
+            return [frame[number] for number in prepared.outputs]
+        finally:
+            prepared.release(workspace)
+
+    def _step(self, run: _Run, position: int, instruction: Instruction) -> None:
+        frame = run.frame
+        match instruction:
+            case Invoke(symbol=symbol):
+                self._invoke(run, run.prepared.regions[symbol], instruction, run.layout.regions[position])
+            case Call(plan=plan, inputs=inputs, outputs=outputs):
+                self._call(run, plan, inputs, outputs)
+            case Branch(condition=condition, then=then, otherwise=otherwise, inputs=inputs, outputs=outputs):
+                self._call(run, then if frame[condition] else otherwise, inputs, outputs)
+            case Loop():
+                self._loop(run, instruction)
+            case Move(source=source, target=target):
+                self._store(run, target, frame[source], shared=True)
+
+    # --- regions ----------------------------------------------------------------------------------------------------------
+
+    def _invoke(self, run: _Run, region: LoadedRegion, instruction: Invoke, layout: Any) -> None:
+        frame, recorder = run.frame, run.recorder
+        inputs = [frame[number] for number in instruction.inputs]
+        start = recorder.now() if recorder is not None else 0.0
+        try:
+            if region.allocating is not None:
+                parts = None
+                self._adopt(run, region, instruction, inputs, region.allocating.call(inputs))
+            elif layout is not None:
+                outputs = [self._place(run, number) for number in instruction.outputs]
+                parts = _invoke(region.kernel, recorder, inputs, outputs, run.workspace.scratch, layout.dims)
+            else:
+                parts = self._invoke_sizing(run, region, instruction, inputs)
+        except InlayError as error:
+            error.node = error.node or ", ".join(region.info.nodes[:3]) or None
+            raise
+        except RecursionError:
+            raise  # the plans' own depth, which `run` reports
+        except Exception as error:
+            raise PluginError(
+                f"region {region.artifact.symbol} on {region.info.target} failed: {type(error).__name__}: {error}",
+                node=", ".join(region.info.nodes[:3]) or None,
+            ) from error
+        if recorder is not None:
+            recorder.region(region.info, start, parts)
+
+    def _invoke_sizing(self, run: _Run, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]) -> Sequence[Any] | None:
+        """Invoke a region of which not all sizes are known before it runs, and shape what it wrote."""
+        artifact = region.artifact
+        signature = artifact.signature
+        shapes = [array.shape for array in inputs]
+        sizes = region_sizes(artifact, shapes)
+        check_shapes(artifact, signature.inputs, shapes, sizes)
+        bounds = upper_bounds(signature, sizes)
+        limits = {**sizes, **bounds}
+        outputs = []
+        for spec, number in zip(signature.outputs, instruction.outputs, strict=True):
+            shape = room(spec, limits)
+            ready = run.frame[number]
+            if ready is not None and ready.shape == shape:
+                outputs.append(ready)
+                continue
+            outputs.append(self._reserve(run, number, shape))
+        dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
+        scratch = run.workspace.want_scratch(region_workspace(artifact, sizes))
+        parts = _invoke(region.kernel, run.recorder, inputs, outputs, scratch, dims)
+        for source, size in zip(signature.dims, dims.tolist(), strict=True):
+            name = SizeVar(source.name)
+            if name in bounds:
+                if not 0 <= size <= bounds[name]:
+                    raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bounds[name]}")
+                sizes[name] = size
+        for spec, number, array in zip(signature.outputs, instruction.outputs, outputs, strict=True):
+            actual = known_shape(spec.shape, sizes)
+            if actual is None or math.prod(actual) > array.size:
+                raise KernelFault(f"region {artifact.symbol} gave {spec.name} a shape {actual} beyond its bound {array.shape}")
+            if array.shape != actual:
+                array = array.reshape(-1)[: math.prod(actual)].reshape(actual)
+            self._define(run, number, array)
+        return parts
+
+    def _adopt(self, run: _Run, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Take over what a kernel allocated."""
+        if len(results) != len(instruction.outputs):
+            raise KernelFault(
+                f"region {region.artifact.symbol} gave {len(results)} results where {len(instruction.outputs)} are due"
+            )
+        taken = list(_arrays(inputs))
+        for number, result in zip(instruction.outputs, results, strict=True):
+            value = run.prepared.plan.values[number]
+            if value.dtype is not None and not (isinstance(result, np.ndarray) and result.dtype == value.dtype.numpy):
+                what = result.dtype.name if isinstance(result, np.ndarray) else type(result).__name__
+                raise KernelFault(f"region {region.artifact.symbol} gave {what} where a tensor of {value.dtype.name} is due")
+            owned = _owned(result, taken)
+            taken.extend(_arrays([owned]))
+            self._store(run, number, owned, shared=False)
+
+    def _place(self, run: _Run, number: int) -> Array:
+        """The array to fill for a value of known shape."""
+        ready: Array | None = run.frame[number]
+        if ready is None:
+            value, shape = run.prepared.plan.values[number], run.layout.shapes[number]
+            assert value.dtype is not None and shape is not None
+            ready = run.frame[number] = aligned_empty(shape, value.dtype.numpy)
+        return ready
+
+    def _reserve(self, run: _Run, number: int, shape: Shape) -> Array:
+        """The array to fill for a value whose shape, at most `shape`, only the run decides."""
+        value = run.prepared.plan.values[number]
+        assert value.dtype is not None
+        size = byte_count(shape, value.dtype.bytes)
+        if value.storage == "arena" and size:
+            offset = run.layout.place(run.prepared.plan, value, size, run.sizes)
+            return run.workspace.view(shape, value.dtype.numpy, offset)
+        return aligned_empty(shape, value.dtype.numpy)
+
+    # --- other plans ------------------------------------------------------------------------------------------------------
+
+    def _call(self, run: _Run, plan: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        frame = run.frame
+        results = self._run_plan(plan, [frame[number] for number in inputs], [frame[n] for n in outputs], run.recorder, run.sizes)
+        for number, result in zip(outputs, results, strict=True):
+            self._store(run, number, result, shared=False)
+
+    def _loop(self, run: _Run, loop: Loop) -> None:
+        frame, count = run.frame, len(loop.state)
+        limit = math.inf if loop.trip_count is None else int(frame[loop.trip_count])
+        going = loop.condition is None or bool(frame[loop.condition])
+        scanned = [frame[number] for number in loop.scanned]
+        if len({len(array) for array in scanned}) > 1:
+            raise KernelFault(f"a loop scans inputs of different lengths {[len(array) for array in scanned]}")
+        limit = min(limit, *map(len, scanned)) if scanned else limit
+        state = [frame[number] for number in loop.state]
+        captured = [frame[number] for number in loop.captured]
+        stacks = [_Stack(run, number) for number in loop.outputs[count:]]
+        # State lives in two sets of arrays by turns: an iteration reads the one and writes the other.
+        spare: list[Any] = [None] * count
+        iteration = 0
+        while going and iteration < limit:
+            inputs = [np.array(iteration, np.int64), *state, *(array[iteration, ...] for array in scanned), *captured]
+            targets = [None, *(item if isinstance(item, np.ndarray) else None for item in spare), *([None] * len(stacks))]
+            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes)
+            spare = state if iteration else [None] * count
+            going, state = bool(results[0]), results[1 : 1 + count]
+            for stack, result in zip(stacks, results[1 + count :], strict=True):
+                stack.push(result)
+            iteration += 1
+        for number, item in zip(loop.outputs[:count], state, strict=True):
+            self._store(run, number, item, shared=iteration == 0)
+        for stack in stacks:
+            self._store(run, stack.number, stack.finish(iteration), shared=False)
+
+    # --- values -----------------------------------------------------------------------------------------------------------
+
+    def _store(self, run: _Run, number: int, item: Any, *, shared: bool) -> None:
+        """Make `item` the value. `shared`: it belongs to another value as well, so it is copied unless it never changes."""
+        value, ready = run.prepared.plan.values[number], run.frame[number]
+        if item is ready:
+            pass
+        elif value.dtype is None:
+            run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
+            return
+        elif ready is not None and ready.shape == item.shape:
+            np.copyto(ready, item, casting="no")
+            item = ready
+        elif shared:
+            item = fresh_copy(item)
+        else:
+            item = usable(item)
+        self._define(run, number, item)
+
+    def _define(self, run: _Run, number: int, array: Array) -> None:
+        """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
+        value = run.prepared.plan.values[number]
+        run.frame[number] = array
+        expected = run.layout.shapes[number]
+        if expected is None:
+            expected = _read_sizes(value, array.shape, run.sizes)
+        if expected is not None and expected != array.shape:
+            raise KernelFault(f"a value of shape {expected} turned out to have shape {array.shape}")
+
+
+class _Stack:
+    """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
+
+    def __init__(self, run: _Run, number: int) -> None:
+        self.number = number
+        self._value = run.prepared.plan.values[number]
+        self._sizes = run.sizes
+        shape = run.layout.shapes[number]
+        ready = run.frame[number]
+        if ready is None and shape is not None:
+            assert self._value.dtype is not None
+            ready = aligned_empty(shape, self._value.dtype.numpy)
+        self._ready: Array | None = ready
+        self._parts: list[Array] = []
+        self._count = itertools.count()
+
+    def push(self, part: Array) -> None:
+        """Add the output of one iteration."""
+        if self._ready is None:
+            if self._parts and self._parts[0].shape != part.shape:
+                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
+            self._parts.append(part)
+            return
+        index = next(self._count)
+        if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
+            raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
+        self._ready[index, ...] = part
+
+    def finish(self, iterations: int) -> Array:
+        """All outputs as one array. Without iterations an unknown size counts as 0."""
+        if self._ready is not None:
+            if iterations != len(self._ready):
+                raise KernelFault(f"a loop ran {iterations} times where {len(self._ready)} were expected")
+            return self._ready
+        assert self._value.dtype is not None
+        if self._parts:
+            whole = aligned_empty((len(self._parts), *self._parts[0].shape), self._value.dtype.numpy)
+            for index, part in enumerate(self._parts):
+                whole[index, ...] = part
+            return whole
+        rest = [known_shape((dim,), self._sizes) or (0,) for dim in self._value.shape[1:]]
+        return aligned_empty((0, *(size for (size,) in rest)), self._value.dtype.numpy)
+
+
+def _invoke(
+    kernel: Kernel | None,
+    recorder: Recorder | None,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    scratch: Array,
+    dims: np.ndarray[Any, np.dtype[np.int64]],
+) -> Sequence[Any] | None:
+    assert kernel is not None
+    if recorder is not None and isinstance(kernel, ProfilingKernel):
+        return kernel.profile(inputs, outputs, scratch, dims)
+    kernel.invoke(inputs, outputs, scratch, dims)
+    return None
+
+
+def _read_sizes(value: Value, actual: Shape, sizes: Sizes) -> Shape | None:
+    """Give the existential dimensions of a value's shape the sizes that the array has; the shape that results, or None while
+    part of it is unknown. Raises `KernelFault` for an array of another rank."""
+    if len(value.shape) != len(actual):
+        raise KernelFault(f"a value of shape {value.shape} turned out to have shape {actual}")
+    for dim, size in zip(value.shape, actual, strict=True):
+        if isinstance(dim, SizeVar) and dim.existential:
+            sizes[dim] = size
+    return known_shape(value.shape, sizes)
+
+
+def _owned(item: Any, taken: Sequence[Array]) -> Any:
+    """The item with every array in it that is read-only, or shares memory with one in `taken`, copied."""
+    if isinstance(item, np.ndarray):
+        shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in taken)
+        return fresh_copy(item) if shared else item
+    return [_owned(element, taken) for element in item] if isinstance(item, list) else item
+
+
+def _arrays(items: Sequence[Any]) -> Iterator[Array]:
+    """The arrays among values, those in sequences included."""
+    for item in items:
+        if isinstance(item, np.ndarray):
+            yield item
+        elif isinstance(item, list):
+            yield from _arrays(item)

@@ -1,0 +1,292 @@
+"""What is worked out once about a plan, and once for each set of input sizes, so that a run only looks it up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay import arith
+from inlay.arith import SizeVar
+from inlay.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
+from inlay.artifact.plan import Branch, Call, Invoke, Loop, Plan, RegionInfo, Value
+from inlay.errors import InputError, KernelFault, PackageError, Unsupported
+from inlay.plugins.contract import AllocatingKernel, Kernel
+from inlay.runtime.arrays import Array, aligned_empty
+from inlay.runtime.sizes import LIMIT, Shape, Sizes, align_up, bounded, bounded_shape, byte_count, known, known_shape
+
+_KEPT_LAYOUTS = 32
+"""How many sets of input sizes a plan remembers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedRegion:
+    """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes."""
+
+    artifact: Artifact
+    info: RegionInfo
+    kernel: Kernel | None
+    allocating: AllocatingKernel | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionLayout:
+    """A region at known sizes: its `dims` array, which it only reads, and the bytes of scratch memory it wants."""
+
+    dims: np.ndarray[Any, np.dtype[np.int64]]
+    workspace: int
+
+
+class Layout:
+    """A plan at given input sizes.
+
+    `shapes` has the shape of every tensor that these sizes decide, None for the others. `offsets` has the places in the arena of
+    the values with a known shape. `regions` has, per instruction, the region's layout where all its sizes are known.
+    """
+
+    def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
+        plan = prepared.plan
+        self.sizes = sizes
+        self.shapes = [known_shape(value.shape, sizes) if value.dtype is not None else None for value in plan.values]
+        arena = bounded(plan.workspace, sizes)
+        if arena is None:
+            raise PackageError(f"plan {plan.name}: the size of the arena, {plan.workspace!r}, is not known before the run")
+        self.arena = align_up(arena)
+        self.offsets: dict[int, int] = {}
+        for number, value in enumerate(plan.values):
+            shape = self.shapes[number]
+            if value.storage == "arena" and shape is not None:
+                assert value.dtype is not None
+                self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), sizes)
+        self.regions = [self._region(prepared, item) if isinstance(item, Invoke) else None for item in plan.instructions]
+        self.scratch = max((region.workspace for region in self.regions if region is not None), default=0)
+
+    def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
+        """The offset of a value of `size` bytes, checked to lie in the arena."""
+        offset = bounded(value.offset, sizes)
+        if offset is None or offset % ALIGNMENT or offset + size > self.arena:
+            raise PackageError(
+                f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {self.arena}"
+            )
+        return offset
+
+    def _region(self, prepared: PreparedPlan, instruction: Invoke) -> RegionLayout | None:
+        region = prepared.regions[instruction.symbol]
+        signature = region.artifact.signature
+        inputs = [self.shapes[number] for number in instruction.inputs]
+        outputs = [self.shapes[number] for number in instruction.outputs]
+        if region.allocating is not None or any(source.input is None for source in signature.dims):
+            return None
+        if any(shape is None for shape in (*inputs, *outputs)):
+            return None
+        sizes = region_sizes(region.artifact, inputs)
+        check_shapes(region.artifact, signature.inputs, inputs, sizes)
+        check_shapes(region.artifact, signature.outputs, outputs, sizes)
+        dims = np.array([sizes[SizeVar(source.name)] for source in signature.dims], np.int64)
+        dims.flags.writeable = False
+        return RegionLayout(dims, region_workspace(region.artifact, sizes))
+
+
+class PreparedPlan:
+    """A plan with its regions and constants, and the layouts of the input sizes seen of late.
+
+    `inherited` are the sizes that the plan, or one that it runs, takes over from the plan that runs it, since its own inputs do
+    not show them.
+    """
+
+    def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
+        self.plan = plan
+        self.regions = regions
+        self.inputs = tuple((name, number, plan.values[number]) for name, number in plan.inputs)
+        self.outputs = tuple(number for _, number in plan.outputs)
+        self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
+        self.inherited: frozenset[arith.Expr] = frozenset()
+        self._layouts: dict[tuple[object, ...], Layout] = {}
+        self._pool: list[Workspace] = []
+
+    def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
+        """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
+        shapes do not fit."""
+        sizes: Sizes = {size: outer[size] for size in self.inherited if size in outer} if outer and self.inherited else {}
+        pending: list[tuple[int, int, arith.Expr]] = []
+        for position, (_, _, value) in enumerate(self.inputs):
+            if value.dtype is None:
+                continue
+            actual = inputs[position].shape
+            if len(actual) != len(value.shape):
+                raise self._misfit(position, actual, "")
+            for axis, (dim, size) in enumerate(zip(value.shape, actual, strict=True)):
+                if isinstance(dim, int):
+                    if dim != size:
+                        raise self._misfit(position, actual, "")
+                elif isinstance(dim, SizeVar):
+                    if sizes.setdefault(dim, size) != size:
+                        raise self._misfit(position, actual, f", where {dim.name} is {sizes[dim]} in another place")
+                    self._check_bounds(position, actual, dim, size)
+                else:
+                    pending.append((position, axis, dim))
+        for position, axis, dim in pending:
+            if known(dim, sizes) != inputs[position].shape[axis]:
+                raise self._misfit(position, inputs[position].shape, f", where {dim!r} is {known(dim, sizes)}")
+        key = tuple(sizes.values()) if not self.inherited else tuple(sizes.items())
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = Layout(self, sizes)
+            while len(self._layouts) >= _KEPT_LAYOUTS:
+                self._layouts.pop(next(iter(self._layouts)), None)
+            self._layouts[key] = layout
+        return layout
+
+    def acquire(self, layout: Layout) -> Workspace:
+        """A workspace that no other run uses."""
+        try:
+            workspace = self._pool.pop()
+        except IndexError:
+            workspace = Workspace()
+        workspace.fit(self, layout)
+        return workspace
+
+    def release(self, workspace: Workspace) -> None:
+        """Give a workspace back to the pool."""
+        self._pool.append(workspace)
+
+    def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:
+        upper = None if dim.upper is None or dim.existential else dim.upper
+        if size < dim.lower or (isinstance(upper, int) and size > upper):
+            raise self._misfit(position, actual, f", where {dim.name} is {dim.lower} to {'any' if upper is None else upper}")
+
+    def _misfit(self, position: int, actual: Shape, why: str) -> InputError:
+        name, _, value = self.inputs[position]
+        owner = "the model" if self.plan.name == "main" else f"function {self.plan.name}"
+        return InputError(f"input {name!r} has shape {actual}, {owner} takes {show_shape(value)}{why}")
+
+
+class Workspace:
+    """The memory of one run of a plan: the arena, scratch memory for regions, and the arrays that lie in the arena."""
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self.arena = aligned_empty((0,), "uint8")
+        self.scratch = self.arena
+        self.template: list[Any] = []
+
+    def fit(self, prepared: PreparedPlan, layout: Layout) -> None:
+        """Make the workspace one for a layout; nothing is done where it is already."""
+        if self._layout is layout:
+            return
+        if self.arena.size < layout.arena:
+            self.arena = aligned_empty((layout.arena,), "uint8")
+        self.want_scratch(layout.scratch)
+        values = prepared.plan.values
+        self.template = [None] * len(values)
+        for number, array in prepared.constants.items():
+            self.template[number] = array
+        for number, offset in layout.offsets.items():
+            value, shape = values[number], layout.shapes[number]
+            assert value.dtype is not None and shape is not None
+            self.template[number] = self.view(shape, value.dtype.numpy, offset)
+        self._layout = layout
+
+    def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
+        """An array in the arena."""
+        return np.ndarray(shape, dtype, self.arena, offset) if 0 not in shape else aligned_empty(shape, dtype)
+
+    def want_scratch(self, size: int) -> Array:
+        """Scratch memory of at least `size` bytes."""
+        if self.scratch.size < size:
+            self.scratch = aligned_empty((size,), "uint8")
+        return self.scratch
+
+
+def show_shape(value: Value) -> str:
+    """A value's shape in words for the user."""
+    return f"({', '.join(map(repr, value.shape))}{',' if len(value.shape) == 1 else ''})"
+
+
+def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None]) -> Sizes:
+    """The dimensions that a region reads off its inputs' shapes."""
+    sizes: Sizes = {}
+    for source in artifact.signature.dims:
+        if source.input is not None:
+            shape = inputs[source.input]
+            assert shape is not None
+            sizes[SizeVar(source.name)] = shape[source.axis]
+    for constraint in artifact.constraints:
+        if known(constraint, sizes) == 0:
+            values = ", ".join(f"{name!r} is {size}" for name, size in sizes.items())
+            raise InputError(f"region {artifact.symbol} works only where {constraint!r}, and {values}")
+    return sizes
+
+
+def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:
+    """Compare the shapes of arrays with those that a region's code was made for, so that it stays within them."""
+    for spec, shape in zip(specs, shapes, strict=True):
+        if known_shape(spec.shape, sizes) != shape:
+            raise KernelFault(f"region {artifact.symbol} takes {spec.name} of shape {spec.shape}, but the plan has {shape}")
+
+
+def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
+    """Bytes of main memory that a region wants."""
+    wanted = artifact.workspace.get("", 0)
+    size = bounded(wanted, {**sizes, **upper_bounds(artifact.signature, sizes)})
+    if size is None or size >= LIMIT:
+        raise PackageError(f"the workspace of region {artifact.symbol}, {wanted!r} bytes, is not known before the run")
+    return size
+
+
+def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
+    """The upper bounds of the dimensions that a region works out. Raises `Unsupported` where there is none."""
+    bounds: Sizes = {}
+    for source in signature.dims:
+        if source.input is None:
+            bound = None if source.upper is None else bounded(source.upper, {**sizes, **bounds})
+            if bound is None:
+                raise Unsupported(f"dimension {source.name} has no upper bound")
+            bounds[SizeVar(source.name)] = bound
+    return bounds
+
+
+def room(spec: TensorSpec, sizes: Sizes) -> Shape:
+    """The shape of the buffer that an output wants, `sizes` holding upper bounds too."""
+    shape = bounded_shape(spec.shape, sizes)
+    if shape is None:
+        raise Unsupported(f"output {spec.name} of shape {spec.shape} has no upper bound")
+    return shape
+
+
+def inherited_sizes(plans: Mapping[str, Plan]) -> dict[str, frozenset[arith.Expr]]:
+    """Per plan, the sizes that it or a plan that it runs uses and that neither its inputs nor its instructions define."""
+    defined: dict[str, set[arith.Expr]] = {}
+    needed: dict[str, set[arith.Expr]] = {}
+    for name, plan in plans.items():
+        inputs = {number for _, number in plan.inputs}
+        defined[name] = {
+            dim
+            for number, value in enumerate(plan.values)
+            for dim in value.shape
+            if isinstance(dim, SizeVar) and (number in inputs or dim.existential)
+        }
+        used = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
+        needed[name] = (used | arith.free_vars(plan.workspace)) - defined[name]
+    changed = True
+    while changed:
+        changed = False
+        for name, plan in plans.items():
+            wanted = {size for callee in _callees(plan) for size in needed[callee]} - defined[name]
+            if not wanted <= needed[name]:
+                needed[name] |= wanted
+                changed = True
+    return {name: frozenset(sizes) for name, sizes in needed.items()}
+
+
+def _callees(plan: Plan) -> set[str]:
+    found: set[str] = set()
+    for instruction in plan.instructions:
+        match instruction:
+            case Call(plan=name) | Loop(body=name):
+                found.add(name)
+            case Branch(then=then, otherwise=otherwise):
+                found |= {then, otherwise}
+    return found

@@ -1,0 +1,476 @@
+"""Plans run as their instructions say, over arrays that kernels can use."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from inlay.arith import SizeVar
+from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlay.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
+from inlay.runtime import aligned_empty
+
+N = SizeVar("n")
+K = SizeVar("?k", 0, N)
+
+
+def f32(*shape):
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def test_a_chain_of_regions(chain):
+    model = chain()
+    x = f32(2, 3)
+    result = model.run({"x": x})["y"]
+    np.testing.assert_array_equal(result, (x + 1) * 2 * np.array([1, 2, 3]))
+    assert result.flags.writeable
+    again = model.run({"x": x})["y"]
+    assert not np.shares_memory(result, again)
+
+
+def test_symbolic_sizes(chain):
+    model = chain(N)
+    for n in (1, 5, 0, 5, 40):
+        x = f32(n, 3)
+        np.testing.assert_array_equal(model.run({"x": x})["y"], (x + 1) * 2 * np.array([1, 2, 3]))
+
+
+def test_inputs_that_a_kernel_cannot_use_as_they_lie_are_copied(chain):
+    model = chain()
+    x = f32(2, 3)
+    wanted = model.run({"x": x})["y"]
+    strided = np.zeros((4, 6), np.float32)[::2, ::2]
+    strided[...] = x
+    unaligned = np.zeros(40, np.uint8)[1:25].view(np.float32).reshape(2, 3)
+    unaligned[...] = x
+    for given in (strided, unaligned, np.asfortranarray(x), x.astype(">f4")):
+        np.testing.assert_array_equal(model.run({"x": given})["y"], wanted)
+
+
+def test_aligned_inputs_are_read_in_place(lab, value):
+    seen = []
+
+    def look(x, y):
+        seen.append(x.__array_interface__["data"][0])
+        y[...] = x
+
+    lab.region("look", look, [((8,), "float32")], [((8,), "float32")])
+    plan = Plan("main", (value("input", (8,)), value("output", (8,))), (("x", 0),), (("y", 1),), (Invoke("look", (0,), (1,)),))
+    x = aligned_empty((8,), "float32")
+    x[...] = 1
+    lab.executable(plan).run({"x": x})
+    assert seen == [x.__array_interface__["data"][0]]
+
+
+def test_dlpack_in_and_out(chain):
+    class Foreign:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    class OnAnotherDevice(Foreign):
+        def __dlpack__(self, **options):
+            raise BufferError("the tensor is on cuda:0")
+
+    model = chain()
+    result = model.run({"x": Foreign(f32(2, 3))})["y"]
+    np.testing.assert_array_equal(np.from_dlpack(result), model.run({"x": f32(2, 3)})["y"])
+    with pytest.raises(InputError, match="cannot be read as host memory: the tensor is on cuda:0"):
+        model.run({"x": OnAnotherDevice(f32(2, 3))})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input 'x' is missing; the inputs are x: float32"),
+        ({"X": 1, "x": f32(2, 3)}, "the model has no input 'X'"),
+        ({"xx": f32(2, 3)}, r"the model has no input 'xx' \(is 'x' meant\?\); input 'x' is missing"),
+        ({"x": f32(2, 3).astype(np.float64)}, r"has elements of type float64, the model takes float32.*astype"),
+        ({"x": [1, [2]]}, "is no array"),
+        ({"x": np.zeros((2, 3), np.complex64)}, "complex64"),
+        ({"x": f32(2, 4)}, r"shape \(2, 4\), the model takes \(2, 3\)"),
+        ({"x": f32(6)}, r"shape \(6,\), the model takes \(2, 3\)"),
+        ({"x": None}, "object"),
+    ],
+)
+def test_inputs_that_do_not_fit(chain, inputs, message):
+    with pytest.raises(InputError, match=message):
+        chain().run(inputs)
+
+
+def test_a_size_that_two_inputs_disagree_on(lab, value):
+    size = SizeVar("batch", 1, 8)
+    plan = Plan(
+        "main",
+        (value("input", (size, 2)), value("input", (size,)), value("input", (size * 2,)), value("output", (size, 2))),
+        (("a", 0), ("b", 1), ("c", 2)),
+        (("y", 3),),
+        (Move(0, 3),),
+    )
+    model = lab.executable(plan)
+    np.testing.assert_array_equal(model.run({"a": f32(3, 2), "b": f32(3), "c": f32(6)})["y"], f32(3, 2))
+    with pytest.raises(InputError, match=r"'b' has shape \(4,\), the model takes \(batch,\), where batch is 3"):
+        model.run({"a": f32(3, 2), "b": f32(4), "c": f32(6)})
+    with pytest.raises(InputError, match=r"'c' has shape \(5,\)"):
+        model.run({"a": f32(3, 2), "b": f32(3), "c": f32(5)})
+    with pytest.raises(InputError, match="where batch is 1 to 8"):
+        model.run({"a": f32(9, 2), "b": f32(9), "c": f32(18)})
+
+
+def test_a_size_that_the_region_works_out(lab, value):
+    def positive(x, y, dims):
+        found = x[x > 0]
+        y.reshape(-1)[: len(found)] = found
+        assert dims.tolist() == [len(x), 0]
+        dims[1] = len(found)
+
+    def double(x, y):
+        y[...] = 2 * x
+
+    lab.region("positive", positive, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
+    lab.region("double", double, [((K,), "float32")], [((K,), "float32")], dims=[("?k", 0, 0)])
+    plan = Plan(
+        "main",
+        (value("input", (N,)), value("arena", (K,)), value("output", (K,)), value("arena", (K,), offset=N * 64)),
+        (("x", 0),),
+        (("y", 2),),
+        (Invoke("positive", (0,), (1,)), Invoke("double", (1,), (3,)), Invoke("double", (3,), (2,))),
+        N * 128,
+    )
+    model = lab.executable(plan)
+    for x in ([1, -1, 2, -3], [-1, -1], [], [5, 6, 7]):
+        x = np.array(x, np.float32)
+        np.testing.assert_array_equal(model.run({"x": x})["y"], 4 * x[x > 0])
+
+
+def test_a_size_beyond_its_bound_is_a_fault(lab, value):
+    def lie(x, y, dims):
+        dims[1] = 100
+
+    lab.region("lie", lie, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
+    plan = Plan("main", (value("input", (N,)), value("output", (K,))), (("x", 0),), (("y", 1),), (Invoke("lie", (0,), (1,)),))
+    with pytest.raises(KernelFault, match=r"gave \?k = 100, which may be 0 to 4.*at node of lie"):
+        lab.executable(plan).run({"x": f32(4)})
+
+
+def test_kernels_that_allocate(lab, value):
+    """Views and inputs that they return are copied, so that results are the caller's own."""
+    free = SizeVar("?m")
+    lab.region("same", lambda x: x, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)], kind="free")
+    lab.region("grow", lambda x: np.repeat(x, 3), [((N,), "float32")], [((free,), "float32")], dims=[("n", 0, 0)], kind="free")
+    lab.region("listed", lambda x: [x, x[:1]], [((free,), "float32")], [((), None)], dims=[("?m", 0, 0)], kind="free")
+    lab.region("first", lambda s: s[0], [((), None)], [((free,), "float32")], kind="free")
+    plan = Plan(
+        "main",
+        (
+            value("input", (N,)),
+            value("output", (N,)),
+            value("dynamic", (free,)),
+            value("host", (), None),
+            value("output", (free,)),
+        ),
+        (("x", 0),),
+        (("same", 1), ("grown", 2), ("list", 3), ("first", 4)),
+        (
+            Invoke("same", (0,), (1,)),
+            Invoke("grow", (0,), (2,)),
+            Invoke("listed", (2,), (3,)),
+            Invoke("first", (3,), (4,)),
+        ),
+    )
+    x = f32(4)
+    result = lab.executable(plan).run({"x": x})
+    np.testing.assert_array_equal(result["same"], x)
+    np.testing.assert_array_equal(result["first"], np.repeat(x, 3))
+    assert not np.shares_memory(result["same"], x)
+    assert not np.shares_memory(result["list"][0], result["grown"])
+    assert not np.shares_memory(result["first"], result["list"][0])
+
+
+def test_a_kernel_that_allocates_the_wrong_thing(lab, value):
+    lab.region("wrong", lambda x: x.astype(np.int32), [((2,), "float32")], [((2,), "float32")], kind="free")
+    plan = Plan("main", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Invoke("wrong", (0,), (1,)),))
+    with pytest.raises(KernelFault, match="gave int32 where a tensor of float32 is due"):
+        lab.executable(plan).run({"x": f32(2)})
+    lab.functions["wrong"] = ("free", lambda x: x[:1])
+    with pytest.raises(KernelFault, match=r"shape \(2,\) turned out to have shape \(1,\)"):
+        lab.executable(plan).run({"x": f32(2)})
+    lab.functions["wrong"] = ("free", lambda x: (x, x))
+    with pytest.raises(KernelFault, match="2 results where 1 are due"):
+        lab.executable(plan).run({"x": f32(2)})
+
+
+def _unary(lab, symbol, function, shape=(2,)):
+    def fill(x, y):
+        y[...] = function(x)
+
+    return lab.region(symbol, fill, [(shape, "float32")], [(shape, "float32")])
+
+
+def _plan(name, value, symbol, shape=(2,), storage="output"):
+    return Plan(name, (value("input", shape), value(storage, shape)), (("x", 0),), (("y", 1),), (Invoke(symbol, (0,), (1,)),))
+
+
+def test_branches_and_calls(lab, value):
+    _unary(lab, "double", lambda x: 2 * x)
+    _unary(lab, "negate", lambda x: -x)
+    main = Plan(
+        "main",
+        (value("input", (2,)), value("input", (), "bool"), value("arena", (2,)), value("output", (2,))),
+        (("x", 0), ("flag", 1)),
+        (("y", 3),),
+        (Branch(1, "then", "otherwise", (0,), (2,)), Call("then", (2,), (3,))),
+        64,
+    )
+    model = lab.executable(main, _plan("then", value, "double"), _plan("otherwise", value, "negate"))
+    x = f32(2)
+    np.testing.assert_array_equal(model.run({"x": x, "flag": np.array(True)})["y"], 4 * x)
+    np.testing.assert_array_equal(model.run({"x": x, "flag": False})["y"], -2 * x)
+
+
+def test_a_branch_may_end_in_different_sizes(lab, value):
+    joined = SizeVar("?j")
+    lab.region("half", lambda x: x[:1], [((2,), "float32")], [((1,), "float32")], kind="free")
+    then = Plan("then", (value("input", (2,)), value("output", (1,))), (("x", 0),), (("y", 1),), (Invoke("half", (0,), (1,)),))
+    other = Plan("otherwise", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Move(0, 1),))
+    main = Plan(
+        "main",
+        (value("input", (2,)), value("input", (), "bool"), value("dynamic", (joined,))),
+        (("x", 0), ("flag", 1)),
+        (("y", 2),),
+        (Branch(1, "then", "otherwise", (0,), (2,)),),
+    )
+    model = lab.executable(main, then, other)
+    assert model.run({"x": f32(2), "flag": True})["y"].shape == (1,)
+    assert model.run({"x": f32(2), "flag": False})["y"].shape == (2,)
+
+
+def test_recursion_ends_or_is_refused(lab, value):
+    _unary(lab, "less", lambda x: x - 1)
+    lab.region("positive", lambda x: np.asarray(x[0] > 0), [((2,), "float32")], [((), "bool")], kind="free")
+    main = Plan(
+        "main",
+        (value("input", (2,)), value("arena", (2,)), value("arena", (), "bool", offset=64), value("output", (2,))),
+        (("x", 0),),
+        (("y", 3),),
+        (Invoke("less", (0,), (1,)), Invoke("positive", (1,), (2,)), Branch(2, "main", "end", (1,), (3,))),
+        128,
+    )
+    end = Plan("end", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Move(0, 1),))
+    model = lab.executable(main, end)
+    np.testing.assert_array_equal(model.run({"x": np.array([5, 6], np.float32)})["y"], [0, 1])
+    with pytest.raises(KernelFault, match="call one another too deeply"):
+        model.run({"x": np.array([1e6, 0], np.float32)})
+
+
+def loop_model(lab, value, *, trips=True, stacked=(3, 2), state_storage="output"):
+    """state += slice + captured; stops when the state exceeds 100; stacks the new state."""
+
+    def body(i, s, x, c, go, new, out):
+        new[...] = s + x + c
+        out[...] = new * 10
+        go[...] = new[0] < 100
+
+    pair, scalar = ((2,), "float32"), ((), "int64")
+    lab.region("body", body, [scalar, pair, pair, pair], [((), "bool"), pair, pair])
+    inner = Plan(
+        "body",
+        (
+            value("input", (), "int64"),
+            *(value("input", (2,)) for _ in range(3)),
+            value("output", (), "bool"),
+            value("output", (2,)),
+            value("output", (2,)),
+        ),
+        tuple((f"i{k}", k) for k in range(4)),
+        tuple((f"o{k}", k) for k in range(4, 7)),
+        (Invoke("body", (0, 1, 2, 3), (4, 5, 6)),),
+    )
+    outer = Plan(
+        "main",
+        (
+            value("input", (), "int64"),
+            value("input", (2,)),
+            value("input", (SizeVar("t"), 2)),
+            value("input", (2,)),
+            value(state_storage, (2,)),
+            value("output", stacked),
+        ),
+        (("trips", 0), ("s", 1), ("xs", 2), ("c", 3)),
+        (("final", 4), ("all", 5)),
+        (Loop("body", 0 if trips else None, None, (1,), (2,), (3,), (4, 5)),),
+    )
+    return lab.executable(outer, inner)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
+def test_a_loop_of_unknown_length(lab, value, count):
+    model = loop_model(lab, value, stacked=(SizeVar("?t"), 2))
+    state, xs, c = f32(2), f32(3, 2), np.array([1, 1], np.float32)
+    result = model.run({"trips": np.int64(count), "s": state, "xs": xs, "c": c})
+    expected, stacked = state, []
+    for x in xs[:count]:
+        expected = expected + x + c
+        stacked.append(expected * 10)
+    np.testing.assert_array_equal(result["final"], expected)
+    np.testing.assert_array_equal(result["all"], np.array(stacked, np.float32).reshape(-1, 2))
+    assert not np.shares_memory(result["final"], state)
+    np.testing.assert_array_equal(state, f32(2))
+
+
+def test_a_loop_of_known_length_that_stops_early_is_a_fault(lab, value):
+    model = loop_model(lab, value, trips=False)
+    inputs = {"trips": 9, "s": f32(2), "xs": f32(3, 2), "c": f32(2)}
+    assert model.run(inputs)["all"].shape == (3, 2)
+    with pytest.raises(KernelFault, match="a loop ran 1 times where 3 were expected"):
+        model.run({**inputs, "s": np.array([200, 0], np.float32)})
+
+
+def test_inner_plans_know_the_sizes_around_them(lab, value):
+    """The branch makes (n, 2) from (n * 2,), which does not show n."""
+    lab.region("pair", lambda x: x.reshape(-1, 2), [((N,), "float32")], [((N, 2), "float32")], dims=[("n", 0, 0)], kind="free")
+    then = Plan(
+        "then", (value("input", (N * 2,)), value("output", (N, 2))), (("x", 0),), (("y", 1),), (Invoke("pair", (0,), (1,)),)
+    )
+    main = Plan(
+        "main",
+        (value("input", (N,)), value("input", (N * 2,)), value("input", (), "bool"), value("output", (N, 2))),
+        (("a", 0), ("b", 1), ("flag", 2)),
+        (("y", 3),),
+        (Branch(2, "then", "then", (1,), (3,)),),
+    )
+    model = lab.executable(main, then)
+    for n in (2, 3):
+        assert model.run({"a": f32(n), "b": f32(2 * n), "flag": True})["y"].shape == (n, 2)
+
+
+def test_constants_inputs_and_twice_the_same_as_outputs(lab, value):
+    plan = Plan(
+        "main",
+        (value("input", (2,)), value("constant", (2,), name="w"), *(value("output", (2,)) for _ in range(3))),
+        (("x", 0),),
+        (("a", 2), ("b", 3), ("c", 4)),
+        (Move(0, 2), Move(1, 3), Move(3, 4)),
+    )
+    w = f32(2)
+    result = lab.executable(plan, weights={"w": w}).run({"x": f32(2)})
+    result["a"][...] = result["b"][...] = -1
+    np.testing.assert_array_equal(w, f32(2))
+    np.testing.assert_array_equal(result["c"], w)
+
+
+def test_host_values_pass_through(lab, value):
+    lab.region("join", lambda s: [*s, s[0]], [((), None)], [((), None)], kind="free")
+    plan = Plan(
+        "main",
+        (value("input", (), None), value("host", (), None), value("host", (), None), value("constant", (), None, name="t")),
+        (("s", 0),),
+        (("y", 1), ("t", 2)),
+        (Invoke("join", (0,), (1,)), Move(3, 2)),
+    )
+    text = np.array(["a", "b"], object)
+    result = lab.executable(plan, weights={"t": text}).run({"s": [f32(2)]})
+    assert len(result["y"]) == 2
+    assert result["t"].tolist() == ["a", "b"]
+
+
+def test_scratch_memory_and_constants(lab, value):
+    def sum_(x, y, workspace):
+        assert workspace.nbytes >= 4 * len(x)
+        assert workspace.__array_interface__["data"][0] % 64 == 0
+        y[...] = x.sum()
+
+    lab.region(
+        "sum",
+        sum_,
+        [((N,), "float32")],
+        [((), "float32")],
+        dims=[("n", 0, 0)],
+        workspace={"": N * 4},
+        constants={"k": np.arange(7, dtype=np.float32)[1:]},
+    )
+    plan = Plan("main", (value("input", (N,)), value("output", ())), (("x", 0),), (("y", 1),), (Invoke("sum", (0,), (1,)),))
+    model = lab.executable(plan)
+    assert model.run({"x": f32(100)})["y"] == f32(100).sum()
+    assert model.workspace_bytes({"x": f32(100)}) == 400
+    (constants,) = lab.loads
+    assert constants["k"].__array_interface__["data"][0] % 64 == 0
+    assert model.weight_bytes == 24
+
+
+def test_constraints_and_requirements(lab, value):
+    _unary(lab, "plain", lambda x: x)
+    lab.artifacts.clear()
+    lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)],
+               constraints=(8 - N,), requires=("fma",))  # fmt: skip
+    plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("few", (0,), (1,)),))
+    model = lab.executable(plan)
+    model.run({"x": f32(7)})
+    with pytest.raises(InputError, match="region few works only where"):
+        model.run({"x": f32(8)})
+    lab.artifacts.clear()
+    lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)], requires=("amx",))
+    with pytest.raises(Unsupported, match="cannot run on lab here: this machine has no amx"):
+        lab.executable(plan)
+
+
+def test_a_kernel_that_raises(lab, value):
+    def fail(x, y):
+        raise ZeroDivisionError("by zero")
+
+    lab.region("fail", fail, [((2,), "float32")], [((2,), "float32")])
+    model = lab.executable(_plan("main", value, "fail"))
+    with pytest.raises(PluginError, match=r"region fail on lab failed: ZeroDivisionError: by zero \(at node of fail\)"):
+        model.run({"x": f32(2)})
+
+
+def test_shapes_that_a_region_was_not_made_for(lab, value):
+    _unary(lab, "two", lambda x: x)
+    plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("two", (0,), (1,)),))
+    with pytest.raises(KernelFault, match="takes in0 of shape"):
+        lab.executable(plan).run({"x": f32(3)})
+
+
+@pytest.mark.parametrize("offset", [32, 64, 128])
+def test_a_value_outside_of_the_arena(lab, value, offset):
+    _unary(lab, "id", lambda x: x)
+    values = (value("input", (2,)), value("arena", (2,), offset=offset), value("output", (2,)))
+    plan = Plan("main", values, (("x", 0),), (("y", 2),), (Invoke("id", (0,), (1,)), Invoke("id", (1,), (2,))), 64)
+    with pytest.raises(PackageError, match="does not fit an arena of 64"):
+        lab.executable(plan).run({"x": f32(2)})
+
+
+def test_threads_do_not_disturb_one_another(chain):
+    model = chain(N)
+    errors = []
+
+    def work(n):
+        x = f32(n, 3)
+        for _ in range(50):
+            if not np.array_equal(model.run({"x": x})["y"], (x + 1) * 2 * np.array([1, 2, 3])):
+                errors.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_the_device_is_chosen_at_load(lab, value):
+    _unary(lab, "id", lambda x: x)
+    lab.executable(_plan("main", value, "id"))
+    lab.executable(_plan("main", value, "id"), devices={"lab": 2})
+    assert lab.devices == [0, 2]
+    from inlay.errors import TargetError
+
+    with pytest.raises(TargetError, match="no region runs on cuda"):
+        lab.executable(_plan("main", value, "id"), devices={"cuda": 1})
