@@ -139,8 +139,10 @@ def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
         return index
     if isinstance(dim, int) and dim == 1:
         return 0
-    chosen = arith.select(arith.compare("==", dim, 1), 0, index)
-    return arith.Opaque(ir.as_expr(chosen, dtype("int64")), 0, dim - 1)
+    # -1 lies outside of every axis, so that dimensions which do not broadcast when it runs are an error.
+    agreed = arith.select(arith.compare("==", dim, wanted), index, -1)
+    chosen = arith.select(arith.compare("==", dim, 1), 0, agreed)
+    return te.checked(ir.Index(dtype("int64"), chosen), 0, dim - 1)
 
 
 # --- working precision ------------------------------------------------------------------------------------------------

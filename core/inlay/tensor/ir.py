@@ -324,12 +324,16 @@ def load(buffer: Buffer, indices: tuple[Any, ...]) -> Load:
 
 def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
     """A value as an index, known to lie in [lower, upper] because generated code checks it: outside, the kernel reports an error
-    code and never reads. The value's dtype is an integer."""
+    code and never reads. The value's dtype is an integer. A constant in range needs no check."""
     if not value.dtype.is_int:
         raise ValueError(f"an index is an integer, not {value.dtype}")
-    if isinstance(value, Index):
-        return value.index
-    return arith.Opaque(value, lower, upper)
+    checked_index = arith.Opaque(value, lower, upper)
+    if isinstance(value, (Index, Const)):
+        known = value.index if isinstance(value, Index) else arith.wrap(int(value.value))
+        if all(isinstance(item, arith.Const) for item in (known, checked_index.lower, checked_index.upper)):
+            inside = arith.logical_and(arith.compare("<=", lower, known), arith.compare("<=", known, upper))
+            return known if inside == arith.ONE else checked_index
+    return checked_index
 
 
 # --- statements -------------------------------------------------------------------------------------------------------

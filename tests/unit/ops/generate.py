@@ -1,0 +1,99 @@
+"""Random legal inputs of operators, and the property that holds for every operator on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
+
+from inlay.arith import SizeVar
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import function
+from inlay.graph.operator import Operator
+from inlay.types import DType, dtype, from_numpy
+
+from .harness import Array, call, check, same
+
+FLOATS = ("float64", "float32", "float16", "bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz")
+INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (64, 32, 16, 8, 4, 2))
+NUMBERS = FLOATS + INTEGERS
+
+# Relative to the greatest magnitude in a result. About two units in the last place of the element type.
+_TOLERANCE = {"float64": 1e-12, "float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
+_TOLERANCE_8_BITS = 0.26
+
+
+def random_array(seed: int, shape: Sequence[int], of: str | DType, low: float | None = None, high: float | None = None) -> Array:
+    """Values of an element type: small ones, or in [low, high].
+
+    Without bounds, some integers are of all of the range, so that arithmetic wraps, and some floats are zeros of either sign,
+    infinities and NaN.
+    """
+    rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
+    bounded = low is not None or high is not None
+    if of.kind == "bool":
+        return rng.random(shape) < 0.5
+    if of.is_int:
+        least, greatest = of.limits
+        if not bounded and of.bits >= 8 and rng.random() < 0.3:
+            return rng.integers(least, greatest, shape, endpoint=True, dtype=of.numpy)
+        first, last = max(least, -8 if low is None else int(low)), min(greatest, 8 if high is None else int(high))
+        return rng.integers(first, last, shape, endpoint=True).astype(of.numpy)
+    values = np.asarray(rng.uniform(-4.0 if low is None else low, 4.0 if high is None else high, shape))
+    if not bounded and rng.random() < 0.5:
+        special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
+        values = np.where(rng.random(shape) < 0.2, special, values)
+    with np.errstate(all="ignore"):
+        return values.astype(np.float32 if of.bits < 32 else of.numpy).astype(of.numpy)
+
+
+def shapes(min_rank: int = 0, max_rank: int = 4, min_side: int = 0, max_side: int = 4) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes, those with no elements and those of 0-d tensors included."""
+    some = array_shapes(min_dims=max(min_rank, 1), max_dims=max_rank, min_side=min_side, max_side=max_side)
+    return some | st.just(()) if min_rank == 0 else some
+
+
+def broadcasting(count: int) -> st.SearchStrategy[tuple[tuple[int, ...], ...]]:
+    """Shapes that broadcast together."""
+    return mutually_broadcastable_shapes(num_shapes=count, min_side=0, max_side=4, max_dims=4).map(lambda found: found.input_shapes)
+
+
+def axes(rank: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Some axes of a tensor of a rank in rising order; none and all included."""
+    return st.sets(st.integers(0, rank - 1)).map(lambda found: tuple(sorted(found))) if rank else st.just(())
+
+
+@st.composite
+def arrays(draw: st.DrawFn, shapes_: st.SearchStrategy[Any], of: str | Sequence[str], *bounds: float) -> list[Array]:
+    """Arrays of one element type, one of `of`, for each of the shapes that a strategy gives (one shape or several)."""
+    found = draw(shapes_)
+    several = found if found and isinstance(found[0], tuple) else (found,)
+    name = of if isinstance(of, str) else draw(st.sampled_from(of))
+    seed = draw(st.integers(0, 2**32 - 1))
+    return [random_array(seed + index, shape, name, *bounds) for index, shape in enumerate(several)]
+
+
+def agree(operator: Operator, *inputs: Array, **attrs: Any) -> Array:
+    """The first result of an operator on inputs.
+
+    Asserts that reference, loop program and decomposition agree, with the dimensions as they are and with them symbolic; exactly
+    for integers, for floats within about two units in the last place of the greatest.
+    """
+    made = call(operator, *inputs, **attrs)
+    expected = operator.reference(made.attrs, *inputs)  # type: ignore[misc]
+    first = expected[0] if isinstance(expected, tuple) else expected
+    of = from_numpy(first.dtype)
+    rtol = _TOLERANCE.get(of.name, _TOLERANCE_8_BITS) if of.is_float else 0.0
+    wide = first.astype(np.float64) if of.is_float else np.zeros(0)
+    atol = rtol * float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+    symbolic = tuple(tuple(SizeVar(f"n{dim}") if dim > 1 else dim for dim in item.shape) for item in inputs)
+    for declared in (None, symbolic):
+        check(operator, *inputs, shapes=declared, rtol=rtol, atol=atol, **attrs)
+    if operator.decompose is not None:
+        body = operator.decompose(made.attrs, made.args)
+        assert body.type == made.type, f"{operator.name} has type {made.type!r}, its decomposition {body.type!r}"
+        same(evaluate(function(made.args, body), list(inputs)), first, rtol, atol)  # type: ignore[arg-type]
+    return first

@@ -1,0 +1,185 @@
+"""Element-wise operators."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.errors import KernelFault, TypeInferenceError
+from inlay.tensor import interp, te
+from inlay.tensor.lower import lower
+from inlay.types import TensorType
+
+from .generate import FLOATS, INTEGERS, NUMBERS, agree, arrays, broadcasting, random_array, shapes
+
+FLOAT_UNARY = [
+    *("sqrt", "floor", "ceil", "round", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("asinh", "acosh", "atanh", "erf", "isnan", "isinf", "sigmoid", "gelu"),
+]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(FLOAT_UNARY), arrays(shapes(), FLOATS))
+def test_functions_of_floats(name, inputs):
+    agree(ops.TABLE[name], *inputs)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["abs", "neg", "sign", "relu"]), arrays(shapes(), NUMBERS))
+def test_functions_of_numbers(name, inputs):
+    agree(ops.TABLE[name], *inputs)
+
+
+@settings(deadline=None, max_examples=20)
+@given(arrays(shapes(), INTEGERS), arrays(shapes(), "bool"))
+def test_complements(integers, booleans):
+    agree(ops.bitwise_not, *integers)
+    agree(ops.logical_not, *booleans)
+
+
+ARITHMETIC = ["add", "sub", "mul", "div", "mod", "fmod", "maximum", "minimum", "equal", "less", "less_equal"]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(ARITHMETIC), arrays(broadcasting(2), NUMBERS))
+def test_arithmetic_broadcasts(name, inputs):
+    agree(ops.TABLE[name], *inputs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(arrays(broadcasting(2), FLOATS))
+def test_power_of_floats(inputs):
+    agree(ops.pow, *inputs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(arrays(broadcasting(2), INTEGERS))
+def test_power_of_integers_wraps(inputs):
+    agree(ops.pow, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent", "power"),
+    [(3, 41, 3**41 - 2 * 2**64), (-1, -3, -1), (-1, -2, 1), (1, -5, 1), (2, -1, 0), (0, -1, 0), (0, 0, 1)],
+)
+def test_power_of_integers(base, exponent, power):
+    found = agree(ops.pow, np.array(base, np.int64), np.array(exponent, np.int64))
+    assert found == power
+
+
+@pytest.mark.parametrize(("a", "b", "quotient", "floor", "truncated"), [(-7, 2, -3, 1, -1), (7, -2, -3, -1, 1), (5, 0, 0, 0, 0)])
+def test_division_of_integers_truncates(a, b, quotient, floor, truncated):
+    operands = np.array(a, np.int32), np.array(b, np.int32)
+    assert agree(ops.div, *operands) == quotient
+    assert agree(ops.mod, *operands) == floor
+    assert agree(ops.fmod, *operands) == truncated
+
+
+def test_division_of_the_least_integer_wraps():
+    assert agree(ops.div, np.array(-128, np.int8), np.array(-1, np.int8)) == -128
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sampled_from(["bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"]), arrays(broadcasting(2), INTEGERS)
+)
+def test_bits(name, inputs):
+    agree(ops.TABLE[name], *inputs)
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 200])
+def test_shifts_beyond_the_width_leave_nothing(count):
+    operands = np.array(0xFF, np.uint8), np.array(count, np.uint8)
+    assert agree(ops.shift_left, *operands) == (0x80 if count == 7 else 0)
+    assert agree(ops.shift_right, *operands) == (1 if count == 7 else 0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from(["logical_and", "logical_or", "logical_xor", "equal"]), arrays(broadcasting(2), "bool"))
+def test_logic(name, inputs):
+    agree(ops.TABLE[name], *inputs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(broadcasting(3), st.sampled_from(["bool", *NUMBERS]), st.integers(0, 2**32))
+def test_where(found, of, seed):
+    agree(ops.where, *(random_array(seed + i, shape, "bool" if i == 0 else of) for i, shape in enumerate(found)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(arrays(shapes(), NUMBERS), st.sampled_from([(-1, 2), (0, math.inf), (-math.inf, 1), (2, -1)]))
+def test_clip(inputs, bounds):
+    if inputs[0].dtype.name.startswith("uint"):
+        bounds = tuple(bound if math.isinf(bound) else abs(bound) for bound in bounds)
+    agree(ops.clip, *inputs, minimum=bounds[0], maximum=bounds[1])
+
+
+def test_clip_keeps_nan():
+    assert np.isnan(agree(ops.clip, np.array(np.nan, np.float32), minimum=0.0, maximum=1.0))
+
+
+@pytest.mark.parametrize(("negative", "positive"), [(True, True), (True, False), (False, True), (False, False)])
+def test_isinf_of_one_sign(negative, positive):
+    found = agree(ops.isinf, np.array([np.inf, -np.inf, 1, np.nan], np.float32), negative=negative, positive=positive)
+    assert found.tolist() == [positive, negative, False, False]
+
+
+def test_rounding_is_to_even():
+    assert agree(ops.round, np.array([0.5, 1.5, 2.5, -0.5], np.float32)).tolist() == [0, 2, 2, 0]
+
+
+def test_gelu_by_tanh():
+    agree(ops.gelu, random_array(1, (3, 5), "float32", -3, 3), approximate=True)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (1, 3), (3, 1), (1, 1), (0, 1), (0, 0)])
+def test_dimensions_unknown_to_agree_are_checked(sizes):
+    result = _add_unknown(*sizes)
+    assert result.shape == np.broadcast_shapes(*((size,) for size in sizes))
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3), (3, 0)])
+def test_dimensions_that_disagree_are_an_error(sizes):
+    with pytest.raises(KernelFault):
+        _add_unknown(*sizes)
+
+
+def _add_unknown(m, n):
+    """The sum of vectors whose lengths are two unrelated symbolic dimensions."""
+    a, b = te.placeholder((SizeVar("m"),), "float32", "a"), te.placeholder((SizeVar("n"),), "float32", "b")
+    program = lower([ops.add.compute(ops.add.attrs(), a, b)], [a, b], "add")
+    operands = np.arange(m, dtype=np.float32), np.ones(n, np.float32)
+    (result,) = interp.run(program, operands)
+    np.testing.assert_array_equal(result, operands[0] + operands[1])
+    return result
+
+
+F, G, INT = TensorType((2, 3), "float32"), TensorType((2, 4), "float32"), TensorType((2, 3), "int32")
+
+
+@pytest.mark.parametrize(
+    ("operator", "types", "message"),
+    [
+        (ops.add, (F, G), "do not broadcast"),
+        (ops.add, (F, INT), "element types differ"),
+        (ops.sqrt, (INT,), "kind float"),
+        (ops.logical_and, (INT, INT), "kind bool"),
+        (ops.where, (F, F, F), "the condition"),
+        (ops.add, (F,), "2 arguments"),
+    ],
+)
+def test_types_that_do_not_fit(operator, types, message):
+    with pytest.raises(TypeInferenceError, match=message):
+        operator.infer_type(operator.attrs(), types)
+
+
+def test_broadcasting_of_symbolic_dimensions():
+    n, m = SizeVar("n"), SizeVar("m")
+    assert ops.add.infer_type(ops.add.attrs(), (TensorType((n, 1), "int8"), TensorType((m,), "int8"))).shape == (n, m)
+    assert ops.add.infer_type(ops.add.attrs(), (TensorType((n,), "int8"), TensorType((4,), "int8"))).shape == (4,)
