@@ -63,9 +63,22 @@ def _reshape(node: Node) -> Expr:
                 raise node.error(f"the new shape {given} has more than one unknown dimension, or a negative one")
             free = axis
     if free is not None:
-        rest = arith.product(tuple(dim for axis, dim in enumerate(shape) if axis != free))
-        shape[free] = 0 if rest == 0 else simple(arith.floordiv(x.size, rest))
+        shape[free] = _quotient(x.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
     return reshape(node.input(0), shape=tuple(shape))
+
+
+def _quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
+    """The dimension that makes `known` hold as many elements as `shape`. Dimensions that both have cancel, even where they might
+    be 0, so that (n, 4, 5) as (n, -1) is (n, 20)."""
+    over = list(shape)
+    under: list[Dim] = []
+    for dim in known:
+        if dim in over:
+            over.remove(dim)
+        else:
+            under.append(dim)
+    size, rest = arith.product(tuple(over)), arith.product(tuple(under))
+    return 0 if rest == 0 else simple(arith.floordiv(size, rest))
 
 
 def _flatten(node: Node) -> Expr:
@@ -142,8 +155,10 @@ def _split(node: Node) -> tuple[Expr, ...]:
     if parts is None:
         if node.opset < 18 and isinstance(extent, int) and extent % count:
             raise node.error(f"{extent} elements cannot be split into {count} equal parts")
-        chunk = arith.ceildiv(extent, count)
-        ends = [simple(arith.minimum(chunk * (part + 1), extent)) for part in range(count)]
+        if node.opset < 18:  # equal parts; a symbolic extent is taken to be divisible
+            ends = [simple(arith.floordiv(extent, count) * (part + 1)) for part in range(count)]
+        else:
+            ends = [simple(arith.minimum(arith.ceildiv(extent, count) * (part + 1), extent)) for part in range(count)]
     else:
         if len(parts) != count or (all(isinstance(dim, int) for dim in (*parts, extent)) and sum(parts) != extent):
             raise node.error(f"the split {tuple(parts)} does not divide {extent} elements into {count} parts")
