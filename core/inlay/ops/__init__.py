@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from inlay.graph.operator import Operator
 from inlay.ops.activation import OPERATORS as ACTIVATION
+from inlay.ops.attention import OPERATORS as ATTENTION
 from inlay.ops.container import OPERATORS as CONTAINER
 from inlay.ops.conv import OPERATORS as CONV
 from inlay.ops.conversion import OPERATORS as CONVERSION
@@ -34,6 +35,7 @@ from inlay.ops.sort import OPERATORS as SORT
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     ACTIVATION,
+    ATTENTION,
     CONTAINER,
     CONV,
     CONVERSION,

@@ -17,18 +17,15 @@ from functools import partial
 import numpy as np
 
 from inlay.arith import Dim
-from inlay.graph.ir import Expr, constant, function, loop, tuple_, tuple_item, var
+from inlay.graph.ir import Expr, tuple_
 from inlay.graph.operator import Attrs, Operator
 from inlay.ops import activation
 from inlay.ops.compose import (
     cast_to,
-    count,
     expand_dims,
     join,
-    reversed_axis,
     scalar,
     slice_axis,
-    squeeze,
     tensor_of,
     widened,
 )
@@ -36,14 +33,12 @@ from inlay.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, dims
 from inlay.ops.elementwise import abs, add, clip, div, exp, less, log, maximum, mul, neg, sub, tanh, where
 from inlay.ops.linear import matmul
 from inlay.ops.shape import reshape, transpose
+from inlay.ops.steps import States, Step, item, run_steps
 from inlay.types import TensorType, TupleType, Type, from_numpy
 
 ACTIVATIONS = (
     "Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
 )  # fmt: skip
-
-_UNROLLED = 16
-"""Greatest number of steps that are written out."""
 
 
 @dataclass(frozen=True)
@@ -229,9 +224,6 @@ class _Side:
     peephole: Expr | None
 
 
-_Step = Callable[[Expr, tuple[Expr, ...]], tuple[Expr, ...]]
-
-
 def _gate(x: Expr, number: int, hidden: Dim, gates: int = 1) -> Expr:
     """Gates [number, number + gates) of the last axis."""
     return slice_axis(x, tensor_of(x).rank - 1, number * hidden, (number + gates) * hidden)
@@ -274,9 +266,18 @@ def _rnn_step(attrs: RecurrentAttrs, side: _Side, given: Expr, states: tuple[Exp
     return (_activate(attrs, side.first, add(given, matmul(h, side.weights))),)
 
 
-def _item(x: Expr, index: int) -> Expr:
-    """x[index] along the first axis."""
-    return squeeze(slice_axis(x, 0, index, index + 1), 0)
+def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
+    """A step that leaves sequences that are over as they are, and gives 0 for them."""
+
+    def guarded(position: Expr, slices: States, old: States) -> tuple[Expr, States]:
+        new = step(slices[0], old)
+        if lengths is None:
+            return new[0], new
+        on = expand_dims(less(position, lengths), 1)
+        output = where(on, new[0], scalar(0, tensor_of(new[0]).dtype))
+        return output, tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
+
+    return guarded
 
 
 def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Expr:
@@ -291,61 +292,28 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
     rows = reshape(x, shape=(steps * batch, inputs))
     sides = []
     for number, reverse in enumerate(attrs.reverses):
-        biases = _item(b, number)
+        biases = item(b, number)
         bias, recurrent = slice_axis(biases, 0, 0, width), slice_axis(biases, 0, width, 2 * width)
         side = _Side(
             number * cell.functions,
-            transpose(_item(r, number), perm=(1, 0)),
+            transpose(item(r, number), perm=(1, 0)),
             recurrent,
             hidden,
-            None if peephole is None else _item(peephole, number),
+            None if peephole is None else item(peephole, number),
         )
-        product = matmul(rows, transpose(_item(w, number), perm=(1, 0)))
+        product = matmul(rows, transpose(item(w, number), perm=(1, 0)))
         given = add(product, bias if cell.adds_bias else add(bias, recurrent))
         sides.append(
-            _run(
-                partial(cell.step, attrs, side),
-                reshape(given, shape=(steps, batch, width)),
-                tuple(_item(state, number) for state in initial),
-                lengths,
+            run_steps(
+                _guarded(partial(cell.step, attrs, side), lengths),
+                [reshape(given, shape=(steps, batch, width))],
+                tuple(item(state, number) for state in initial),
                 reverse,
             )
         )
     outputs = join([expand_dims(output, 1) for output, _ in sides], 1)
     last = [join([expand_dims(final[index], 0) for _, final in sides], 0) for index in range(cell.states)]
     return tuple_([cast_to(value, of) for value in (outputs, *last)])
-
-
-def _run(step: _Step, given: Expr, states: tuple[Expr, ...], lengths: Expr | None, reverse: bool) -> tuple[Expr, tuple[Expr, ...]]:
-    """(the hidden states of all steps (T, B, H), the last states) of one direction."""
-    steps = tensor_of(given).shape[0]
-
-    def guarded(position: Expr, value: Expr, old: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
-        """(output, states) of the step at a position, which leaves sequences that are over as they are."""
-        new = step(value, old)
-        if lengths is None:
-            return new[0], new
-        on = expand_dims(less(position, lengths), 1)
-        output = where(on, new[0], scalar(0, tensor_of(new[0]).dtype))
-        return output, tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
-
-    if isinstance(steps, int) and 1 <= steps <= _UNROLLED:
-        outputs: list[Expr] = [states[0]] * steps
-        for number in reversed(range(steps)) if reverse else range(steps):
-            output, states = guarded(scalar(number, "int64"), _item(given, number), states)
-            outputs[number] = expand_dims(output, 0)
-        return join(outputs, 0), states
-
-    iteration = var("step", TensorType((), "int64"))
-    olds = tuple(var(f"state{index}", state.type) for index, state in enumerate(states))
-    value = var("given", TensorType(tensor_of(given).shape[1:], tensor_of(given).dtype))
-    position = sub(count([steps - 1], "int64"), iteration) if reverse else iteration
-    output, news = guarded(position, value, olds)
-    body = function((iteration, *olds, value), tuple_((constant(np.array(True)), *news, output)))
-    scanned = reversed_axis(given, 0) if reverse else given
-    result = loop(body, state=states, scanned=(scanned,))
-    stacked = tuple_item(result, len(states))
-    return reversed_axis(stacked, 0) if reverse else stacked, tuple(tuple_item(result, index) for index in range(len(states)))
 
 
 # --- references -------------------------------------------------------------------------------------------------------
