@@ -56,10 +56,11 @@ class Quantisation:
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
-    dtypes: names of element types; scopes: names of memory scopes besides main memory; thread_axes: names of axes that loops can
-    be bound to; vector_bits: width of a vector register, 0 for none; vector_registers: how many there are; cores: 0 where the
-    number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may hold
-    `If` and `Loop`; peak: floating-point operations a second; bandwidth: bytes a second.
+    dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: names of memory scopes
+    besides main memory; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for
+    none; vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether
+    dimensions may be symbolic; control_flow: whether a region may hold `If` and `Loop`; peak: floating-point operations a second;
+    bandwidth: bytes a second.
     """
 
     dtypes: tuple[str, ...]

@@ -238,11 +238,11 @@ class Executor:
     def _store(self, run: _Run, number: int, item: Any, *, shared: bool) -> None:
         """Make `item` the value. `shared`: it belongs to another value as well, so it is copied unless it never changes."""
         value, ready = run.prepared.plan.values[number], run.frame[number]
-        if item is ready:
-            pass
-        elif value.dtype is None:
+        if value.dtype is None:
             run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
             return
+        if item is ready:
+            pass
         elif ready is not None and ready.shape == item.shape:
             np.copyto(ready, item, casting="no")
             item = ready

@@ -1,0 +1,61 @@
+"""The reference target: what the host computes with numpy where no other target will, and what others are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlay.plugins import Capabilities, DeviceStatus, NoOptions, OpRule, Target, TargetSpec, hookimpl
+
+if TYPE_CHECKING:
+    from inlay.reference.codegen import ReferenceCodegen
+    from inlay.reference.runtime import ReferenceRuntime
+
+PLUGIN_API_VERSION = 1
+
+
+def _capabilities(options: NoOptions) -> Capabilities:
+    from inlay.types import DTYPES
+
+    # What numpy makes of the processor, operator by operator.
+    return Capabilities(dtypes=(*DTYPES, "sequence"), peak=1e9, bandwidth=1e9)
+
+
+@hookimpl
+def inlay_targets() -> Sequence[TargetSpec]:
+    """reference."""
+    return [TargetSpec("reference", "numpy on the host: every operator, slowly", _capabilities)]
+
+
+@hookimpl
+def inlay_op_rules(target: Target) -> Sequence[OpRule]:
+    """Every canonical operator, those on strings and sequences included."""
+    if target.kind != "reference":
+        return ()
+    from inlay.reference.codegen import accepts
+
+    return [OpRule("*", predicate=accepts)]
+
+
+@hookimpl
+def inlay_codegen(target: Target) -> ReferenceCodegen:
+    """The code generator."""
+    from inlay.reference.codegen import ReferenceCodegen
+
+    return ReferenceCodegen()
+
+
+@hookimpl
+def inlay_runtime(target: Target) -> ReferenceRuntime:
+    """The runtime module."""
+    from inlay.reference.runtime import ReferenceRuntime
+
+    return ReferenceRuntime()
+
+
+@hookimpl
+def inlay_probe(target: Target) -> DeviceStatus:
+    """Always here."""
+    import numpy as np
+
+    return DeviceStatus(True, f"numpy {np.__version__}")

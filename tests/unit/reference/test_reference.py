@@ -1,0 +1,124 @@
+"""The reference target gives the interpreter's answers, before and after a package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
+from inlay.errors import InputError, PackageError, Unsupported
+from inlay.graph import ir
+from inlay.graph.operator import Operator
+from inlay.plugins import Accept, Region, Reject
+from inlay.plugins.registry import default_registry
+from inlay.reference.codegen import ReferenceCodegen, accepts
+from inlay.reference.runtime import ReferenceRuntime
+from inlay.runtime import Executable, Package, load
+from inlay.types import OptionalType, SequenceType, TensorType, dtype
+
+N = SizeVar("n")
+
+
+def build(function: ir.Function, inputs: list[Value], outputs: list[Value]) -> Executable:
+    """A model of one region on the reference target."""
+    registry = default_registry()
+    target = registry.target("reference")
+    artifact = registry.codegen(target).compile(Region("region0", function, target), None)
+    values = (*inputs, *outputs)
+    numbers = tuple(range(len(inputs))), tuple(range(len(inputs), len(values)))
+    plan = Plan(
+        "main",
+        values,
+        tuple((f"x{number}", number) for number in numbers[0]),
+        tuple((f"y{index}", number) for index, number in enumerate(numbers[1])),
+        (Invoke("region0", *numbers),),
+    )
+    return Executable(Package(Program({"main": plan}, (RegionInfo("region0", "reference", ("node",)),)), (artifact,), {}))
+
+
+def tensor(storage, shape, of="float32"):
+    return Value(storage, dtype(of), shape)
+
+
+def test_probe_and_capabilities():
+    registry = default_registry()
+    target = registry.target("reference")
+    assert registry.probe(target).available
+    assert {"float32", "bfloat16", "string", "sequence"} <= set(registry.capabilities(target).dtypes)
+
+
+def test_a_region_before_and_after_a_package(tmp_path):
+    x = ir.var("x", TensorType((N, 30), "float32"))
+    weight = ir.constant(np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32))
+    model = build(
+        ir.function([x], ir.tuple_([ops.relu(ops.matmul(x, weight)), x])),
+        [tensor("input", (N, 30))],
+        [tensor("output", (N, 4)), tensor("output", (N, 30))],
+    )
+    model.save(tmp_path / "m.inlay")
+    for each in (model, load(tmp_path / "m.inlay")):
+        data = np.random.default_rng(1).standard_normal((5, 30)).astype(np.float32)
+        result = each.run({"x0": data})
+        np.testing.assert_allclose(result["y0"], np.maximum(data @ weight.data, 0), rtol=1e-5)
+        np.testing.assert_array_equal(result["y1"], data)
+        assert not np.shares_memory(result["y1"], data)
+        with pytest.raises(InputError):
+            each.run({"x0": data[:, :3]})
+
+
+def test_results_whose_size_data_decides(tmp_path):
+    x = ir.var("x", TensorType((N,), "float32"))
+    found = ops.nonzero(x)
+    size = found.type.shape[1]
+    model = build(ir.function([x], found), [tensor("input", (N,))], [tensor("output", (1, size), "int64")])
+    model.save(tmp_path / "m.inlay")
+    for each in (model, load(tmp_path / "m.inlay")):
+        assert each.run({"x0": np.array([0, 1, 0, 2], np.float32)})["y0"].tolist() == [[1, 3]]
+        assert each.run({"x0": np.zeros(3, np.float32)})["y0"].shape == (1, 0)
+
+
+def test_sequences_optionals_and_strings(tmp_path):
+    element = TensorType((2,), "float32")
+    sequence = ir.var("s", SequenceType(element))
+    maybe = ir.var("o", OptionalType(element))
+    text = ir.var("t", TensorType((2,), "string"))
+    host = Value("host", None)
+    model = build(ir.function([sequence, maybe, text], ir.tuple_([sequence, maybe, text])), [Value("input", None)] * 3, [host] * 3)
+    model.save(tmp_path / "m.inlay")
+    for each in (model, load(tmp_path / "m.inlay")):
+        given = [np.ones(2, np.float32)]
+        result = each.run({"x0": given, "x1": None, "x2": np.array(["a", "b"])})
+        assert result["y0"][0].tolist() == [1, 1]
+        assert not np.shares_memory(result["y0"][0], given[0])
+        assert result["y1"] is None
+        assert result["y2"].tolist() == ["a", "b"]
+
+
+def test_an_operator_of_the_user_is_refused():
+    own = Operator("acme.twice", lambda attrs, x: x, reference=lambda attrs, x: 2 * x)
+    x = ir.var("x", TensorType((2,), "float32"))
+    assert isinstance(accepts(ops.relu(x)), Accept)
+    assert isinstance(accepts(own(x)), Reject)
+    with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlay's own"):
+        ReferenceCodegen().compile(Region("r", ir.function([x], own(x)), default_registry().target("reference")), None)
+
+
+@pytest.mark.parametrize(
+    "code", [b"", b"\xff", b"def @region0(", b"def @other(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {"]
+)
+def test_code_that_is_no_graph(code):
+    import dataclasses
+
+    x = ir.var("x", TensorType((2,), "float32"))
+    region = Region("region0", ir.function([x], ops.relu(x)), default_registry().target("reference"))
+    artifact = dataclasses.replace(ReferenceCodegen().compile(region, None), code=code)
+    with pytest.raises(PackageError, match="region region0 is not a sound graph"):
+        ReferenceRuntime().load(artifact, {})
+
+
+def test_equal_regions_give_equal_bytes():
+    x = ir.var("x", TensorType((2,), "float32"))
+    region = Region("region0", ir.function([x], ops.relu(x)), default_registry().target("reference"))
+    assert ReferenceCodegen().compile(region, None).code == ReferenceCodegen().compile(region, None).code
