@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from inlay.frontends.onnx.convert import (
+    attention,
     cast,
     container,
     control,
@@ -33,6 +34,7 @@ from inlay.frontends.onnx.convert import (
 from inlay.frontends.onnx.node import Converter
 
 _MODULES = (
+    attention,
     cast,
     container,
     control,
