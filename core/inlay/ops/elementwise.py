@@ -140,7 +140,7 @@ def _power(a: Array, b: Array) -> Array:
     inverse = np.where(a == 1, 1, 0)
     if a.dtype.kind == "i":
         inverse = np.where(a == -1, np.where(b % 2 == 0, 1, -1), inverse)
-    return np.where(b < 0, inverse, powers)
+    return np.where(b < 0, inverse.astype(a.dtype), powers)
 
 
 def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:

@@ -81,6 +81,11 @@ def test_division_of_integers_truncates(a, b, quotient, floor, truncated):
     assert agree(ops.fmod, *operands) == truncated
 
 
+def test_power_of_great_unsigned_integers_wraps():
+    exponent = 2955199577970004961
+    assert agree(ops.pow, np.array(3, np.uint64), np.array(exponent, np.uint64)) == pow(3, exponent, 2**64)
+
+
 def test_division_of_the_least_integer_wraps():
     assert agree(ops.div, np.array(-128, np.int8), np.array(-1, np.int8)) == -128
 
