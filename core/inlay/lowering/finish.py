@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.lower_blocks import lower_program
+from inlay.tensor.compact import compact_buffers
+from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
 
 STACK_BYTES = 4096
 """Buffers larger than this are not left to a kernel's stack."""
@@ -14,7 +15,10 @@ STACK_BYTES = 4096
 
 def finish(program: ir.LoopProgram) -> ir.LoopProgram:
     """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
-    return hoist_scratch(lower_program(program))
+    program = compact_buffers(simplify_program(flatten_blocks(program)))
+    program = simplify_program(unroll_loops(program))
+    check_registers(program)
+    return hoist_scratch(program)
 
 
 def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -18,11 +18,12 @@ from inlay.graph.operator import Operator
 from inlay.graph.unify import upper_bound
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
+from inlay.lowering.layout import relayout, with_layouts
 from inlay.memory.planner import Lifetime, plan
 from inlay.schedules.rule import KernelContext, ScheduleRule
 from inlay.tensor import ir
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlay.types import TensorType, Type, type_vars
+from inlay.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,28 @@ def _bounded(dim: Dim) -> Dim:
 
 @dataclass
 class _Buffer:
-    """A buffer while its place is not known: `first` and `last` are the numbers of the calls that write and last read it."""
+    """A buffer while its place is not known: `first` and `last` are the numbers of the calls that write and last read it. `shape`
+    is the tensor's, `layout` says how it lies; `copies` the numbers of copies of it in other layouts."""
 
     name: str
     storage: Literal["input", "output", "constant", "arena"]
     shape: tuple[Dim, ...]
-    dtype: Any
+    dtype: DType
     index: int = 0
     first: int = 0
     last: int = 0
     view_of: int | None = None
+    layout: Layout = ROW_MAJOR
+    copies: dict[Layout, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel: the number of the finished program, the unscheduled one, and the layouts of its parameters."""
+
+    number: int
+    source: ir.LoopProgram
+    layouts: tuple[Layout, ...]
 
 
 @dataclass
@@ -77,11 +90,12 @@ class _RegionLowering:
     rules: tuple[ScheduleRule, ...]
     context: KernelContext
     kernels: list[ir.LoopProgram] = field(default_factory=list)
-    known: dict[Any, int] = field(default_factory=dict)
+    known: dict[Any, _Kernel] = field(default_factory=dict)
+    sources: dict[str, ir.LoopProgram] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     buffers: list[_Buffer] = field(default_factory=list)
-    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    constant_numbers: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    arrays: dict[int, graph.Constant] = field(default_factory=dict)
     values: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def run(self) -> RegionProgram:
@@ -93,9 +107,10 @@ class _RegionLowering:
             if id(expr) not in self.values:
                 self._visit(expr)
         self._outputs(self.values[id(function.body)])
+        self._store_weights()
         buffers, workspace = self._place()
         return RegionProgram(
-            self.source.name, tuple(self.kernels), tuple(self.calls), buffers, self._signature(), self.constants, workspace
+            self.source.name, tuple(self.kernels), tuple(self.calls), buffers, self._signature(), self.weights, workspace
         )
 
     def _add(self, buffer: _Buffer) -> int:
@@ -124,52 +139,77 @@ class _RegionLowering:
             case _:
                 raise CompileError(f"region {self.source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or ""))
 
-    def _constant(self, constant: graph.Constant) -> int:
-        name = constant.digest()[:32]
-        number = self.constant_numbers.setdefault(name, len(self.constants))
-        self.constants.setdefault(name, constant.data)
+    def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
+        """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
         type_ = tensor_type(constant.type)
-        return self._add(_Buffer("constant", "constant", type_.shape, type_.dtype, number))
+        name = ".".join([constant.digest()[:32], *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
+        number = self._add(_Buffer(name, "constant", type_.shape, type_.dtype, layout=layout))
+        self.arrays[number] = constant
+        return number
 
     def _view(self, base: int, type_: TensorType) -> int:
         """The same bytes under another shape."""
+        base = self._in_layout(base, ROW_MAJOR)
         buffer = self.buffers[base]
         root = base if buffer.view_of is None else buffer.view_of
         return self._add(_Buffer(f"{buffer.name}_view", buffer.storage, type_.shape, type_.dtype, buffer.index, view_of=root))
 
+    def _in_layout(self, number: int, layout: Layout) -> int:
+        """The buffer in a layout: itself, a constant packed now, or a copy that a kernel makes; each copy is made once."""
+        buffer = self.buffers[number]
+        if buffer.layout == layout:
+            return number
+        if layout not in buffer.copies:
+            if number in self.arrays:
+                buffer.copies[layout] = self._constant(self.arrays[number], layout)
+            else:
+                program = relayout(buffer.shape, buffer.dtype, buffer.layout, layout)
+                buffer.copies[layout] = self._copy_with(program, number, layout)
+        return buffer.copies[layout]
+
     def _call(self, call: graph.Expr, params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]) -> None:
         params, body, args = inline_scalars(params, body, args)
-        key = structural_key(graph.function(params, body))
-        if key not in self.known:
-            self.known[key] = len(self.kernels)
-            self.kernels.append(self._kernel(params, body))
-        number = self.known[key]
-        kernel = self.kernels[number]
-        inputs = tuple(self.values[id(arg)][0] for arg in args)
-        results = []
+        given = tuple(self.values[id(arg)][0] for arg in args)
+        kernel = self._kernel(params, body, tuple(self.buffers[number].layout for number in given))
+        program = self.kernels[kernel.number]
+        inputs = tuple(self._in_layout(number, layout) for number, layout in zip(given, kernel.layouts, strict=False))
         step = len(self.calls)
-        for type_ in result_types(call.type):
-            results.append(self._add(_Buffer(kernel.name, "arena", type_.shape, type_.dtype, first=step, last=step)))
-        sizes, defines, names = self._sizes(kernel, params, args, body.type, call.type)
-        scratch = kernel.outputs[len(results) : len(kernel.outputs) - len(kernel.defines)]
+        results = [
+            self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, first=step, last=step, layout=layout))
+            for type_, layout in zip(result_types(call.type), kernel.layouts[len(inputs) :], strict=False)
+        ]
+        sizes, defines, names = self._sizes(kernel.source, args, call.type)
+        scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
         spare = [
             self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype, first=step, last=step))
             for item in scratch
         ]
-        self.calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, _nodes(call, body)))
+        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, _nodes(call, body)))
         self.values[id(call)] = tuple(results)
 
-    def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr) -> ir.LoopProgram:
-        program = build(KernelSource(_kernel_name(body), params, body))
+    def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr, given: tuple[Layout, ...]) -> _Kernel:
+        """The kernel for a fused function whose inputs lie as given."""
+        shape = structural_key(graph.function(params, body))
+        key = (shape, given)
+        if key not in self.known:
+            if shape not in self.sources:
+                self.sources[shape] = build(KernelSource(_kernel_name(body), params, body))
+            source = self.sources[shape]
+            layouts, program = self._schedule(source, given)
+            self.known[key] = _Kernel(len(self.kernels), source, layouts)
+            self.kernels.append(finish(program))
+        return self.known[key]
+
+    def _schedule(self, source: ir.LoopProgram, given: tuple[Layout, ...]) -> tuple[tuple[Layout, ...], ir.LoopProgram]:
+        """The first offer of a rule, carried out; without one, the program as it is, over row-major buffers."""
         for rule in self.rules:
-            scheduled = rule.apply(program, self.context)
-            if scheduled is not None:
-                program = scheduled
-                break
-        return finish(program)
+            offer = rule.offer(source, self.context, given)
+            if offer is not None:
+                return offer.layouts, offer.schedule(with_layouts(source, offer.layouts))
+        return (ROW_MAJOR,) * len(source.params), source
 
     def _sizes(
-        self, kernel: ir.LoopProgram, params: tuple[graph.Var, ...], args: tuple[graph.Expr, ...], inner: Type, outer: Type
+        self, kernel: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
     ) -> tuple[tuple[arith.Expr, ...], tuple[arith.SizeVar, ...], dict[arith.Expr, arith.Expr]]:
         """The kernel's dimensions in terms of the region's: kernels that are equal up to the names of dimensions are shared."""
         names: dict[arith.Expr, arith.Expr] = {}
@@ -188,32 +228,38 @@ class _RegionLowering:
     # --- outputs and places ---
 
     def _outputs(self, results: tuple[int, ...]) -> None:
-        """Give every result a place with the caller: the buffer itself where it is a kernel's own, else a copy."""
+        """Give every result a place with the caller, row-major: the buffer itself where it is a kernel's own, else a copy."""
         taken: set[int] = set()
         for number, result in enumerate(results):
-            buffer = self.buffers[result]
-            if buffer.storage == "arena" and buffer.view_of is None and result not in taken:
-                taken.add(result)
-            else:
-                result = self._copy(result)
-            self.buffers[result].storage = "output"
-            self.buffers[result].index = number
-        self.results = results
+            chosen = self._in_layout(result, ROW_MAJOR)
+            buffer = self.buffers[chosen]
+            if buffer.storage != "arena" or buffer.view_of is not None or chosen in taken:
+                chosen = self._copy_with(relayout(buffer.shape, buffer.dtype, ROW_MAJOR, ROW_MAJOR), chosen, ROW_MAJOR)
+            taken.add(chosen)
+            self.buffers[chosen].storage = "output"
+            self.buffers[chosen].index = number
+
+    def _store_weights(self) -> None:
+        """Number the constants that calls read, pack them, and tell views what they are views of."""
+        numbers: dict[str, int] = {}
+        for call in self.calls:
+            for number in call.inputs:
+                root = self.buffers[number].view_of
+                owner = number if root is None else root
+                if owner in self.arrays:
+                    buffer = self.buffers[owner]
+                    buffer.index = numbers.setdefault(buffer.name, len(numbers))
+                    if buffer.name not in self.weights:
+                        self.weights[buffer.name] = buffer.layout.pack(self.arrays[owner].data)
         for view in self.buffers:
             if view.view_of is not None:
-                root = self.buffers[view.view_of]
-                view.storage, view.index = root.storage, root.index
+                root_buffer = self.buffers[view.view_of]
+                view.storage, view.index = root_buffer.storage, root_buffer.index
 
-    def _copy(self, source: int) -> int:
-        buffer = self.buffers[source]
-        a = ir.Buffer("source", buffer.shape, buffer.dtype)
-        b = ir.Buffer("copy", buffer.shape, buffer.dtype)
-        variables = tuple(arith.Var(f"i{axis}") for axis in range(len(buffer.shape)))
-        body: ir.Stmt = ir.Store(b, variables, ir.load(a, variables))
-        for variable, extent in zip(reversed(variables), reversed(buffer.shape), strict=True):
-            body = ir.For(variable, arith.wrap(extent), body)
-        program = ir.LoopProgram("copy", (a,), (b,), body)
-        target = self._add(_Buffer("copy", "arena", buffer.shape, buffer.dtype, first=len(self.calls), last=len(self.calls)))
+    def _copy_with(self, program: ir.LoopProgram, source: int, layout: Layout) -> int:
+        """The buffer that a copying kernel makes of another."""
+        buffer, step = self.buffers[source], len(self.calls)
+        target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, first=step, last=step, layout=layout))
         self.calls.append(KernelCall(len(self.kernels), (source,), (target,), size_vars(program)))
         self.kernels.append(program)
         return target
@@ -227,7 +273,7 @@ class _RegionLowering:
                 owner.last = max(owner.last, step)
         owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage == "arena" and buffer.view_of is None]
         lives = [
-            Lifetime(bound_bytes(buffer.shape, buffer.dtype.bytes), buffer.first, buffer.last)
+            Lifetime(bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes), buffer.first, buffer.last)
             for buffer in (self.buffers[n] for n in owners)
         ]
         arena = plan(lives)
@@ -236,7 +282,7 @@ class _RegionLowering:
             RegionBuffer(
                 buffer.name,
                 buffer.storage,
-                buffer.shape,
+                buffer.layout.shape(buffer.shape),
                 buffer.dtype,
                 buffer.index,
                 offsets.get(number if buffer.view_of is None else buffer.view_of, 0),

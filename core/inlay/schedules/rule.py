@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from inlay.plugins.contract import Capabilities
 from inlay.tensor.ir import LoopProgram
+from inlay.types import Layout
 
 
 @dataclass(frozen=True)
 class KernelContext:
-    """What a rule may know: the target's capabilities and the number of threads the kernel may use."""
+    """What a rule may know: the target's capabilities and the number of threads a kernel may use (0: not known)."""
 
     capabilities: Capabilities
     threads: int = 1
 
 
+@dataclass(frozen=True)
+class Offer:
+    """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
+    `schedule`, which is given the program over buffers of these layouts."""
+
+    layouts: tuple[Layout, ...]
+    schedule: Callable[[LoopProgram], LoopProgram]
+
+
 class ScheduleRule(Protocol):
-    """Turns an unscheduled kernel into a scheduled one, or declines with None."""
+    """Knows how to compute one kind of kernel well on targets of some capabilities."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """For reports and traces."""
 
-    def apply(self, program: LoopProgram, context: KernelContext) -> LoopProgram | None: ...
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Layout, ...]) -> Offer | None:
+        """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline.
+
+        `given` are the layouts in which the inputs lie now. Asking for others costs a copy, except for constants, which are packed
+        at compile time.
+        """

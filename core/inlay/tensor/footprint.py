@@ -8,7 +8,9 @@ from inlay import arith
 from inlay.tensor import ir
 
 Ranges = dict[arith.Expr, arith.Span]
-_Key = tuple[ir.Buffer, tuple[tuple[arith.Expr, arith.Expr], ...]]
+Box = tuple[tuple[arith.Expr, arith.Expr], ...]
+"""First index and extent per dimension."""
+_Key = tuple[ir.Buffer, Box]
 
 
 def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
@@ -45,6 +47,21 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
     return tuple(ir.Region(buffer, box) for buffer, box in found if buffer not in private)
 
 
+def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """The boxes of one buffer that a statement without blocks reads, and those that it writes."""
+    read: dict[Box, None] = {}
+    written: dict[Box, None] = {}
+    for node, ranges in _leaves(stmt, {}):
+        for load in ir.walk_exprs(*values_of(node)):
+            if isinstance(load, ir.Load) and load.buffer is buffer:
+                read[_box(load.indices, buffer, ranges)] = None
+        if isinstance(node, ir.Store) and node.buffer is buffer:
+            written[_box(node.indices, buffer, ranges)] = None
+        if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
+            read[whole(buffer).ranges] = written[whole(buffer).ranges] = None
+    return tuple(read), tuple(written)
+
+
 def whole(buffer: ir.Buffer) -> ir.Region:
     """All of a buffer."""
     return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
@@ -58,6 +75,15 @@ def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> 
         yield ir.Region(
             region.buffer, tuple(_widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
         )
+
+
+def inside(
+    first: arith.Expr, extent: arith.Expr, ranges: Mapping[arith.Expr, arith.Span], analyzer: arith.Analyzer
+) -> arith.Span | None:
+    """First and last index of a range, over the variables that range; None where no bound is known."""
+    low = arith.span(first, ranges, analyzer)
+    high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
+    return None if low is None or high is None else (low[0], high[1])
 
 
 def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> arith.Expr:
@@ -101,7 +127,7 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
         yield from _leaves(part, ranges)
 
 
-def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges) -> tuple[tuple[arith.Expr, arith.Expr], ...]:
+def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges) -> Box:
     return tuple(_range(index, dim, ranges) for index, dim in zip(indices, buffer.shape, strict=True))
 
 

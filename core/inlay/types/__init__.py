@@ -1,6 +1,7 @@
 """Element types, tensor types, layouts and memory scopes."""
 
 from inlay.types.dtypes import DTYPES, DType, dtype, from_numpy
+from inlay.types.layout import ROW_MAJOR, Layout
 from inlay.types.types import (
     FunctionType,
     OptionalType,
@@ -14,8 +15,10 @@ from inlay.types.types import (
 
 __all__ = [
     "DTYPES",
+    "ROW_MAJOR",
     "DType",
     "FunctionType",
+    "Layout",
     "OptionalType",
     "SequenceType",
     "TensorType",

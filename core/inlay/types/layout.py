@@ -1,0 +1,65 @@
+"""How the elements of a tensor lie in a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay import arith
+from inlay.arith import Dim
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Blocked row-major order: each pair (axis, factor) of `blocks` cuts an axis into blocks of `factor` elements.
+
+    The buffer has one dimension per axis, then one per block, in the order of `blocks`: with blocks ((1, 16),) a tensor N C H W
+    lies as N C/16 H W 16. An axis whose extent is no multiple of its factor is padded; padded elements hold zero. No blocks:
+    row-major order.
+    """
+
+    blocks: tuple[tuple[int, int], ...] = ()
+
+    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The shape of the buffer for a tensor's shape."""
+        outer = list(shape)
+        for axis, factor in self.blocks:
+            outer[axis] = arith.unwrap(arith.ceildiv(outer[axis], factor))
+        return (*outer, *(factor for _, factor in self.blocks))
+
+    def indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        """The indices into the buffer for a tensor's."""
+        outer = list(indices)
+        inner = []
+        for axis, factor in self.blocks:
+            inner.append(arith.floormod(outer[axis], factor))
+            outer[axis] = arith.floordiv(outer[axis], factor)
+        return (*outer, *inner)
+
+    def pads(self, shape: tuple[Dim, ...]) -> bool:
+        """Whether the buffer holds elements that the tensor does not have, or may."""
+        extents = list(shape)
+        for axis, factor in self.blocks:
+            extent = extents[axis]
+            if not isinstance(extent, int) or extent % factor:
+                return True
+            extents[axis] = extent // factor
+        return False
+
+    def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """An array laid out so: a new contiguous array of the buffer's shape (the array itself when there are no blocks)."""
+        rank = array.ndim
+        for axis, factor in self.blocks:
+            padding = -array.shape[axis] % factor
+            if padding:
+                array = np.pad(array, [(0, padding if place == axis else 0) for place in range(array.ndim)])
+            outer = array.shape[axis] // factor
+            array = array.reshape(*array.shape[:axis], outer, factor, *array.shape[axis + 1 :])
+            array = np.moveaxis(array, axis + 1, -1)
+        assert array.ndim == rank + len(self.blocks)
+        return np.ascontiguousarray(array)
+
+
+ROW_MAJOR = Layout()
