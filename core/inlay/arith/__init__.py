@@ -42,6 +42,7 @@ from inlay.arith.expr import (
     walk,
     wrap,
 )
+from inlay.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlay.arith.interval import Interval
 from inlay.arith.intset import Span, span
 
@@ -58,6 +59,7 @@ __all__ = [
     "Expr",
     "FloorDiv",
     "FloorMod",
+    "IndexMap",
     "Interval",
     "Linear",
     "Max",
@@ -80,6 +82,7 @@ __all__ = [
     "floordiv",
     "floormod",
     "free_vars",
+    "index_map",
     "linear",
     "logical_and",
     "logical_not",
@@ -87,6 +90,7 @@ __all__ = [
     "maximum",
     "minimum",
     "mul",
+    "parse_index_map",
     "product",
     "prove",
     "select",

@@ -1,0 +1,35 @@
+"""Schedule primitives: functions from a loop program to one that computes the same in another way.
+
+Each checks only the blocks and loops that it touches, and raises `ScheduleError`, with the program printed and the place marked,
+where it cannot be applied. `tensor.schedule.Schedule` applies them one after another and records what it did.
+"""
+
+from inlay.tensor.primitives.cache import cache_read, cache_write, set_scope
+from inlay.tensor.primitives.compute_at import compute_at, reverse_compute_at
+from inlay.tensor.primitives.inline import compute_inline, reverse_compute_inline
+from inlay.tensor.primitives.loops import fuse, reorder, split, tile
+from inlay.tensor.primitives.marks import AnnotationKey, annotate, bind, parallel, unroll, vectorize, vthread
+from inlay.tensor.primitives.reduction import decompose_reduction, rfactor
+
+__all__ = [
+    "AnnotationKey",
+    "annotate",
+    "bind",
+    "cache_read",
+    "cache_write",
+    "compute_at",
+    "compute_inline",
+    "decompose_reduction",
+    "fuse",
+    "parallel",
+    "reorder",
+    "reverse_compute_at",
+    "reverse_compute_inline",
+    "rfactor",
+    "set_scope",
+    "split",
+    "tile",
+    "unroll",
+    "vectorize",
+    "vthread",
+]

@@ -1,0 +1,203 @@
+"""Primitives that move a block into the loops of its neighbour: compute_at, reverse_compute_at."""
+
+from __future__ import annotations
+
+from inlay import arith
+from inlay.arith import Var
+from inlay.tensor import ir
+from inlay.tensor.lower_blocks import joined
+from inlay.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
+from inlay.tensor.primitives.regions import Spans, covers, dense, domain_of, offset_of, regenerated, touched_box
+from inlay.tensor.transform import (
+    Path,
+    Ranges,
+    Site,
+    allocated,
+    loop_ranges,
+    loops_around,
+    rebuilt,
+    replace_alloc,
+    sites,
+    with_body,
+)
+
+
+def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
+    """A producer is computed inside a loop of its consumers, as much of it at a time as they need there.
+
+        for i in 8: block b(v = i): t[v] = a[v]
+        for j in 2: for k in 4: block c(w = j * 4 + k): c[w] = t[w]
+    compute_at("b", j) gives
+        for j in 2:
+            for i in 4: block b(v = j * 4 + i): t[v] = a[v]
+            for k in 4: block c(w = j * 4 + k): c[w] = t[w]
+
+    What the consumers of several iterations need is computed several times. The buffer's allocation moves along, so that it may
+    shrink to what one iteration needs. Raises `ScheduleError` where a reader is not inside the loop, the block writes an output of
+    the program, or what it reads is computed inside the loop too late.
+    """
+    path = block_path(program, block)
+    producer = block_of(path)
+    _movable(program, path, loop)
+    buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
+    bare = with_body(program, rebuilt(path, None))
+    where = loop_path(bare, loop)
+    target = loop_of(where)
+    inside = list(sites(target.body))
+    blocks_inside = {site.block for site in inside}
+    for buffer in buffers:
+        if allocated(program, buffer) is None:
+            raise failed(program, f"{buffer}, which block {block} writes, is an output", producer, "use reverse_compute_at")
+        for site in sites(bare.body):
+            if (site.reads(buffer) or site.writes(buffer)) and site.block not in blocks_inside:
+                raise failed(program, f"block {site.block.name} uses {buffer} outside loop {loop}", site.block)
+    ranges = loop_ranges(*loops_around(where))
+    needed = [
+        (buffer, touched_box(site, box, ranges))
+        for buffer in buffers
+        for site in inside
+        for box in site.regions(site.block.reads, buffer)
+    ]
+    if not needed:
+        raise failed(program, f"nothing inside loop {loop} reads what block {block} writes", target)
+    domain = domain_of(producer, needed, arith.Analyzer(ranges))
+    stmt = regenerated(producer, domain, ranges)
+    at, children = _children(where)
+    first = next(place for place, child in enumerate(children) if any(site.reads(b) for site in sites(child) for b in buffers))
+    sources = {region.buffer for region in producer.reads}
+    for child in children[first:]:
+        for site in sites(child):
+            if any(site.writes(source) for source in sources):
+                raise failed(
+                    program, f"block {site.block.name} inside loop {loop} computes what {block} reads, too late", site.block
+                )
+    program = with_body(bare, rebuilt(at, joined(*children[:first], stmt, *children[first:])))
+    for buffer in buffers:
+        program = replace_alloc(program, buffer)
+    return program
+
+
+def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
+    """A consumer is computed inside a loop of its producer, on what that has produced there.
+
+        for i in 2: for j in 4: block b(v = i * 4 + j): t[v] = a[v]
+        for k in 8: block c(w = k): c[w] = t[w]
+    reverse_compute_at("c", i) gives
+        for i in 2:
+            for j in 4: block b(v = i * 4 + j): t[v] = a[v]
+            for k in 4: block c(w = i * 4 + k): c[w] = t[w]
+
+    Raises `ScheduleError` where one iteration does not complete what the consumer reads, or other inputs of it come too late.
+    """
+    path = block_path(program, block)
+    consumer = block_of(path)
+    _movable(program, path, loop)
+    bare = with_body(program, rebuilt(path, None))
+    where = loop_path(bare, loop)
+    target = loop_of(where)
+    inside = list(sites(target.body))
+    everything = list(sites(bare.body))
+    start = next(place for place, site in enumerate(everything) if site.block is inside[0].block)
+    ranges = loop_ranges(*loops_around(where))
+    analyzer = arith.Analyzer(ranges)
+    produced: list[tuple[ir.Buffer, Spans | None]] = []
+    blocks_inside = {site.block for site in inside}
+    for buffer in dict.fromkeys(region.buffer for region in consumer.reads):
+        for place, site in enumerate(everything):
+            if site.writes(buffer) and site.block in blocks_inside:
+                _check_complete(program, site, where)
+            elif site.writes(buffer) and (place > start or any(other.writes(buffer) for other in inside)):
+                raise failed(program, f"block {site.block.name}, which {block} needs, is outside loop {loop}", site.block)
+        written = [box for site in inside for part in dense(site, buffer) for box in (touched_box(site, part, ranges),)]
+        if any(site.writes(buffer) for site in inside):
+            produced.append((buffer, written[0] if written else None))
+    if not produced:
+        raise failed(program, f"nothing inside loop {loop} computes what block {block} reads", target)
+    domain = _inverse_domain(program, consumer, produced, analyzer)
+    stmt = regenerated(consumer, domain, ranges)
+    _check_covered(program, consumer, stmt, produced, ranges)
+    at, children = _children(where)
+    last = max(place for place, child in enumerate(children) if any(site.writes(b) for site in sites(child) for b, _ in produced))
+    program = with_body(bare, rebuilt(at, joined(*children[: last + 1], stmt, *children[last + 1 :])))
+    for buffer in dict.fromkeys((*(buffer for buffer, _ in produced), *(region.buffer for region in consumer.writes))):
+        program = replace_alloc(program, buffer)
+    return program
+
+
+def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
+    block = block_of(path)
+    if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
+        raise failed(program, f"block {block.name} is inside loop {loop} already", block)
+    if any(isinstance(stmt, ir.Block) for stmt in path[:-1]):
+        raise failed(program, f"block {block.name} is inside another block", block)
+    if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
+        raise failed(program, f"block {block.name} has no iteration variables to choose from, or their order matters", block)
+
+
+def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
+    """The way to the statement below a loop that holds the sequence of its parts, and the parts."""
+    loop = loop_of(where)
+    path = (*where, loop.body)
+    while isinstance(path[-1], ir.Alloc):
+        path = (*path, path[-1].body)
+    last = path[-1]
+    return path, list(last.stmts) if isinstance(last, ir.Seq) else [last]
+
+
+def _inverse_domain(
+    program: ir.LoopProgram,
+    block: ir.Block,
+    produced: list[tuple[ir.Buffer, Spans | None]],
+    analyzer: arith.Analyzer,
+) -> dict[Var, arith.Span]:
+    """The ranges of iteration variables for which the block reads only what is produced."""
+    found: dict[Var, arith.Span] = {}
+    for buffer, box in produced:
+        if box is None:
+            raise failed(program, f"what one iteration writes of {buffer} is no box", block)
+        for region in block.reads:
+            if region.buffer is not buffer:
+                continue
+            for place, (first, extent) in enumerate(region.ranges):
+                for item in block.iters:
+                    offset = offset_of(first, item.var)
+                    if offset is None or extent != arith.ONE or not isinstance(offset, arith.Const) or item.var in found:
+                        continue
+                    dim = buffer.shape[place]
+                    if offset.value < 0 or not analyzer.prove(arith.compare("<=", item.extent + offset, dim)):
+                        raise failed(
+                            program, f"index {place} that block {block.name} reads of {buffer}, {first!r}, leaves it", block
+                        )
+                    found[item.var] = (box[place][0] - offset, box[place][1] - offset)
+    return found
+
+
+# --- what an iteration of a producer completes ------------------------------------------------------------------------
+
+
+def _check_complete(program: ir.LoopProgram, site: Site, where: Path) -> None:
+    """Check that a block inside a loop has finished reducing when an iteration of the loop ends."""
+    outside = {loop.var for loop in loops_around(where)}
+    for item, binding in zip(site.block.iters, site.block.bindings, strict=True):
+        if item.kind is not ir.IterKind.SPATIAL and not outside.isdisjoint(arith.free_vars(binding)):
+            loop = next(var for var in arith.free_vars(binding) if var in outside)
+            inner = loop_of(where).var
+            problem = f"block {site.block.name} is not finished inside loop {inner}: {item.var} runs over {loop}"
+            raise failed(program, problem, site.block)
+
+
+def _check_covered(
+    program: ir.LoopProgram,
+    consumer: ir.Block,
+    stmt: ir.Stmt,
+    produced: list[tuple[ir.Buffer, Spans | None]],
+    ranges: Ranges,
+) -> None:
+    """Check that the consumer, over its new loops, reads no more than is produced."""
+    (site,) = sites(stmt)
+    analyzer = arith.Analyzer(ranges)
+    for buffer, box in produced:
+        for region in site.regions(consumer.reads, buffer):
+            wanted = touched_box(site, region, ranges)
+            if wanted is None or box is None or not covers(box, wanted, analyzer):
+                raise failed(program, f"block {consumer.name} reads more of {buffer} than one iteration produces", consumer)

@@ -1,0 +1,197 @@
+"""Primitives on reductions: decompose_reduction, rfactor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlay import arith
+from inlay.arith import Var
+from inlay.tensor import ir
+from inlay.tensor.footprint import reads, writes
+from inlay.tensor.lower_blocks import conjuncts, joined, truth
+from inlay.tensor.primitives.cache import nest_of
+from inlay.tensor.primitives.place import block_of, block_path, failed, written_buffer
+from inlay.tensor.primitives.regions import dense, domain_of, regenerated, touched_box
+from inlay.tensor.rewrite import Rewriter
+from inlay.tensor.transform import (
+    add_alloc,
+    fresh_iters,
+    loop_ranges,
+    loops_around,
+    nest,
+    rebuilt,
+    unique_name,
+    with_body,
+)
+
+_COMBINE = ("add", "mul", "min", "max", "and", "or", "xor")
+
+
+def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:
+    """The init of a reduction becomes a block of its own, in front of a loop.
+
+        for i: for k: block b(v = i, r = k): init: c[v] = 0; c[v] += a[v, r]
+    decompose_reduction("b", k) gives
+        for i:
+            block b_init(v = i): c[v] = 0
+            for k: block b(v = i, r = k): c[v] += a[v, r]
+
+    Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside runs the reduction.
+    """
+    path = block_path(program, block)
+    old = block_of(path)
+    place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.For) and stmt.var is loop), None)
+    if old.init is None or place is None:
+        problem = "has no init" if old.init is None else f"is not inside loop {loop}"
+        raise failed(program, f"block {block} {problem}", old)
+    outside = {item.var for item in loops_around(path[:place])}
+    reducing: set[arith.Expr] = set()
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            reducing |= arith.free_vars(binding)
+    if not outside.isdisjoint(reducing):
+        raise failed(program, f"loop {loop} is inside the reduction of block {block}", old, "choose a loop further out")
+    inner = [item for item in loops_around(path[place:]) if item.var not in reducing]
+    renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
+    spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
+    iters, variables = fresh_iters(spatial)
+    bindings = []
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is not ir.IterKind.REDUCTION:
+            if not reducing.isdisjoint(arith.free_vars(binding)):
+                raise failed(program, f"{item.var} of block {block} shares loops with the reduction", old)
+            bindings.append(arith.substitute(binding, renamed))
+    predicate: arith.Expr = arith.ONE
+    for part in conjuncts(old.predicate):
+        used = arith.free_vars(part)
+        if reducing.isdisjoint(used):
+            predicate = arith.logical_and(predicate, arith.substitute(part, renamed))
+        elif not used <= reducing | {item for item in used if isinstance(item, arith.SizeVar)}:
+            raise failed(program, f"the condition {part!r} of block {block} joins the reduction with other loops", old)
+    body = Rewriter(variables).stmt(old.init)
+    name = unique_name(program, f"{block}_init")
+    init = ir.Block(name, iters, tuple(bindings), reads(body), writes(body), body, None, predicate)
+    loops = [(var, item.extent) for item, var in zip(inner, renamed.values(), strict=True) if isinstance(var, Var)]
+    update = rebuilt(path[place:], replace(old, init=None))
+    return with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update))), name
+
+
+def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tuple[ir.LoopProgram, str]:
+    """A loop of a reduction runs outside it: partial results, one per iteration, are reduced at the end.
+
+        for i: for k: for j in 4: block b(v = i, r = k * 4 + j): init: c[v] = 0; c[v] += a[v, r]
+    rfactor("b", j) gives
+        for i: for k: for j in 4: block b_rf(v = i, p = j, r = k): init: c_rf[p, v] = 0; c_rf[p, v] += a[v, r * 4 + p]
+        for i: for j in 4: block b(v = i, p = j): init: c[v] = 0; c[v] += c_rf[p, v]
+
+    `axis` is the place of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name of
+    the block of partial results; the other keeps its name. Raises `ScheduleError` where the loop does not run the reduction alone,
+    or the block combines otherwise than by one of add, mul, min, max, and, or, xor.
+    """
+    path = block_path(program, block)
+    old = block_of(path)
+    buffer = written_buffer(program, old)
+    chosen = next((item for item in loops_around(path) if item.var is loop), None)
+    if chosen is None or old.init is None:
+        problem = "has no init" if old.init is None else f"is not inside loop {loop}"
+        raise failed(program, f"block {block} {problem}", old)
+    op, indices, value, identity = _combination(program, old)
+    reducing: set[arith.Expr] = set()
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            reducing |= arith.free_vars(binding)
+        elif loop in arith.free_vars(binding):
+            raise failed(program, f"loop {loop} does not run the reduction alone: {item.var} of block {block} uses it", old)
+    if loop not in reducing:
+        raise failed(program, f"loop {loop} runs no reduction of block {block}", old)
+    if not 0 <= axis <= len(buffer.shape):
+        raise failed(program, f"axis {axis} is none of a buffer of {len(buffer.shape) + 1} dimensions", old)
+
+    # Partial results: the loops of the reduction become iteration variables themselves, the chosen one a spatial one.
+    spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
+    iters, variables = fresh_iters(spatial)
+    over = [item for item in loops_around(path) if item.var in reducing]
+    part = ir.IterVar(Var(loop.name), chosen.extent)
+    rest = tuple(ir.IterVar(Var(item.var.name), item.extent, ir.IterKind.REDUCTION) for item in over if item is not chosen)
+    as_iters: dict[arith.Expr, arith.Expr] = {
+        item.var: new.var for item, new in zip((i for i in over if i is not chosen), rest, strict=True)
+    }
+    as_iters[loop] = part.var
+    bindings = []
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            variables[item.var] = arith.substitute(binding, as_iters)
+        else:
+            bindings.append(binding)
+    name = unique_name(program, f"{block}_rf")
+    shape = (*buffer.shape[:axis], arith.unwrap(chosen.extent), *buffer.shape[axis:])
+    partial = ir.Buffer(f"{buffer.name}_rf", shape, buffer.dtype, buffer.scope)
+    rewriter = Rewriter(variables)
+    at = tuple(map(rewriter.index, indices))
+    place = (*at[:axis], part.var, *at[axis:])
+    new = rewriter.expr(value)
+    predicate: arith.Expr = arith.ONE
+    for condition in conjuncts(old.predicate):
+        if reducing.isdisjoint(arith.free_vars(condition)):
+            predicate = arith.logical_and(predicate, condition)
+        else:  # a partial result is initialised even where the condition never holds
+            new = ir.select(truth(_over_iters(program, old, condition, as_iters)), new, identity)
+    body = ir.Store(partial, place, ir.binary(op, ir.Load(partial.dtype, partial, place), new))
+    init = ir.Store(partial, place, identity)
+    first = ir.Block(
+        name,
+        (*iters, part, *rest),
+        (*bindings, loop, *(item.var for item in over if item is not chosen)),
+        reads(body),
+        writes(body),
+        body,
+        init,
+        predicate,
+        old.annotations,
+    )
+
+    # The final reduction over the chosen loop.
+    iters, variables = fresh_iters(spatial)
+    last = ir.IterVar(Var(loop.name), chosen.extent, ir.IterKind.REDUCTION)
+    at = tuple(arith.substitute(index, variables) for index in indices)
+    source = ir.load(partial, (*at[:axis], last.var, *at[axis:]))
+    body = ir.Store(buffer, at, ir.binary(op, ir.Load(buffer.dtype, buffer, at), source))
+    final = ir.Block(block, (*iters, last), (), reads(body), writes(body), body, ir.Store(buffer, at, identity))
+    top, below = nest_of(path, buffer)
+    outer = loop_ranges(*loops_around(top[:-1]))
+    if outer and not dense(below, buffer):
+        raise failed(program, f"what one iteration of the loops around block {block} writes of {buffer} is no box", old)
+    boxes = [touched_box(below, box, outer) if outer else None for box in below.regions(old.writes, buffer)]
+    domain = domain_of(final, [(buffer, box) for box in boxes], arith.Analyzer(outer))
+    summed = regenerated(final, domain, outer)
+    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], first), summed)))
+    return add_alloc(program, partial), name
+
+
+def _combination(program: ir.LoopProgram, block: ir.Block) -> tuple[str, tuple[arith.Expr, ...], ir.Expr, ir.Expr]:
+    """(operator, place, value, identity) of a block that stores `place = place op value`."""
+    store, init = block.body, block.init
+    if isinstance(store, ir.Store) and isinstance(init, ir.Store) and isinstance(store.value, ir.Binary):
+        a, b = store.value.a, store.value.b
+        for acc, value in ((a, b), (b, a)):
+            if (
+                isinstance(acc, ir.Load)
+                and acc.buffer is store.buffer
+                and acc.indices == store.indices
+                and store.value.op in _COMBINE
+                and isinstance(init.value, ir.Const)
+                and not any(isinstance(node, ir.Load) and node.buffer is store.buffer for node in ir.walk_exprs(value))
+            ):
+                return store.value.op, store.indices, value, init.value
+    raise failed(program, f"block {block.name} is no reduction by one of {', '.join(_COMBINE)}", block)
+
+
+def _over_iters(
+    program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, as_iters: dict[arith.Expr, arith.Expr]
+) -> arith.Expr:
+    """A condition on the loops of a reduction, in terms of iteration variables."""
+    inside = arith.substitute(condition, as_iters)
+    known = set(as_iters.values())
+    if any(isinstance(var, Var) and var not in known for var in arith.free_vars(inside)):
+        raise failed(program, f"the condition {condition!r} of block {block.name} joins the reduction with other loops", block)
+    return inside
