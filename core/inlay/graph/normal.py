@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from inlay.graph.ir import Expr, Function, Let, Var, children, let, post_order, rebuild, var
 from inlay.graph.scopes import Scope, Scopes, analyse, common_scope, is_leaf, opens_scope
-from inlay.graph.transform import transform
+from inlay.graph.transform import transform_function
 
 
 def to_a_normal_form(unit: Function) -> Function:
@@ -93,9 +93,7 @@ def to_graph_form(unit: Function) -> Function:
         done[id(old)] = new
         return new
 
-    found = transform(unit, visit)
-    assert isinstance(found, Function)
-    return found
+    return transform_function(unit, visit)
 
 
 def _kept_lets(unit: Function, scopes: Scopes) -> set[int]:

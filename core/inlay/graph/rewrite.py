@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inlay.errors import VerifyError
-from inlay.graph.ir import Call, Expr, Function, Module, Span, children, rebuild
+from inlay.graph.ir import Call, Expr, Module, Span, children, rebuild
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, match
-from inlay.graph.transform import map_functions, transform
+from inlay.graph.transform import map_functions, transform, transform_function
 from inlay.graph.unify import fits
 
 MAX_GENERATIONS = 64
@@ -34,18 +34,12 @@ def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
     Where no rule matches, the result is the same object. Raises `VerifyError` naming the rules where they oscillate or change
     a type.
     """
-    return map_functions(unit, lambda target: _function(rewrite_expr(target, rules)))
+    return map_functions(unit, lambda target: transform_function(target, _Rewriter(rules).visit))
 
 
 def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
     """An expression with the rules applied, as `rewrite` does."""
     return transform(expr, _Rewriter(rules).visit)
-
-
-def _function(expr: Expr) -> Function:
-    if not isinstance(expr, Function):
-        raise VerifyError("a rule has replaced a function of the module by something else")
-    return expr
 
 
 def with_span(expr: Expr, span: Span | None) -> Expr:
