@@ -11,13 +11,14 @@ from types import MappingProxyType
 
 from inlay.graph.operator import Operator
 from inlay.ops.activation import OPERATORS as ACTIVATION
-from inlay.ops.attention import OPERATORS as ATTENTION
+from inlay.ops.attend import OPERATORS as ATTENTION
 from inlay.ops.container import OPERATORS as CONTAINER
-from inlay.ops.conv import OPERATORS as CONV
 from inlay.ops.conversion import OPERATORS as CONVERSION
+from inlay.ops.convolution import OPERATORS as CONV
 from inlay.ops.deform import OPERATORS as DEFORM
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
 from inlay.ops.index import OPERATORS as INDEX
+from inlay.ops.interpolation import OPERATORS as RESIZE
 from inlay.ops.linear import OPERATORS as LINEAR
 from inlay.ops.normalise import OPERATORS as NORMALISE
 from inlay.ops.pool import OPERATORS as POOL
@@ -25,7 +26,6 @@ from inlay.ops.quantised import OPERATORS as QUANTISED
 from inlay.ops.random import OPERATORS as RANDOM
 from inlay.ops.recurrent import OPERATORS as RECURRENT
 from inlay.ops.reduce import OPERATORS as REDUCE
-from inlay.ops.resize import OPERATORS as RESIZE
 from inlay.ops.roi import OPERATORS as ROI
 from inlay.ops.sample import OPERATORS as SAMPLE
 from inlay.ops.scatter import OPERATORS as SCATTER

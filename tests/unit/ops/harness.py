@@ -14,7 +14,7 @@ from inlay.graph.ir import Call, Var, function, var
 from inlay.graph.operator import Operator
 from inlay.lowering.kernel import KernelSource, build
 from inlay.tensor import interp
-from inlay.types import TensorType, TupleType, from_numpy
+from inlay.types import TensorType, TupleType, dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +60,23 @@ def check(
     return expected
 
 
+def check_decomposition(
+    operator: Operator, *arrays: Any, shapes: tuple[tuple[Dim, ...], ...] | None = None, rtol: float, atol: float, **attrs: Any
+) -> tuple[Array, ...]:
+    """The results of an operator. Asserts that its decomposition has the same type and, within the tolerances, the same results."""
+    given = tuple(map(np.asarray, arrays))
+    made = call(operator, *given, shapes=shapes, **attrs)
+    assert operator.decompose is not None
+    simpler = operator.decompose(made.attrs, made.args)
+    assert simpler.type == made.type
+    expected = by_reference(made, *given)
+    found = Interpreter().run(function(_params(made), simpler), given)
+    for one, other in zip(expected, found if isinstance(found, tuple) else (found,), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        same(one, other, rtol, atol)
+    return expected
+
+
 def check_faults(operator: Operator, *arrays: Any, **attrs: Any) -> None:
     """Assert that reference and loop program both refuse the values of the arrays with a `KernelFault`."""
     given = tuple(map(np.asarray, arrays))
@@ -83,6 +100,21 @@ def same(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(a, b)
+
+
+def normal(shape: tuple[int, ...], of: str = "float32", seed: int = 0) -> Array:
+    """Normally distributed floats, or integers around zero (from zero on for unsigned types)."""
+    element = dtype(of)
+    drawn = np.random.default_rng(seed).standard_normal(shape)
+    if element.is_float:
+        return drawn.astype(element.numpy)
+    return np.clip(np.rint(drawn * 20), max(element.limits[0], -100), 100).astype(element.numpy)
+
+
+def tolerance(of: str) -> dict[str, float]:
+    """How far sums of a few dozen products of an element type may differ by the order of summation."""
+    eps = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}.get(of, 0.0)
+    return {"rtol": eps, "atol": eps}
 
 
 def _params(made: Call) -> tuple[Var, ...]:

@@ -11,9 +11,9 @@ from inlay.arith import Dim
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.graph.ir import Expr, Tuple
 from inlay.ops.activation import sigmoid
-from inlay.ops.attention import AttentionAttrs, attend, attention, products, weighted
+from inlay.ops.attend import AttentionAttrs, attend, attention, products, weighted
 from inlay.ops.compose import cast_to, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
-from inlay.ops.conv import conv
+from inlay.ops.convolution import conv
 from inlay.ops.elementwise import add, exp, mul, sub
 from inlay.ops.index import take
 from inlay.ops.linear import matmul

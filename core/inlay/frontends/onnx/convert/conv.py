@@ -9,7 +9,7 @@ from inlay.arith import Dim
 from inlay.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.graph.ir import Expr
-from inlay.ops.conv import conv, conv_transpose
+from inlay.ops.convolution import conv, conv_transpose
 from inlay.ops.deform import deform_conv
 from inlay.ops.elementwise import add
 from inlay.ops.shape import reshape

@@ -13,7 +13,7 @@ from inlay.graph.ir import Expr
 from inlay.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
 from inlay.ops.deform import col2im
 from inlay.ops.elementwise import add, div, mul, sub
-from inlay.ops.resize import resize
+from inlay.ops.interpolation import resize
 from inlay.ops.roi import roi_align
 from inlay.ops.sample import grid_sample
 from inlay.ops.shape import broadcast_to, iota, reshape, simple

@@ -1,0 +1,147 @@
+"""Convolution and its transpose."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.types import TensorType
+
+from .harness import Array, call, check, normal, raises_for, tolerance
+
+FEW = settings(deadline=None, max_examples=30)
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def naive(x: Array, w: Array, strides: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Array:
+    """Convolution by its definition, one output element after another."""
+    rank = x.ndim - 2
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+    extents = [
+        (padded.shape[2 + axis] - (w.shape[2 + axis] - 1) * dilations[axis] - 1) // strides[axis] + 1 for axis in range(rank)
+    ]
+    result = np.zeros((x.shape[0], w.shape[0], *extents))
+    share = w.shape[0] // groups
+    for n, o in itertools.product(range(x.shape[0]), range(w.shape[0])):
+        for at in np.ndindex(*extents):
+            for c in range(w.shape[1]):
+                for k in np.ndindex(*w.shape[2:]):
+                    source = tuple(at[axis] * strides[axis] + k[axis] * dilations[axis] for axis in range(rank))
+                    result[(n, o, *at)] += padded[(n, o // share * w.shape[1] + c, *source)] * w[(o, c, *k)]
+    return result
+
+
+@st.composite
+def windows(draw: st.DrawFn, most_dims: int = 2) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """(spatial shape, kernel, attributes) of a window that fits at least once."""
+    rank = draw(st.integers(1, most_dims))
+
+    def each(least: int, most: int) -> tuple[int, ...]:
+        return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
+
+    kernel, dilations, strides = each(1, 3), each(1, 2), each(1, 3)
+    before, after = each(0, 2), each(0, 2)
+    spatial = tuple(
+        max((size - 1) * dilation + 1 - low - high, 1) + more
+        for size, dilation, low, high, more in zip(kernel, dilations, before, after, each(0, 3), strict=True)
+    )
+    return spatial, kernel, {"strides": strides, "pads": before + after, "dilations": dilations}
+
+
+@FEW
+@given(windows(), st.sampled_from([(1, 2, 3), (2, 1, 1), (2, 2, 1), (3, 1, 2)]), st.sampled_from(FLOATS), st.integers(0, 2))
+def test_conv(
+    window: tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]], channels: tuple[int, ...], of: str, batch: int
+) -> None:
+    spatial, kernel, attrs = window
+    groups, per_group_in, per_group_out = channels
+    x = normal((batch, groups * per_group_in, *spatial), of)
+    w = normal((groups * per_group_out, per_group_in, *kernel), of, 1)
+    result = check(ops.conv, x, w, groups=groups, **attrs, **tolerance(of))[0]
+    expected = naive(x.astype(np.float64), w.astype(np.float64), attrs["strides"], attrs["pads"], attrs["dilations"], groups)
+    wide = tolerance("bfloat16" if of == "bfloat16" else "float16")
+    np.testing.assert_allclose(result.astype(np.float64), expected, **wide)
+
+
+@pytest.mark.parametrize(("data", "weights"), [("uint8", "int8"), ("int8", "int8"), ("int16", "int16"), ("uint8", "uint8")])
+def test_integers_sum_in_int32(data: str, weights: str) -> None:
+    x, w = normal((1, 2, 5), data), normal((3, 2, 2), weights, 1)
+    result = check(ops.conv, x, w, pads=(1, 1))[0]
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(result, naive(x.astype(int), w.astype(int), (1,), (1, 1), (1,), 1))
+
+
+def test_conv_of_half_precision_may_stay_wide() -> None:
+    x, w = normal((1, 2, 5), "float16"), normal((3, 2, 2), "float16", 1)
+    assert check(ops.conv, x, w, out_dtype="float32", **tolerance("float32"))[0].dtype == np.float32
+
+
+def test_conv_in_three_dimensions() -> None:
+    check(ops.conv, normal((1, 2, 3, 4, 3)), normal((2, 2, 2, 2, 2), seed=1), pads=(1,) * 6, **tolerance("float32"))
+
+
+def test_conv_of_symbolic_sizes() -> None:
+    n, h = SizeVar("n"), SizeVar("h", 1)
+    x, w = normal((2, 3, 5, 4)), normal((2, 3, 3, 3), seed=1)
+    shapes = ((n, 3, h, 4), (2, 3, 3, 3))
+    check(ops.conv, x, w, shapes=shapes, pads=(1, 1, 1, 1), strides=(2, 1), **tolerance("float32"))
+    made = call(ops.conv, x, w, shapes=shapes, pads=(1, 1, 1, 1))
+    assert isinstance(made.type, TensorType)
+    assert made.type.shape[0] == n
+
+
+def test_conv_refuses() -> None:
+    x, w = normal((1, 4, 5, 5)), normal((4, 2, 3, 3))
+    raises_for(ops.conv, "do not fit", x, w)
+    raises_for(ops.conv, "groups", x, w, groups=3)
+    raises_for(ops.conv, "does not fit into", normal((1, 2, 2, 2)), w)
+    raises_for(ops.conv, "strides", x, w, groups=2, strides=(1,))
+    raises_for(ops.conv, "cannot be multiplied", x, w.astype(np.float16), groups=2)
+    raises_for(ops.conv, "rank", x, w[0])
+
+
+@FEW
+@given(windows(), st.sampled_from([(1, 2, 3), (2, 1, 1), (2, 2, 1)]), st.sampled_from(FLOATS), st.data())
+def test_conv_transpose(
+    window: tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]],
+    channels: tuple[int, ...],
+    of: str,
+    data: st.DataObject,
+) -> None:
+    spatial, kernel, attrs = window
+    groups, per_group_in, per_group_out = channels
+    pads = tuple(min(pad, size - 1) for pad, size in zip(attrs["pads"], kernel * 2, strict=True))
+    extra = tuple(data.draw(st.integers(0, stride - 1)) for stride in attrs["strides"])
+    x = normal((2, groups * per_group_in, *spatial), of)
+    w = normal((groups * per_group_in, per_group_out, *kernel), of, 1)
+    rest = {"strides": attrs["strides"], "dilations": attrs["dilations"], "pads": pads, "output_padding": extra, "groups": groups}
+    full = tuple(
+        (extent - 1) * stride + (size - 1) * dilation + 1 + more - low - high
+        for extent, stride, size, dilation, more, low, high in zip(
+            spatial, attrs["strides"], kernel, attrs["dilations"], extra, pads[: len(kernel)], pads[len(kernel) :], strict=True
+        )
+    )
+    if min(full) < 0:
+        raises_for(ops.conv_transpose, "leave nothing", x, w, **rest)
+        return
+    result = check(ops.conv_transpose, x, w, **rest, **tolerance(of))[0]
+    assert result.shape == (2, groups * per_group_out, *full)
+
+
+def test_conv_transpose_is_the_adjoint_of_conv() -> None:
+    """<conv(x, w), y> = <x, conv_transpose(y, w)>."""
+    attrs = {"strides": (2, 1), "pads": (1, 0, 0, 1), "dilations": (1, 2), "groups": 2}
+    x, w = normal((1, 4, 6, 7), "float64"), normal((6, 2, 3, 2), "float64", 1)
+    y = normal(check(ops.conv, x, w, **attrs, **tolerance("float64"))[0].shape, "float64", 2)
+    forward = check(ops.conv, x, w, **attrs, **tolerance("float64"))[0]
+    backward = check(ops.conv_transpose, y, w, **attrs, output_padding=(0, 0), **tolerance("float64"))[0]
+    short = tuple(slice(0, min(a, b)) for a, b in zip(x.shape, backward.shape, strict=True))
+    missing = np.zeros(x.shape)
+    missing[short] = backward[short]
+    np.testing.assert_allclose((forward * y).sum(), (x * missing).sum(), rtol=1e-10)

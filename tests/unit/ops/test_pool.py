@@ -1,0 +1,75 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+
+from .harness import check, normal, raises_for, tolerance
+from .test_conv import FLOATS, windows
+
+FEW = settings(deadline=None, max_examples=30)
+Window = tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]
+
+
+@FEW
+@given(windows(), st.sampled_from((*FLOATS, "int8", "uint8")), st.booleans())
+def test_max_pool(window: Window, of: str, column_major: bool) -> None:
+    spatial, kernel, attrs = window
+    x = normal((2, 2, *spatial), of)
+    plain = check(ops.max_pool, x, kernel=kernel, **attrs)[0]
+    values, places = check(ops.max_pool_indices, x, kernel=kernel, column_major=column_major, **attrs)
+    np.testing.assert_array_equal(plain, values)
+    order = (0, 1, *(reversed(range(2, x.ndim)) if column_major else range(2, x.ndim)))
+    flat = x.transpose(order).reshape(-1)
+    inside = places < x.size
+    np.testing.assert_array_equal(flat[places[inside]], values[inside])
+
+
+def test_max_pool_prefers_nan_and_the_first_of_equals() -> None:
+    x = np.array([[[1, 3, 3, np.nan, 0, 0]]], np.float32)
+    values, places = check(ops.max_pool_indices, x, kernel=(3,), strides=(3,))
+    np.testing.assert_array_equal(values, [[[3, np.nan]]])
+    np.testing.assert_array_equal(places, [[[1, 3]]])
+    check(ops.max_pool, x, kernel=(2,), pads=(1, 1))
+
+
+def test_padding_never_wins() -> None:
+    x = np.full((1, 1, 2), -np.inf, np.float32)
+    assert check(ops.max_pool_indices, x, kernel=(2,), pads=(1, 0))[1].tolist() == [[[0, 0]]]
+    assert check(ops.max_pool, np.full((1, 1, 2), -128, np.int8), kernel=(2,), pads=(1, 0))[0].tolist() == [[[-128, -128]]]
+
+
+@FEW
+@given(windows(), st.sampled_from(FLOATS), st.booleans())
+def test_avg_pool(window: Window, of: str, include: bool) -> None:
+    spatial, kernel, attrs = window
+    check(ops.avg_pool, normal((2, 1, *spatial), of), kernel=kernel, count_include_pad=include, **attrs, **tolerance(of))
+
+
+def test_avg_pool_counts() -> None:
+    ones = np.ones((1, 1, 3), np.float32)
+    assert check(ops.avg_pool, ones, kernel=(3,), pads=(1, 1))[0].tolist() == [[[1, 1, 1]]]
+    np.testing.assert_allclose(
+        check(ops.avg_pool, ones, kernel=(3,), pads=(1, 1), count_include_pad=True)[0], [[[2 / 3, 1, 2 / 3]]], rtol=1e-6
+    )
+
+
+def test_windows_over_symbolic_sizes() -> None:
+    h, w = SizeVar("h", 1), SizeVar("w", 1)
+    x = normal((1, 2, 5, 4))
+    shapes = ((1, 2, h, w),)
+    check(ops.avg_pool, x, shapes=shapes, kernel=(h, w), **tolerance("float32"))
+    check(ops.max_pool, x, shapes=shapes, kernel=(2, 2), strides=(2, 2), pads=(0, 0, 1, 1))
+
+
+def test_pooling_refuses() -> None:
+    x = normal((1, 1, 4, 4))
+    raises_for(ops.max_pool, "does not fit data", x, kernel=(2,))
+    raises_for(ops.avg_pool, "at least one element", x, kernel=(0, 2))
+    raises_for(ops.max_pool, "does not fit into", x, kernel=(5, 5))
+    raises_for(ops.avg_pool, "kind float", x.astype(np.int32), kernel=(2, 2))
