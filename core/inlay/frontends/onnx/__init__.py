@@ -55,4 +55,9 @@ def load(
         except OSError as error:
             raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
     parsed = proto.parse_model(model, file) if isinstance(model, bytes) else model
-    return Importer(parsed, ExternalData(folder, file), CONVERTERS, dims or {}, specialise or {}).module()
+    try:
+        return Importer(parsed, ExternalData(folder, file), CONVERTERS, dims or {}, specialise or {}).module()
+    except ModelImportError:
+        raise
+    except Exception as error:  # such as names that are no text: a damaged message can hold anything anywhere
+        raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error

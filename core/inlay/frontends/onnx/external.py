@@ -99,7 +99,7 @@ def read_range(folder: Path, reference: Reference, size: int) -> bytes:
 def _open_below(folder: Path, location: str) -> int:
     """A descriptor of the file at a relative path below a folder, reached without following any link."""
     parts = location.split("/")
-    if parts[0] == ".":
+    if parts[0] == "." and len(parts) > 1:
         del parts[0]
     if "\\" in location or ":" in location or "\0" in location or not all(parts) or any(part in (".", "..") for part in parts):
         raise ValueError(f"{location[:200]!r} is not a plain path inside the model's folder")

@@ -276,8 +276,8 @@ class Importer:
         return constant(value, span=Span(self.file, name))
 
     def _define(self, frame: Frame, name: str, value: Expr | None) -> None:
-        if not name:
-            raise self._error("an input or an initializer has no name")
+        if not name or not isinstance(name, str):  # a string that is no UTF-8 is parsed as bytes
+            raise self._error(f"an input, output or initializer has no name: {name!r}")
         if name in frame.names:
             raise self._error(f"value {name!r} is defined twice")
         frame.names[name] = value

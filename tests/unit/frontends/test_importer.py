@@ -1,0 +1,252 @@
+"""Names, scopes, operator sets, sizes, functions, spans, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import helper
+
+from inlay.arith import SizeVar
+from inlay.errors import ModelImportError
+from inlay.frontends.onnx import load
+from inlay.frontends.onnx.node import NeedsStatic
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Var, post_order
+from inlay.types import TensorType
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def parse(body: str, head: str = HEAD) -> onnx.ModelProto:
+    return onnx.parser.parse_model(head + body)
+
+
+def calls(module) -> list[str]:
+    return [expr.callee.name for expr in post_order(module.main.body) if isinstance(expr, Call)]
+
+
+def test_parameters_and_outputs_keep_their_names():
+    module = load(parse("g (float[2] a, float[2] b) => (float[2] y, float[2] z) { y = Add(a, b)  z = Sub(a, b) }"))
+    assert [param.name for param in module.main.params] == ["a", "b"]
+    assert json.loads(module.main.attr("outputs")) == ["y", "z"]
+    y, z = evaluate(module, {"a": np.float32([1, 2]), "b": np.float32([3, 5])})
+    assert y.tolist() == [4, 7] and z.tolist() == [-2, -3]
+
+
+def test_one_output_is_no_tuple():
+    module = load(parse("g (float[2] a) => (float[2] a) { }"))
+    assert isinstance(module.main.body, Var)
+
+
+def test_initialised_inputs_are_constants():
+    model = parse("g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Mul(x, w) }")
+    module = load(model)
+    assert [param.name for param in module.main.params] == ["x"]
+    assert evaluate(module, {"x": np.float32([3, 4])}).tolist() == [3, 8]
+
+
+def test_named_and_unnamed_sizes():
+    model = parse("g (float[N, 3] x, float[N, ?] z) => (float[?, ?] y) { y = Identity(x) }")
+    module = load(model)
+    x, z = module.main.params
+    assert x.type == TensorType((SizeVar("N"), 3), "float32")
+    assert z.type == TensorType((SizeVar("N"), SizeVar("z_1")), "float32")
+
+
+def test_sizes_can_be_fixed_and_bounded():
+    model = parse("g (float[batch, seq] x) => (float[batch, seq] y) { y = Relu(x) }")
+    shape = load(model, dims={"batch": 4, "seq": (1, 128)}).main.params[0].type.shape
+    assert shape[0] == 4
+    assert (shape[1].lower, shape[1].upper) == (1, 128)
+
+
+def test_names_of_sizes_become_identifiers():
+    model = parse("g (float[N] x, float[N] z) => (float[N] y) { y = Relu(x) }")
+    for item, name in zip(model.graph.input, ("?seq len", "_seq_len"), strict=True):
+        item.type.tensor_type.shape.dim[0].dim_param = name
+    x, z = load(model).main.params
+    names = [param.type.shape[0].name for param in (x, z)]
+    assert len(set(names)) == 2 and all(name.isidentifier() for name in names)
+    assert load(model, dims={"?seq len": 3}).main.params[0].type.shape == (3,)
+
+
+def test_unknown_size_or_input_to_bind_is_refused():
+    model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    with pytest.raises(ModelImportError, match=r"no symbolic dimension 'M'.*N"):
+        load(model, dims={"M": 1})
+    with pytest.raises(ModelImportError, match="no input 'q'"):
+        load(model, specialise={"q": np.zeros(1)})
+    with pytest.raises(ModelImportError, match="bound to a value of type"):
+        load(model, specialise={"x": np.zeros((1, 1), np.float32)})
+
+
+def test_shape_valued_input_can_be_bound():
+    model = parse("g (float[6] x, int64[2] s) => (float[?, ?] y) { y = Reshape(x, s) }")
+    with pytest.raises(NeedsStatic) as caught:
+        load(model)
+    assert caught.value.sources.inputs == ("s",)
+    module = load(model, specialise={"s": np.array([2, 3])})
+    assert [param.name for param in module.main.params] == ["x"]
+    assert module.main.body.type == TensorType((2, 3), "float32")
+
+
+def test_every_call_has_a_span():
+    model = parse("g (float[2, 3] x) => (float[2, 3] y) { h = Softplus(x)  y = HardSwish(h) }")
+    model.graph.node[0].name = "first"
+    module = load(model)
+    spans = {expr.span.node for expr in post_order(module.main.body) if isinstance(expr, Call)}
+    assert spans == {"first", "y"}
+
+
+def test_versions_of_an_operator_differ():
+    """Softmax before opset 13 flattens the axes from `axis` on into one."""
+    old = parse("g (float[1, 2, 2] x) => (float[1, 2, 2] y) { y = Softmax <axis = 1> (x) }", HEAD.replace("17", "11"))
+    new = parse("g (float[1, 2, 2] x) => (float[1, 2, 2] y) { y = Softmax <axis = 1> (x) }")
+    x = {"x": np.zeros((1, 2, 2), np.float32)}
+    assert evaluate(load(old), x).flat[0] == 0.25
+    assert evaluate(load(new), x).flat[0] == 0.5
+
+
+def test_nodes_out_of_order_are_sorted():
+    module = load(parse("g (float[2] x) => (float[2] y) { y = Relu(h)  h = Neg(x) }"))
+    assert calls(module) == ["neg", "relu"]
+
+
+def test_functions_of_the_model_are_expanded():
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+        "g (float[2] x) => (float[2] y) { y = own.scaled <by = 3.0> (x) }\n"
+        '<domain: "own", opset_import: ["" : 17]> scaled <by> (a) => (b)'
+        " { k = Constant <value_float : float = @by> ()  b = Mul(a, k) }"
+    )
+    module = load(onnx.parser.parse_model(text))
+    assert evaluate(module, {"x": np.float32([1, 2])}).tolist() == [3, 6]
+    assert {expr.span.node for expr in post_order(module.main.body) if isinstance(expr, Call)} == {"y/b"}
+
+
+def test_optional_inputs_of_functions_may_be_left_out():
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+        "g (float[2] x) => (float[2] y) { y = own.limited(x) }\n"
+        '<domain: "own", opset_import: ["" : 17]> limited (a, low) => (b) { b = Clip(a, low) }'
+    )
+    assert evaluate(load(onnx.parser.parse_model(text)), {"x": np.float32([1, 2])}).tolist() == [1, 2]
+
+
+def test_operators_that_onnx_defines_by_a_body_need_no_converter(monkeypatch):
+    from inlay.frontends.onnx import convert
+
+    left = {name: made for name, made in convert.CONVERTERS.items() if name not in ("LayerNormalization", "HardSwish")}
+    monkeypatch.setattr(convert, "CONVERTERS", left)
+    model = parse("g (float[2, 4] x, float[4] s) => (float[2, 4] y) { h = HardSwish(x)  y = LayerNormalization(h, s) }")
+    module = load(model)
+    x = np.linspace(-4, 4, 8, dtype=np.float32).reshape(2, 4)
+    h = x * np.clip(x / 6 + 0.5, 0, 1)
+    wanted = (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(evaluate(module, {"x": x, "s": np.ones(4, np.float32)}), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = NoSuchThing(x) }", r"NoSuchThing \(opset 17\).*no such operator.*at <model>:y"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(q) }", "input 'q' is computed by nothing"),
+        ("g (float[2] x) => (float[2] q) { y = Relu(x) }", "nothing computes the output 'q'"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }", "'y' is defined twice"),
+        ("g (float[2] x) => (float[2] y) { x = Relu(x)  y = Neg(x) }", "cycle|defined twice"),
+        ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "two outputs"),
+        ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "two inputs of the graph are named 'x'"),
+        ("g (float[2] x) => (float[2] b) { a = Add(x, b)  b = Relu(a)  c = Neg(b) }", "cycle among its nodes 'a', 'b'"),
+        ("g (float[2] x, float[3] y) => (float[2] z) { z = Add(x, y) }", "Add.*do not broadcast"),
+        ("g (float[2] x) => (float[2] y) { y = Transpose <perm = [3]> (x) }", "Transpose"),
+        ("g (float[2] x) => (float[2] y) { y = far.Away(x) }", "does not import operator set 'far'"),
+        ("g (float x, float16[2] h) => (float[2] y) { y = Add(x, h) }", "Add.*element types"),
+    ],
+)
+def test_wrong_models_are_refused(body, message):
+    with pytest.raises(ModelImportError, match=message):
+        load(parse(body))
+
+
+def test_attributes_given_twice_and_of_the_wrong_kind_are_refused():
+    model = parse("g (float[2] x) => (float[2] y) { y = Softmax <axis = 0> (x) }")
+    model.graph.node[0].attribute.add().CopyFrom(model.graph.node[0].attribute[0])
+    with pytest.raises(ModelImportError, match="given twice"):
+        load(model)
+    del model.graph.node[0].attribute[:]
+    model.graph.node[0].attribute.append(helper.make_attribute("axis", "text"))
+    with pytest.raises(ModelImportError, match="Softmax"):
+        load(model)
+
+
+def test_operator_sets_are_checked():
+    body = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
+    with pytest.raises(ModelImportError, match="opset 9999"):
+        load(parse(body, HEAD.replace("17", "9999")))
+    twice = parse(body)
+    twice.opset_import.append(helper.make_opsetid("", 16))
+    with pytest.raises(ModelImportError, match="two versions"):
+        load(twice)
+    none = parse(body)
+    del none.opset_import[:]
+    with pytest.raises(ModelImportError, match="imports no operator set"):
+        load(none)
+
+
+def test_functions_without_end_are_refused():
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    graph = "g (float[2] x) => (float[2] y) { y = own.f0(x) }\n"
+    itself = '<domain: "own", opset_import: ["" : 17, "own" : 1]> f0 (a) => (b) { b = own.f0(a) }'
+    with pytest.raises(ModelImportError, match="nested more than"):
+        load(onnx.parser.parse_model(head + graph + itself))
+
+
+def test_functions_that_multiply_are_refused(monkeypatch):
+    monkeypatch.setattr("inlay.frontends.onnx.importer._MAX_NODES", 2000)
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    text = head + "g (float[2] x) => (float[2] y) { y = own.f0(x) }\n"
+    for level in range(30):
+        callee = f"own.f{level + 1}" if level < 29 else "Relu"
+        text += f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{level} (a) => (b) {{ c = {callee}(a)  b = {callee}(c) }}\n'
+    with pytest.raises(ModelImportError, match="more than 2000 nodes"):
+        load(onnx.parser.parse_model(text))
+
+
+def chain(length: int) -> onnx.ModelProto:
+    nodes = [helper.make_node(("Relu", "Neg")[index % 2], [f"x{index}"], [f"x{index + 1}"]) for index in range(length)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x0", onnx.TensorProto.FLOAT, ["N"])],
+        [helper.make_tensor_value_info(f"x{length}", onnx.TensorProto.FLOAT, ["N"])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_deep_graphs_import_in_linear_time():
+    start = time.perf_counter()
+    module = load(chain(10_000))
+    assert time.perf_counter() - start < 10
+    assert len(calls(module)) == 10_000
+
+
+def test_a_file_is_named_in_errors_and_spans(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(parse("g (float[2] x) => (float[2] y) { y = NoSuchThing(x) }").SerializeToString())
+    with pytest.raises(ModelImportError, match=r"at model\.onnx:y"):
+        load(path)
+    with pytest.raises(ModelImportError, match=r"cannot read .*missing"):
+        load(tmp_path / "missing.onnx")
+    with pytest.raises(ModelImportError, match="cannot read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model", b"\x00" * 64, b"\x0a\xff\xff\xff\xff\x0f"])
+def test_files_that_are_no_models_are_refused(data):
+    with pytest.raises(ModelImportError):
+        load(data)
