@@ -17,7 +17,8 @@ class IndexPrinter:
 
     `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
     meant. `ranges` holds what is known of variables, and lets divisions of non-negative numbers be plain. `opaque` prints a
-    checked value.
+    checked value. `cells` holds where sizes lie in memory that the kernel itself works out: they are loaded at each use, since
+    they change.
     """
 
     def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value]) -> None:
@@ -25,6 +26,7 @@ class IndexPrinter:
         self.opaque = opaque
         self.values: dict[arith.Expr, Value] = {}
         self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
+        self.cells: dict[arith.Expr, str] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
@@ -40,6 +42,10 @@ class IndexPrinter:
             return found
         if isinstance(expr, arith.Opaque):
             return self.opaque(expr)
+        if expr in self.cells:
+            return self.printer.op(f"load i64, ptr {self.cells[expr]}, align 8", INDEX)
+        if self._changes(expr):
+            return self._node(expr)
         known = self.printer.recall(expr)
         return known if known is not None else self.printer.remember(expr, self._node(expr))
 
@@ -64,7 +70,11 @@ class IndexPrinter:
             case _:
                 number = self.print(expr)
                 value = self.printer.op(f"icmp ne {number}, {splat('0', INDEX, number.lanes)}", "i1", number.lanes)
-        return self.printer.remember(("i1", expr), value)
+        return value if self._changes(expr) else self.printer.remember(("i1", expr), value)
+
+    def _changes(self, expr: arith.Expr) -> bool:
+        """Whether an expression reads a size that the kernel works out, so that its value must not be remembered."""
+        return bool(self.cells) and not self.cells.keys().isdisjoint(arith.free_vars(expr))
 
     def _pair(self, a: Value, b: Value) -> tuple[Value, Value]:
         lanes = max(a.lanes, b.lanes)

@@ -49,6 +49,8 @@ class KernelPrinter:
         for number, buffer in enumerate(self.program.params):
             self.pointers[buffer] = f"%b{number}"
             params.append(f"ptr noalias %b{number}")
+        for size, buffer in self.program.defines:
+            self._bind_cell(size, buffer)
         for number, size in enumerate(size_vars(self.program)):
             self.index.bind(size, Value(f"%n{number}", INDEX), size.lower)
             params.append(f"i64 %n{number}")
@@ -57,6 +59,10 @@ class KernelPrinter:
         header = f"define internal i32 @{self.name}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
         self.functions.append(self.p.finish(header))
         return self.functions
+
+    def _bind_cell(self, size: arith.SizeVar, buffer: ir.Buffer) -> None:
+        self.index.cells[size] = self.pointers[buffer]
+        self.index.ranges[size] = (size.lower, None)
 
     # --- statements ---
 
@@ -172,6 +178,8 @@ class KernelPrinter:
             loaded.append(self.p.op(f"load {kind}, ptr {slot.ref}", kind).ref)
         self.context = loaded[0]
         self.pointers = {buffer: loaded[1 + number] for number, (buffer, _) in enumerate(pointers)}
+        for size, buffer in self.program.defines:
+            self._bind_cell(size, buffer)
         for number, (variable, _) in enumerate(captured):
             self.index.values[variable] = Value(loaded[1 + len(pointers) + number], INDEX)
         self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
@@ -282,7 +290,8 @@ class KernelPrinter:
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Whether an index depends on the lane, directly or through a let-bound variable."""
-        return any(variable == self.lane or self.index.values[variable].lanes for variable in arith.free_vars(expr))
+        lanes = self.index.values
+        return any(variable == self.lane or (variable in lanes and lanes[variable].lanes) for variable in arith.free_vars(expr))
 
     def _load(self, load: ir.Load) -> Value:
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
