@@ -9,6 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from inlay.errors import KernelFault
+from inlay_x86.machine import initialise
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,6 @@ def link(code: bytes, name: str, symbols: tuple[str, ...]) -> Linked:
 
 @functools.cache
 def _jit() -> Any:
-    from inlay_x86.codegen import initialise
-
     initialise()
     return llvm.create_lljit_compiler()
 

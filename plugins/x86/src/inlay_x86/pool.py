@@ -182,8 +182,8 @@ class _Native:
     """The compiled pool functions."""
 
     def __init__(self) -> None:
-        from inlay_x86.codegen import compile_text
         from inlay_x86.loader import link
+        from inlay_x86.machine import compile_text
 
         self._linked = link(compile_text(_TEXT, ()), "inlay_pool", ("inlay_pool_run", "inlay_pool_worker"))
 
