@@ -1,0 +1,105 @@
+"""The C ABI, with callbacks in the place of native code."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+
+from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlay.errors import KernelFault
+from inlay.runtime import aligned_empty
+from inlay.runtime.host import REGION, CFunctionKernel, Context, HostRuntime
+from inlay.types import dtype
+
+F32 = dtype("float32")
+
+
+def artifact(inputs=2, outputs=1, **facts) -> Artifact:
+    specs = tuple(TensorSpec(f"t{index}", (4,), F32) for index in range(inputs + outputs))
+    signature = Signature(specs[:inputs], specs[inputs:], (DimSource("n", 0), DimSource("?k", None, 0, 4)))
+    return Artifact("region", "fmt", 3, b"", signature, **facts)
+
+
+def floats(pointer, index=0):
+    base = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_void_p))[index]
+    return np.ctypeslib.as_array(ctypes.cast(base, ctypes.POINTER(ctypes.c_float)), (4,))
+
+
+def kernel(function, user=None, **facts):
+    callback = REGION(function)
+    constants = [np.full(4, 10, np.float32)]
+    return CFunctionKernel(artifact(**facts), ctypes.cast(callback, ctypes.c_void_p).value, constants, callback, user)
+
+
+def arrays(count):
+    made = [aligned_empty((4,), "float32") for _ in range(count)]
+    for index, array in enumerate(made):
+        array[...] = np.arange(4) + index
+    return made
+
+
+def test_arguments_arrive_and_dims_come_back():
+    def region(inputs, outputs, constants, dims, workspace, context):
+        assert workspace % 64 == 0
+        floats(outputs)[...] = floats(inputs, 0) + floats(inputs, 1) + floats(constants)
+        sizes = ctypes.cast(dims, ctypes.POINTER(ctypes.c_int64))
+        assert (sizes[0], sizes[1]) == (4, 0)
+        sizes[1] = 3
+        assert ctypes.cast(context, ctypes.POINTER(Context)).contents.user == 4711
+        return 0
+
+    run = kernel(region, user=4711)
+    a, b, y = arrays(3)
+    dims = np.array([4, 0], np.int64)
+    run.invoke([a, b], [y], aligned_empty((64,), "uint8"), dims)
+    np.testing.assert_array_equal(y, a + b + 10)
+    assert dims.tolist() == [4, 3]
+
+
+def test_an_error_code_becomes_a_fault_with_its_message():
+    def region(inputs, outputs, constants, dims, workspace, context):
+        ctypes.cast(context, ctypes.POINTER(Context)).contents.message = b"index 7 is out of range 0 to 3 in \xff"
+        return 2
+
+    run = kernel(region)
+    with pytest.raises(KernelFault, match="region region: index 7 is out of range 0 to 3 in \ufffd"):
+        run.invoke(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+    silent = kernel(lambda *_: 5)
+    with pytest.raises(KernelFault, match="error code 5"):
+        silent.invoke(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+
+
+def test_threads_have_arguments_of_their_own():
+    barrier = threading.Barrier(4)
+
+    def region(inputs, outputs, constants, dims, workspace, context):
+        barrier.wait(10)
+        floats(outputs)[...] = floats(inputs, 0)
+        return 0
+
+    run = kernel(region)
+    results = {}
+
+    def work(number):
+        a, b, y = arrays(3)
+        a[...] = number
+        run.invoke([a, b], [y], aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+        results[number] = y
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((results[number] == number).all() for number in range(4))
+
+
+def test_what_a_host_runtime_checks():
+    runtime = HostRuntime("fmt", 3, ["avx2", "fma"])
+    assert runtime.check(artifact(requires=("fma",))) is None
+    assert runtime.check(artifact(requires=("fma", "amx", "vnni"))) == "this machine has no amx, vnni"
+    assert HostRuntime("fmt", 2).check(artifact()) == "the code is fmt version 3, this runtime loads version 2"
+    assert HostRuntime("elf", 3).check(artifact()) == "the code is fmt, this runtime loads elf"

@@ -1,0 +1,570 @@
+"""Packages: what is written is read back, and what is damaged or hostile is refused with one clear error."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import mmap
+import os
+import random
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from inlay.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
+from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
+from inlay.errors import InlayError, PackageError
+from inlay.runtime import Executable, Package
+from inlay.runtime import package as package_module
+from inlay.runtime.codec import decode, encode
+from inlay.runtime.package import PAGE, read_package, write_package
+from inlay.types import DTYPES
+
+N, M = SizeVar("n", 1, 64), SizeVar("?m", 0, SizeVar("n", 1, 64) * 2)
+
+
+@pytest.fixture
+def saved(chain, tmp_path):
+    """The path of a sound package, and its executable."""
+    model = chain(SizeVar("n"))
+    path = tmp_path / "model.inlay"
+    model.save(path)
+    return path, model
+
+
+def reload(path, model, **options) -> Executable:
+    return Executable(read_package(path, **options), registry=model_registry(model))
+
+
+def model_registry(model):
+    """The registry of the test's own target, from the module that its fixture made."""
+    import importlib.metadata
+
+    from inlay.plugins.registry import PluginRegistry
+
+    return PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlay_lab_plugin", "inlay.plugins")])
+
+
+def test_a_package_runs_as_the_model_did(saved):
+    path, model = saved
+    again = reload(path, model)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.testing.assert_array_equal(again.run({"x": x})["y"], model.run({"x": x})["y"])
+    assert again.package.program == model.package.program
+    assert again.regions == model.regions
+    for old, new in zip(model.package.artifacts, again.package.artifacts, strict=True):
+        assert (old.signature, old.code, old.workspace, old.requires) == (
+            new.signature,
+            new.code,
+            new.workspace,
+            new.requires,
+        )
+
+
+def test_equal_models_give_equal_bytes(saved, tmp_path):
+    path, model = saved
+    model.save(tmp_path / "again.inlay")
+    reload(path, model).save(tmp_path / "from_loaded.inlay")
+    assert path.read_bytes() == (tmp_path / "again.inlay").read_bytes() == (tmp_path / "from_loaded.inlay").read_bytes()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["again.inlay", "from_loaded.inlay", "model.inlay"]
+
+
+def test_weights_are_mapped_aligned_and_stored_once(lab, value, tmp_path):
+    big = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    lab.region("one", lambda x: x, [((2,), "float32")], [((2,), "float32")], constants={"a": big, "b": big.copy(), "c": big[:3]})
+    plan = Plan(
+        "main",
+        (
+            value("input", (2,)),
+            value("arena", (2,)),
+            value("constant", (1000,), name="w"),
+            value("output", (1000,)),
+            value("constant", (), "bfloat16", name="s"),
+        ),
+        (("x", 0),),
+        (("y", 3),),
+        (Invoke("one", (0,), (1,)), Move(2, 3)),
+        64,
+    )
+    weights = {"w": big, "s": np.asarray(1.5, DTYPES["bfloat16"].numpy)}
+    path = tmp_path / "m.inlay"
+    write_package(lab.package(plan, weights=weights), path)
+    assert path.stat().st_size < 2 * PAGE + big.nbytes + 4000
+    with zipfile.ZipFile(path) as archive:
+        assert all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist())
+        assert archive.testzip() is None
+    read = read_package(path)
+    constants = read.artifacts[0].constants
+    for array in (*constants.values(), *read.weights.values()):
+        assert array.__array_interface__["data"][0] % 64 == 0
+        assert not array.flags.writeable
+    assert np.shares_memory(constants["a"], constants["b"])
+    assert np.shares_memory(constants["a"], read.weights["w"])
+    np.testing.assert_array_equal(read.weights["w"], big)
+    assert read.weights["s"] == 1.5
+    base = read.weights["w"].base
+    while not isinstance(base, (memoryview, mmap.mmap)):
+        base = base.base
+    assert isinstance(base if isinstance(base, mmap.mmap) else base.obj, mmap.mmap)
+
+
+def test_every_element_type_survives(lab, value, tmp_path):
+    weights = {}
+    for name, element in DTYPES.items():
+        if name == "string":
+            data = np.array([["a", ""], ["\u00e4\u20ac", "\udcff"]], object)
+        else:
+            data = np.arange(4).astype(element.numpy).reshape(2, 2)
+        weights[name] = data
+        weights[f"{name} empty"] = data[:0]
+        weights[f"{name} scalar"] = np.array(data[1, 0], data.dtype)
+    path = tmp_path / "m.inlay"
+    write_package(Package(Program({}, ()), (), weights), path)
+    read = read_package(path).weights
+    assert set(read) == set(weights)
+    for name, data in weights.items():
+        assert read[name].dtype == data.dtype
+        assert read[name].shape == data.shape
+        assert repr(read[name].tolist()) == repr(data.tolist())
+
+
+DIMS = [
+    0,
+    7,
+    N,
+    M,
+    N + 1,
+    N * M * 3,
+    ceildiv(N, 4),
+    N % 4,
+    minimum(N, 3),
+    maximum(N, M),
+    select(compare("<", N, 3), N, 5),
+    logical_and(compare("<=", N, 3), compare("!=", N, 2)),
+    logical_or(compare("==", N, 3), logical_not(compare("<", N, 2))),
+]
+
+
+@pytest.mark.parametrize("dim", DIMS, ids=repr)
+def test_sizes_survive(dim, value):
+    plan = Plan("p", (value("arena", (dim, 1), offset=dim),), (), (), (), dim)
+    again = decode(Plan, json.loads(json.dumps(encode(plan))), "plan")
+    assert again == plan
+    shape = again.values[0].shape
+    if dim is M:
+        assert shape[0].upper == M.upper
+    if dim is N:
+        assert (shape[0].lower, shape[0].upper) == (1, 64)
+
+
+def test_every_instruction_survives():
+    steps = (
+        Invoke("a", (0,), (1, 2)),
+        Call("p", (), (1,)),
+        Branch(0, "p", "q", (1,), ()),
+        Loop("p", None, 3, (1,), (2,), (), (4,)),
+        Move(1, 2),
+    )
+    plan = Plan("p", (), (("x", 0),), (("y", 1),), steps)
+    assert decode(Plan, json.loads(json.dumps(encode(plan))), "plan") == plan
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    path, model = saved
+    before = path.read_bytes()
+    monkeypatch.setattr(package_module._Tensors, "write", lambda self, file: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(PackageError, match="cannot be written: No space left"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert [item.name for item in path.parent.iterdir()] == ["model.inlay"]
+    with pytest.raises(PackageError, match="cannot be written: No such file"):
+        model.save(path.parent / "nowhere" / "model.inlay")
+
+
+def test_a_package_beyond_four_gigabytes_has_the_long_header(saved, monkeypatch):
+    path, model = saved
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 0)
+    model.save(path)
+    monkeypatch.undo()
+    x = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(reload(path, model).run({"x": x})["y"], model.run({"x": x})["y"])
+
+
+def test_the_expected_hash(saved):
+    path, model = saved
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    reload(path, model, expect_sha256=digest.upper())
+    with pytest.raises(PackageError, match=f"has SHA-256 {digest}, not the expected 00"):
+        reload(path, model, expect_sha256="00" * 32)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(PackageError, match="cannot be read: No such file"):
+        read_package(tmp_path / "none.inlay")
+    with pytest.raises(PackageError, match="cannot be read: Is a directory"):
+        read_package(tmp_path)
+    (tmp_path / "empty.inlay").write_bytes(b"")
+    with pytest.raises(PackageError, match="too short"):
+        read_package(tmp_path / "empty.inlay")
+    (tmp_path / "text.inlay").write_bytes(b"no zip file at all, only some text")
+    with pytest.raises(PackageError, match="not a zip file"):
+        read_package(tmp_path / "text.inlay")
+
+
+# --- hostile packages -------------------------------------------------------------------------------------------------------
+
+
+def rewrite(path, change):
+    """Change the manifest of a package and write it anew, sound in all else."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    manifest = json.loads(members["manifest.json"])
+    result = change(manifest)
+    members["manifest.json"] = result if isinstance(result, bytes) else json.dumps(manifest).encode()
+    compose(path, members.items())
+
+
+def compose(path, members, compression=zipfile.ZIP_STORED):
+    """A zip of members, the weights aligned to a page."""
+    with open(path, "wb") as file, zipfile.ZipFile(file, "w", compression) as archive:
+        for name, data in members:
+            info = zipfile.ZipInfo(name)
+            info.compress_type = compression
+            if name == "weights.bin":
+                package_module._pad_to_page(info, file.tell())
+            archive.writestr(info, data)
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info.filename, archive.read(info)) for info in archive.infolist()]
+
+
+def refuse(path, model, message):
+    with pytest.raises(PackageError, match=message):
+        reload(path, model)
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/passwd", "code/../../evil", "code/00", "C:\\evil", "weights.bin/", "code/0\n", "MANIFEST.JSON"]
+)
+def test_members_that_escape_or_are_unknown(saved, name):
+    path, model = saved
+    compose(path, [*members_of(path), (name, b"evil")])
+    refuse(path, model, "it has a member .* which packages do not have")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_duplicate_members(saved):
+    path, model = saved
+    compose(path, [*members_of(path), ("code/0", b"other")])
+    refuse(path, model, "it has two members 'code/0'")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_that_inflate(saved, compression):
+    path, model = saved
+    compose(path, [(name, data + bytes(1 << 20)) for name, data in members_of(path)], compression)
+    refuse(path, model, "is compressed or encrypted")
+
+
+def test_missing_members(saved):
+    path, model = saved
+    members = members_of(path)
+    for lost, message in (("manifest.json", "no manifest"), ("weights.bin", "no manifest"), ("code/0", "there is no code")):
+        compose(path, [item for item in members if item[0] != lost])
+        refuse(path, model, message)
+
+
+def central(data):
+    """Offset of the first entry of the central directory."""
+    return struct.unpack("<L", data[-6:-2])[0]
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "number", "message"),
+    [
+        (8, "<H", 1, "compressed or encrypted"),
+        (8, "<H", 8, "compressed or encrypted"),
+        (10, "<H", 8, "compressed or encrypted"),
+        (16, "<L", 12345, "checksum"),
+        (20, "<L", 1 << 20, "compressed or encrypted"),
+        (42, "<L", 1 << 30, "outside of the file"),
+        (42, "<L", 3, "contradicts"),
+    ],
+)
+def test_a_directory_that_lies(saved, offset, form, number, message):
+    path, model = saved
+    data = bytearray(path.read_bytes())
+    struct.pack_into(form, data, central(data) + offset, number)
+    path.write_bytes(data)
+    refuse(path, model, message)
+
+
+def test_sizes_that_lie(saved):
+    path, model = saved
+    data = bytearray(path.read_bytes())
+    for offset in (20, 24):
+        struct.pack_into("<L", data, central(data) + offset, 1 << 20)
+    path.write_bytes(data)
+    refuse(path, model, "contradicts")
+    for offset in (18, 22):
+        struct.pack_into("<L", data, offset, 1 << 20)
+    path.write_bytes(data)
+    refuse(path, model, "beyond the end|checksum|overlap")
+
+
+def test_members_that_overlap(saved):
+    """Two directory entries for the same bytes."""
+    path, model = saved
+    data = bytearray(path.read_bytes())
+    start = central(data)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        codes = [info for info in archive.infolist() if info.filename.startswith("code/")]
+    first, second = codes
+    position = data.index(b"code/1", start) - 46
+    local = data.index(b"code/1")
+    struct.pack_into("<L", data, position + 42, first.header_offset)
+    path.write_bytes(data)
+    refuse(path, model, "contradicts")
+    data[first.header_offset + 30 : first.header_offset + 36] = b"code/1"
+    data[data.index(b"code/0", start) + 0 : data.index(b"code/0", start) + 6] = b"code/1"
+    path.write_bytes(data)
+    assert local > 0
+    assert second.filename == "code/1"
+    refuse(path, model, "two members|overlap|checksum|contradicts")
+
+
+def test_weights_off_the_page(saved):
+    path, model = saved
+    path.write_bytes(b"prefix" + path.read_bytes())
+    refuse(path, model, "does not start at a page")
+
+
+def test_damaged_weights_and_code(saved):
+    path, model = saved
+    sound = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            data = bytearray(sound)
+            data[sound.index(archive.read(info), info.header_offset + 30)] ^= 1
+            path.write_bytes(data)
+            refuse(path, model, f"the checksum of {info.filename}")
+
+
+def edit(*keys):
+    """A change of a manifest: the last of `keys` replaces what the others lead to."""
+
+    def change(manifest):
+        *way, last, new = keys
+        place = manifest
+        for key in way:
+            place = place[key]
+        place[last] = new(place[last]) if callable(new) else new
+
+    return change
+
+
+HOSTILE = {
+    "not json": (lambda m: b"{", "not JSON"),
+    "not utf-8": (lambda m: b'"\xff"', "not JSON"),
+    "deep json": (lambda m: b"[" * 200_000 + b"]" * 200_000, "not JSON|not that of a package"),
+    "a list": (lambda m: b"[]", "not that of a package"),
+    "twice the same field": (lambda m: b'{"format": "inlay-package", "format": 1}', "a field occurs twice"),
+    "infinity": (lambda m: b'{"format": Infinity}', "is no number"),
+    "huge number": (lambda m: b'{"format": ' + b"9" * 10_000 + b"}", "not JSON"),
+    "another format": (edit("format", "zip"), "not that of a package"),
+    "a newer version": (edit("version", 2), "is a package of version 2, this Inlay reads version 1"),
+    "an unknown field": (edit("more", 1), "unknown"),
+    "a lost field": (lambda m: m.pop("plans") and None, "'plans' is missing"),
+    "plans of the wrong type": (edit("plans", {}), "plans: dict stands where list is due"),
+    "no main": (edit("plans", []), "no plan named main"),
+    "two plans of a name": (edit("plans", lambda p: p + p), "the same name"),
+    "unknown dtype": (edit("tensors", 0, "dtype", "float31"), "'float31' is not an element type"),
+    "dtype that is an attribute": (edit("tensors", 0, "dtype", "__class__"), "is not an element type"),
+    "dtype of another width": (edit("tensors", 0, "dtype", "float32"), "does not take"),
+    "huge shape": (edit("tensors", 0, "shape", [1 << 40, 1 << 40]), "does not take"),
+    "shape of overflow": (edit("tensors", 0, "shape", [1 << 61, 8]), "does not take"),
+    "negative shape": (edit("tensors", 0, "shape", [-5]), "out of range"),
+    "shape of floats": (edit("tensors", 0, "shape", [5.0]), "float stands where int is due"),
+    "shape of bools": (edit("tensors", 0, "shape", [True]), "bool stands where int is due"),
+    "too many dimensions": (edit("tensors", 0, "shape", [1] * 65), "65 dimensions"),
+    "offset outside": (edit("tensors", 0, "offset", 1 << 30), "out of range"),
+    "offset before": (edit("tensors", 1, "offset", 0), "out of range"),
+    "offset off alignment": (edit("tensors", 1, "offset", lambda x: x + 4), "not a multiple of 64|out of range"),
+    "bytes beyond the end": (edit("tensors", 1, "bytes", 1 << 30), "out of range"),
+    "string tensor": (edit("tensors", 0, lambda t: {**t, "dtype": "string"}), "strings"),
+    "string tensor of many": (edit("tensors", 0, lambda t: {**t, "dtype": "string", "shape": [1 << 50]}), "strings"),
+    "weight that is none": (edit("weights", "w", 99), "out of range"),
+    "weight of another type": (edit("weights", "w", 0), "constant 'w' is of another type"),
+    "code that is none": (edit("regions", 0, "code", "code/9"), "there is no code"),
+    "code in the manifest": (edit("regions", 0, "code", "manifest.json"), "there is no code"),
+    "hash of other code": (edit("regions", 0, "sha256", "0" * 64), "hash of the code"),
+    "region without target": (edit("regions", 0, "target", None), "NoneType|null"),
+    "two regions of a name": (edit("regions", 0, "symbol", "scale"), "same symbol|facts on regions"),
+    "another code format": (edit("regions", 0, "format", "elf"), None),
+    "constant twice": (edit("regions", 0, "constants", lambda c: c + c), "a new name and a tensor"),
+    "constant that is none": (edit("regions", 0, "constants", [["c", -1]]), "out of range"),
+    "alias that is none": (edit("regions", 0, "aliases", [[0, 7]]), "names no output and input"),
+    "size source that is none": (edit("regions", 0, "signature", "dims", 0, "input", 5), "which is none"),
+    "axis that is none": (edit("regions", 0, "signature", "dims", 0, "axis", -1), "which is none"),
+    "rank of a region": (edit("regions", 0, "signature", "inputs", 0, "shape", [3]), "is axis|of rank"),
+    "size of another region": (edit("regions", 0, "workspace", {"": ["size", "z", 0, None]}), "no value at run time"),
+    "negative workspace": (edit("regions", 0, "workspace", {"": -1}), "is negative"),
+    "endless workspace": (edit("plans", 0, "workspace", 1 << 61), None),
+    "value outside the arena": (edit("plans", 0, "values", 1, "offset", 1 << 20), None),
+    "value before the arena": (edit("plans", 0, "values", 1, "offset", -64), "is negative"),
+    "unknown storage": (edit("plans", 0, "values", 1, "storage", "disk"), "'disk' is not one of"),
+    "unbound size": (edit("plans", 0, "values", 1, "shape", [["size", "q", 0, None], 3]), "no value at run time"),
+    "unknown instruction": (edit("plans", 0, "instructions", 0, "do", "system"), "unknown instruction"),
+    "region that is none": (edit("plans", 0, "instructions", 0, "symbol", "nope"), "there is no region 'nope'"),
+    "value that is none": (edit("plans", 0, "instructions", 0, "inputs", [17]), "there is no value 17"),
+    "negative value": (edit("plans", 0, "instructions", 0, "inputs", [-1]), "there is no value -1"),
+    "read before write": (edit("plans", 0, "instructions", 0, "inputs", [1]), "read before it is written"),
+    "write to a constant": (edit("plans", 0, "instructions", 0, "outputs", [3]), "cannot be written"),
+    "write twice": (edit("plans", 0, "instructions", 1, "outputs", [1]), "is written twice"),
+    "too few inputs": (edit("plans", 0, "instructions", 1, "inputs", [1]), "1 values stand where 2 are due"),
+    "output never written": (edit("plans", 0, "instructions", lambda i: i[:1]), "read before it is written"),
+    "another element type": (edit("plans", 0, "values", 1, "dtype", "float64"), "stands where"),
+    "smaller arena": (edit("plans", 0, "workspace", 0), None),
+    "region shape": (edit("regions", 0, "signature", "outputs", 0, "shape", [["size", "n", 0, None], 300]), None),
+}
+
+
+def deep_size(depth):
+    dim = ["size", "n", 0, None]
+    for _ in range(depth):
+        dim = ["add", dim, 1]
+    return dim
+
+
+SIZES = {
+    "deep size": (deep_size(150), "nested too deeply"),
+    "very deep size": (deep_size(900), "nested too deeply|not JSON"),
+    "unknown size operator": (["exec", 1, 2], "no expression"),
+    "size of three": (["add", 1, 2, 3], "no expression"),
+    "text as a size": ("n", "str stands where"),
+    "null as a size": (None, "NoneType|null"),
+    "division by zero": (["floordiv", ["size", "n", 0, None], 0], None),
+    "negative at run time": (["add", ["size", "n", 0, None], -100], None),
+    "beyond 64 bits": (["mul", ["size", "n", 0, None], 1 << 61], None),
+    "out of range": (1 << 70, "out of range"),
+    "unknown comparison": (["compare", "is", 1, 2], "no expression"),
+}
+HOSTILE |= {name: (edit("plans", 0, "workspace", dim), message) for name, (dim, message) in SIZES.items()}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_manifests(saved, name):
+    path, model = saved
+    change, message = HOSTILE[name]
+    rewrite(path, change)
+    if message is not None:
+        refuse(path, model, message)
+    else:
+        # Such a package is found out by the machine or by the run.
+        with pytest.raises(InlayError):
+            reload(path, model).run({"x": np.ones((4, 3), np.float32)})
+
+
+def test_an_unknown_target_says_what_to_install(saved):
+    path, model = saved
+    rewrite(path, edit("regions", 0, "target", "vta_fpga"))
+    with pytest.raises(InlayError, match=r"no target 'vta_fpga' is installed.*installed: lab"):
+        reload(path, model)
+
+
+def test_mutated_packages_are_refused_or_run(saved):
+    """Bytes flipped, cut out, repeated and overwritten, and manifests with values exchanged."""
+    path, model = saved
+    sound = path.read_bytes()
+    x = np.ones((2, 3), np.float32)
+    chance = random.Random(0)
+    outcomes = {"refused": 0, "ran": 0}
+    for _ in range(400):
+        data = bytearray(sound)
+        for _ in range(chance.randint(1, 4)):
+            where = chance.choice(
+                [chance.randrange(len(data)), chance.randrange(min(3000, len(data))), len(data) - chance.randint(1, 400)]
+            )
+            where = max(0, min(where, len(data) - 1))
+            match chance.randrange(5):
+                case 0:
+                    data[where] ^= 1 << chance.randrange(8)
+                case 1:
+                    del data[where : where + chance.randint(1, 300)]
+                case 2:
+                    data[where:where] = data[where : where + chance.randint(1, 300)]
+                case 3:
+                    data[where : where + 4] = chance.choice(
+                        [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"PK\x01\x02", b"PK\x03\x04"]
+                    )
+                case 4:
+                    data = data[:where] or bytearray(b"P")
+        # A new file each time: a mapped file must stay as it is.
+        os.unlink(path)
+        path.write_bytes(data)
+        try:
+            reload(path, model).run({"x": x})
+            outcomes["ran"] += 1
+        except InlayError:
+            outcomes["refused"] += 1
+    assert outcomes["refused"] > 300
+
+
+def test_mutated_manifests_are_refused_or_run(saved):
+    path, model = saved
+    members = dict(members_of(path))
+    manifest = json.loads(members["manifest.json"])
+    x = np.ones((2, 3), np.float32)
+    chance = random.Random(1)
+    atoms = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2,
+        3,
+        64,
+        1 << 40,
+        1 << 62,
+        1.5,
+        "",
+        "main",
+        "add",
+        "float64",
+        "int64",
+        [],
+        {},
+        [0],
+        ["size", "n", 0, None],
+    ]
+    refused = 0
+    for _ in range(400):
+        changed = json.loads(json.dumps(manifest))
+        for _ in range(chance.randint(1, 2)):
+            holder, key = chance.choice(list(places(changed)))
+            holder[key] = chance.choice([*atoms, chance.choice([h[k] for h, k in places(changed)])])
+            changed = json.loads(json.dumps(changed))
+        os.unlink(path)
+        compose(path, {**members, "manifest.json": json.dumps(changed).encode()}.items())
+        try:
+            reload(path, model).run({"x": x})
+        except InlayError:
+            refused += 1
+    assert refused > 200
+
+
+def places(data):
+    """Every (container, key) of a JSON value."""
+    stack = [data]
+    while stack:
+        top = stack.pop()
+        for key in list(top) if isinstance(top, dict) else range(len(top)):
+            yield top, key
+            if isinstance(top[key], (dict, list)):
+                stack.append(top[key])

@@ -1,0 +1,79 @@
+"""Profiles: by kernel where the target times them, by region otherwise."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from inlay.artifact.plan import Invoke, Plan
+from inlay.runtime import Profile
+from inlay.runtime.profile import Event
+
+
+@pytest.fixture
+def model(lab, value):
+    def fill(x, y):
+        y[...] = x
+
+    for symbol, kind in (("plain", "fill"), ("timed", "timed")):
+        lab.region(symbol, fill, [((2,), "float32")], [((2,), "float32")], kind=kind)
+    plan = Plan(
+        "main",
+        (value("input", (2,)), value("arena", (2,)), value("arena", (2,), offset=64), value("output", (2,))),
+        (("x", 0),),
+        (("y", 3),),
+        (Invoke("plain", (0,), (1,)), Invoke("timed", (1,), (2,)), Invoke("plain", (2,), (3,))),
+        128,
+    )
+    return lab.executable(plan)
+
+
+def test_events_and_rows(model):
+    profile = model.profile({"x": np.ones(2, np.float32)})
+    assert [event.name for event in profile.events] == ["plain", "timed", "timed.a", "timed.b", "plain"]
+    region, part, last = profile.events[1:4]
+    assert part.start == region.start
+    assert last.start == region.start + 0.25
+    assert last.part_of == "timed"
+    assert sum(event.seconds for event in profile.events if not event.part_of) <= profile.seconds
+    rows = {row.name: row for row in profile.rows()}
+    assert list(rows) == ["timed.b", "timed.a", "plain"]
+    assert rows["plain"].calls == 2
+    assert rows["timed.b"].nodes == ("node_b",)
+
+
+def test_the_table(model):
+    text = str(model.profile({"x": np.ones(2, np.float32)}))
+    assert "timed.b: node_b" in text
+    assert "plain: node of plain" in text
+    assert text.splitlines()[-1].endswith("100.0%  whole run")
+
+
+def test_the_chrome_trace(tmp_path):
+    profile = Profile(
+        (
+            Event("r", "x86", ("a", "b"), 0.5, 0.25),
+            Event("k", "x86", ("a",), 0.5, 0.125, "r"),
+            Event("s", "reference", (), 1.0, 0.5),
+        ),
+        2.0,
+    )
+    profile.save_chrome_trace(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    names = {event["args"]["name"]: event["tid"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert set(names) == {"x86", "reference"}
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["cat"], event["ts"], event["dur"]) for event in events] == [
+        ("r", "region", 5e5, 2.5e5),
+        ("k", "kernel", 5e5, 1.25e5),
+        ("s", "region", 1e6, 5e5),
+    ]
+    assert events[0]["tid"] == names["x86"] != events[2]["tid"]
+    assert events[0]["args"]["nodes"] == ["a", "b"]
+
+
+def test_an_empty_profile():
+    assert Profile((), 0.0).rows() == ()
+    assert "whole run" in Profile((), 0.0).table()

@@ -1,0 +1,107 @@
+"""The runtime stands alone: a process in which no compiler package can be imported runs a package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.graph import ir
+from inlay.plugins.registry import default_registry
+from inlay.types import TensorType
+
+BARRED = ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends", "codegen", "driver", "reference")
+
+GUARD = f"""
+import sys
+
+class Barred:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[:1] == ["inlay"] and name.split(".")[1:2] and name.split(".")[1] in {BARRED}:
+            raise ImportError(f"{{name}} is barred")
+
+sys.meta_path.insert(0, Barred())
+"""
+
+
+def run(code: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", GUARD + textwrap.dedent(code), *arguments], check=True, timeout=120)
+
+
+def test_the_runtime_imports_no_compiler():
+    run("""
+        import inlay.runtime
+        import inlay.runtime.host
+        import inlay.memory
+        assert "onnx" not in sys.modules and "llvmlite" not in sys.modules
+    """)
+
+
+def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
+    """A package whose one target is a plugin on the path, loaded where the compiler is barred."""
+    chain().save(tmp_path / "m.inlay")
+    (tmp_path / "inlay_lab_plugin.py").write_text(
+        textwrap.dedent("""
+            from inlay.plugins import Capabilities, TargetSpec, hookimpl
+            PLUGIN_API_VERSION = 1
+
+            class Kernel:
+                def __init__(self, symbol):
+                    self.symbol = symbol
+                def invoke(self, inputs, outputs, workspace, dims):
+                    outputs[0][...] = inputs[0] + 1 if self.symbol == "add" else inputs[0] * 2 * inputs[1]
+
+            class Runtime:
+                def check(self, artifact):
+                    return None
+                def load(self, artifact, constants):
+                    return Kernel(artifact.symbol)
+
+            @hookimpl
+            def inlay_targets():
+                return [TargetSpec("lab", "", lambda options: Capabilities(("float32",)))]
+
+            @hookimpl
+            def inlay_runtime(target):
+                return Runtime()
+        """)
+    )
+    run(
+        """
+        import importlib.metadata
+        import numpy as np
+        sys.path.insert(0, sys.argv[1])
+        from pathlib import Path
+        from inlay.plugins.registry import PluginRegistry
+        from inlay.runtime import Executable
+        from inlay.runtime.package import read_package
+        registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlay_lab_plugin", "inlay.plugins")])
+        model = Executable(read_package(Path(sys.argv[1], "m.inlay")), registry=registry)
+        result = model.run({"x": np.ones((2, 3), np.float32)})["y"]
+        assert result.tolist() == [[4, 8, 12]] * 2, result
+        """,
+        str(tmp_path),
+    )
+
+
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+def test_an_x86_package(tmp_path):
+    from inlay.driver import compile_module
+
+    x = ir.var("x", TensorType(("n", 3), "float32"))
+    body = ops.relu(ops.add(x, ir.constant(np.array([1, -2, 3], np.float32))))
+    compile_module(ir.Module({"main": ir.function([x], body)}), ["x86"]).save(tmp_path / "m.inlay")
+    run(
+        """
+        import numpy as np
+        import inlay.runtime
+        model = inlay.runtime.load(sys.argv[1])
+        (result,) = model.run({"x": np.zeros((2, 3), np.float32)}).values()
+        assert result.tolist() == [[1, 0, 3]] * 2, result
+        """,
+        str(tmp_path / "m.inlay"),
+    )
