@@ -18,10 +18,10 @@ from inlay.graph.operator import Operator
 from inlay.graph.unify import upper_bound
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
-from inlay.lowering.layout import relayout, with_layouts
 from inlay.memory.planner import Lifetime, plan
 from inlay.schedules.rule import KernelContext, ScheduleRule
 from inlay.tensor import ir
+from inlay.tensor.layouts import relayout
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlay.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
 
@@ -205,7 +205,7 @@ class _RegionLowering:
         for rule in self.rules:
             offer = rule.offer(source, self.context, given)
             if offer is not None:
-                return offer.layouts, offer.schedule(with_layouts(source, offer.layouts))
+                return offer.layouts, offer.schedule(source)
         return (ROW_MAJOR,) * len(source.params), source
 
     def _sizes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inlay.schedules.conv import ConvRule
 from inlay.schedules.rule import ScheduleRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = ()
+SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(),)

@@ -22,7 +22,7 @@ class KernelContext:
 @dataclass(frozen=True)
 class Offer:
     """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
-    `schedule`, which is given the program over buffers of these layouts."""
+    `schedule`, which turns the program into a scheduled one whose parameters lie so."""
 
     layouts: tuple[Layout, ...]
     schedule: Callable[[LoopProgram], LoopProgram]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from inlay import arith
@@ -12,9 +12,9 @@ from inlay.tensor.rewrite import Rewriter
 from inlay.types import ROW_MAJOR, DType, Layout
 
 
-def with_layouts(program: ir.LoopProgram, layouts: Sequence[Layout]) -> ir.LoopProgram:
-    """The program with its parameters laid out as given, in their order: every access goes to where the element lies."""
-    chosen = {buffer: layout for buffer, layout in zip(program.params, layouts, strict=True) if layout != ROW_MAJOR}
+def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -> ir.LoopProgram:
+    """The program with buffers, parameters or allocated ones, laid out as given: every access goes to where the element lies."""
+    chosen = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
     if not chosen:
         return program
     physical = {b: ir.Buffer(b.name, layout.shape(b.shape), b.dtype, b.scope) for b, layout in chosen.items()}
@@ -25,11 +25,14 @@ def with_layouts(program: ir.LoopProgram, layouts: Sequence[Layout]) -> ir.LoopP
         return None
 
     def access(stmt: ir.Stmt) -> ir.Stmt | None:
-        if isinstance(stmt, ir.Store) and stmt.buffer in physical:
-            return ir.Store(physical[stmt.buffer], chosen[stmt.buffer].indices(stmt.indices), stmt.value)
-        if isinstance(stmt, ir.Block):
-            # What a block reads and writes is told again; its own regions are of the logical buffers.
-            return replace(stmt, reads=reads(stmt.body), writes=writes(stmt.body))
+        match stmt:
+            case ir.Store(buffer=buffer, indices=indices, value=value) if buffer in physical:
+                return ir.Store(physical[buffer], chosen[buffer].indices(indices), value)
+            case ir.Alloc(buffer=buffer, body=body) if buffer in physical:
+                return ir.Alloc(physical[buffer], body)
+            case ir.Block(body=body):
+                # What a block reads and writes is told again: its own regions are of the logical buffers.
+                return replace(stmt, reads=reads(body), writes=writes(body))
         return None
 
     def params(buffers: tuple[ir.Buffer, ...]) -> tuple[ir.Buffer, ...]:

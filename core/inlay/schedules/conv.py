@@ -1,0 +1,167 @@
+"""Convolution on vector CPUs: direct, in channel-blocked layout, over register tiles.
+
+Activations lie as N C/v H W v, weights as O/b C/v KH KW v b, with v lanes a vector and b one or two vectors of output channels. A
+tile of pixels of one row times b channels is accumulated in registers over all input channels and taps; what follows the
+convolution is applied before the only store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlay.arith import Var
+from inlay.schedules.rule import KernelContext, Offer
+from inlay.schedules.shape import Anchor, axis_loops, find_anchor, inline_all, is_static, last_of, present
+from inlay.tensor import ir
+from inlay.tensor.layouts import with_layouts
+from inlay.tensor.schedule import Schedule
+from inlay.types import ROW_MAJOR, Layout
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Vector length in lanes, vectors of output channels, pixels of a row, and whether input channels are blocked."""
+
+    lanes: int
+    vectors: int
+    pixels: int
+    blocked_input: bool
+
+
+class ConvRule:
+    """Two-dimensional convolution of float32 without groups whose output channels fill vectors."""
+
+    name = "conv2d"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Layout, ...]) -> Offer | None:
+        """Declines what is not such a convolution, or has dimensions that are not static."""
+        if not is_static(program) or not context.capabilities.vector_bits:
+            return None
+        anchor = find_anchor(program)
+        if anchor is None or not _is_conv(program, anchor):
+            return None
+        tile = _tile(anchor, context)
+        if tile is None:
+            return None
+        layouts = _layouts(program, anchor, tile)
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda source: _schedule(source, anchor, tile, layouts, context))
+
+
+def _is_conv(program: ir.LoopProgram, anchor: Anchor) -> bool:
+    """out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx], over inputs or one padded copy of an input."""
+    spatial, reduced = anchor.spatial, anchor.reduced
+    if len(spatial) != 4 or len(reduced) != 3 or anchor.product is None or anchor.buffer.dtype.name != "float32":
+        return False
+    data, weights = anchor.product
+    n, o, _, _ = (item.var for item in spatial)
+    c, ky, kx = (item.var for item in reduced)
+    if weights.buffer not in program.inputs or weights.indices != (o, c, ky, kx) or data.indices[:2] != (n, c):
+        return False
+    return len(anchor.before) <= 1 and (data.buffer in program.inputs or len(anchor.before) == 1)
+
+
+def _tile(anchor: Anchor, context: KernelContext) -> _Tile | None:
+    lanes = context.capabilities.vector_bits // 32
+    outputs, width = (_extent(anchor.spatial[axis]) for axis in (1, 3))
+    if outputs % lanes or _extent(anchor.reduced[0]) < 2:
+        return None
+    vectors = 2 if outputs % (2 * lanes) == 0 else 1
+    # All registers but those for the weights of a step, and one for a broadcast.
+    limit = (context.capabilities.vector_registers - vectors - 2) // vectors
+    pixels = max(size for size in range(1, min(limit, width) + 1) if width % size == 0)
+    return _Tile(lanes, vectors, pixels, _extent(anchor.reduced[0]) % lanes == 0)
+
+
+def _extent(item: ir.IterVar) -> int:
+    extent = item.extent
+    assert hasattr(extent, "value")
+    value: int = extent.value
+    return value
+
+
+def _layouts(program: ir.LoopProgram, anchor: Anchor, tile: _Tile) -> dict[ir.Buffer, Layout]:
+    assert anchor.product is not None
+    data, weights = anchor.product
+    blocked = Layout(((1, tile.lanes),))
+    found: dict[ir.Buffer, Layout] = {}
+    if tile.blocked_input:
+        found[weights.buffer] = Layout(((1, tile.lanes), (0, tile.lanes * tile.vectors)))
+        found[data.buffer] = blocked
+        for block in anchor.before:
+            found.update((region.buffer, blocked) for region in block.reads)
+    else:
+        found[weights.buffer] = Layout(((0, tile.lanes * tile.vectors),))
+    shape = anchor.buffer.shape
+    for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
+        if buffer.shape == shape and buffer not in found:
+            found[buffer] = blocked
+    return found
+
+
+def _schedule(
+    program: ir.LoopProgram, anchor: Anchor, tile: _Tile, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> ir.LoopProgram:
+    """
+    for n, outer, y, x:                       # parallel over n, outer, y
+        acc[pixel, vector, lane] = 0
+        for channel block, ky, kx, channel:
+            acc += data * weights             # pixel and vector unrolled, lane vectorised
+        out = after(acc)
+    """
+    s = Schedule(program)
+    for block in anchor.before:
+        _schedule_padding(s, block.name, tile, context)
+    conv, final = anchor.block.name, last_of(anchor)
+    inline_all(s, [block.name for block in anchor.after if block.name != final])
+    names = {buffer.name: layout for buffer, layout in layouts.items()}
+    if final is None:
+        final = s.cache_write(conv, "register")
+        names[final] = Layout(((1, tile.lanes),))
+    else:
+        s.set_scope(anchor.buffer.name, "register")
+    n, channel, y, x = axis_loops(s, final)
+    assert channel is not None
+    outer, vector, lane = s.split(channel, (None, tile.vectors, tile.lanes))
+    x, pixel = (None, None) if x is None else s.split(x, (None, tile.pixels))
+    outside = present(n, outer, y, x)
+    s.reorder(*outside, *present(pixel), vector, lane)
+    s.compute_at(conv, outside[-1])
+    _mark_tile(s, *present(pixel), vector, lane)
+    c, *taps = axis_loops(s, conv)[4:]
+    assert c is not None
+    channel, *pixels = [loop for loop in s.loops(conv)[len(outside) :] if loop not in (c, *taps)]
+    vector, lane = s.split(channel, (tile.vectors, tile.lanes))
+    blocks, c = s.split(c, (None, tile.lanes)) if tile.blocked_input else (c, c)
+    s.reorder(*dict.fromkeys((blocks, *present(*taps), c, *pixels, vector, lane)))
+    init = s.decompose_reduction(conv, blocks)
+    for block in (init, conv):
+        *_, vector, lane = s.loops(block)
+        _mark_tile(s, *s.loops(block)[-2 - len(pixels) : -2], vector, lane)
+    if context.threads != 1:
+        s.parallel(s.fuse(*present(n, outer, y)))
+    return with_layouts(s.program, _by_name(s.program, names))
+
+
+def _by_name(program: ir.LoopProgram, names: dict[str, Layout]) -> dict[ir.Buffer, Layout]:
+    """The layouts of a scheduled program's buffers, parameters and allocated ones."""
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+
+
+def _mark_tile(s: Schedule, *loops: Var) -> None:
+    """Unroll all loops but the innermost, which becomes vectors."""
+    for loop in loops[:-1]:
+        s.unroll(loop)
+    s.vectorize(loops[-1])
+
+
+def _schedule_padding(s: Schedule, block: str, tile: _Tile, context: KernelContext) -> None:
+    n, channel, y, x = s.loops(block)
+    if tile.blocked_input:
+        outer, lane = s.split(channel, (None, tile.lanes))
+        s.reorder(n, outer, y, x, lane)
+        s.vectorize(lane)
+        channel = outer
+    if context.threads != 1:
+        s.parallel(s.fuse(n, channel))
