@@ -82,7 +82,7 @@ def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
     if attrs.masked:
         mask = tensor_type(args[3], ("bool", "float"), "the mask")
         scores = (batch, heads, length, k.shape[2])
-        if broadcast_shapes(mask.shape, scores) != broadcast_shapes(scores) or mask.rank > 4:
+        if mask.rank > 4 or not all(map(dims_may_equal, broadcast_shapes(mask.shape, scores), scores)):
             raise ValueError(f"the mask does not broadcast to {scores}")
     if attrs.padded:
         lengths = tensor_type(args[-1], INTEGER, "the lengths")

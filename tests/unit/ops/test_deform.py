@@ -1,0 +1,88 @@
+"""Deformable convolution and col2im."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from inlay import ops
+
+from .harness import check, normal, raises_for, tolerance
+from .test_conv import windows
+
+FEW = settings(deadline=None, max_examples=25)
+Window = tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]
+
+
+def positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    rank = len(spatial)
+    return tuple(
+        (spatial[axis] + attrs["pads"][axis] + attrs["pads"][rank + axis] - (kernel[axis] - 1) * attrs["dilations"][axis] - 1)
+        // attrs["strides"][axis]
+        + 1
+        for axis in range(rank)
+    )
+
+
+@FEW
+@given(windows())
+def test_deform_conv_without_offsets_is_conv(window: Window) -> None:
+    spatial, kernel, attrs = window
+    x, w = normal((2, 4, *spatial)), normal((2, 2, *kernel), seed=1)
+    taps, out = int(np.prod(kernel)), positions(spatial, kernel, attrs)
+    still = np.zeros((2, taps * len(kernel), *out), np.float32)
+    result = check(ops.deform_conv, x, w, still, groups=2, **attrs, **tolerance("float32"))[0]
+    np.testing.assert_allclose(result, check(ops.conv, x, w, groups=2, **attrs, **tolerance("float32"))[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("groups", "offset_groups"), [(1, 1), (2, 2), (1, 2), (2, 1)])
+@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
+def test_deform_conv(groups: int, offset_groups: int, of: str) -> None:
+    x, w = normal((2, 4, 5, 6), of), normal((4, 4 // groups, 3, 2), of, 1)
+    attrs = {"strides": (2, 1), "pads": (1, 0, 1, 1), "groups": groups, "offset_groups": offset_groups}
+    offset, mask = normal((2, offset_groups * 12, 3, 6), of, 2), normal((2, offset_groups * 6, 3, 6), of, 3)
+    loose = {"rtol": 1e-1, "atol": 1e-1} if of == "float16" else {"rtol": 1e-4, "atol": 1e-4}
+    check(ops.deform_conv, x, w, offset, **attrs, **loose)
+    check(ops.deform_conv, x, w, offset, mask, **attrs, **loose)
+
+
+def test_wild_offsets_read_nothing_outside() -> None:
+    x, w = normal((1, 1, 3)), np.ones((1, 1, 1), np.float32)
+    offset = np.array([1e30, -np.inf, -5], np.float32).reshape(1, 1, 3)
+    result = check(ops.deform_conv, x, w, offset)[0]
+    assert result[0, 0, 2] == 0
+
+
+def test_deform_conv_refuses() -> None:
+    x, w = normal((1, 4, 5, 5)), normal((2, 4, 3, 3))
+    raises_for(ops.deform_conv, "the offset has shape", x, w, normal((1, 9, 3, 3)))
+    raises_for(ops.deform_conv, "the mask has shape", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
+    raises_for(ops.deform_conv, "do not divide", x, w, normal((1, 18, 3, 3)), offset_groups=3)
+    raises_for(ops.deform_conv, "do not fit", x, w, normal((1, 18, 3, 3)), groups=2)
+
+
+@FEW
+@given(windows())
+def test_col2im_is_the_adjoint_of_windows(window: Window) -> None:
+    spatial, kernel, attrs = window
+    out = positions(spatial, kernel, attrs)
+    columns = normal((2, 3 * int(np.prod(kernel)), int(np.prod(out))))
+    image = check(ops.col2im, columns, shape=spatial, kernel=kernel, **attrs, **tolerance("float32"))[0]
+    # conv_transpose with weights that pick tap after tap does the same.
+    taps = int(np.prod(kernel))
+    picks = np.eye(taps, dtype=np.float32).reshape(taps, 1, *kernel)
+    data = columns.reshape(2 * 3, taps, *out)
+    extra = tuple(
+        spatial[axis] - ((out[axis] - 1) * attrs["strides"][axis] + (kernel[axis] - 1) * attrs["dilations"][axis] + 1)
+        + attrs["pads"][axis] + attrs["pads"][len(kernel) + axis]
+        for axis in range(len(kernel))
+    )  # fmt: skip
+    same = check(ops.conv_transpose, data, picks, output_padding=extra, **attrs, **tolerance("float32"))[0]
+    np.testing.assert_allclose(image, same.reshape(image.shape), rtol=1e-5, atol=1e-5)
+
+
+def test_col2im_refuses() -> None:
+    raises_for(ops.col2im, "do not fill", normal((1, 4, 5)), shape=(4, 4), kernel=(2, 2))
+    raises_for(ops.col2im, "no multiple", normal((1, 5, 9)), shape=(4, 4), kernel=(2, 2))
+    raises_for(ops.col2im, "the data is", normal((1, 4)), shape=(4, 4), kernel=(2, 2))

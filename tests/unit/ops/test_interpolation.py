@@ -1,0 +1,113 @@
+"""Resizing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.ops.interpolation import COORDINATES, NEAREST
+
+from .harness import check, normal, raises_for, tolerance
+from .test_conv import FLOATS
+
+FEW = settings(deadline=None, max_examples=40)
+
+# Sums of a few inputs times weights of either sign, which for cubic kernels exceed 1.
+LOOSE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+
+
+@FEW
+@given(
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.sampled_from(("linear", "cubic")),
+    st.sampled_from(COORDINATES),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(FLOATS),
+)
+def test_kernels(
+    before: int, after: int, other: int, mode: str, coordinates: str, antialias: bool, exclude_outside: bool, of: str
+) -> None:
+    attrs = {"mode": mode, "coordinates": coordinates, "antialias": antialias, "exclude_outside": exclude_outside}
+    crop = (0.0, 0.1, 0.0, 1.0, 0.8, 1.4) if coordinates == "tf_crop_and_resize" else ()
+    check(
+        ops.resize,
+        normal((2, before, 3), of),
+        shape=(2, after, other),
+        crop=crop,
+        outside=7.0,
+        rtol=LOOSE[of],
+        atol=LOOSE[of],
+        **attrs,
+    )
+
+
+@FEW
+@given(
+    st.integers(1, 5),
+    st.integers(0, 9),
+    st.sampled_from(COORDINATES),
+    st.sampled_from(NEAREST),
+    st.sampled_from(("float32", "uint8", "bool", "int64", "bfloat16")),
+)
+def test_nearest(before: int, after: int, coordinates: str, rounding: str, of: str) -> None:
+    x = normal((before, 2), "uint8").astype(bool) if of == "bool" else normal((before, 2), of)
+    crop = (0.1, 0.0, 0.9, 1.0) if coordinates == "tf_crop_and_resize" else ()
+    result = check(ops.resize, x, shape=(after, 2), coordinates=coordinates, rounding=rounding, crop=crop)[0]
+    if not crop:
+        assert set(result.reshape(-1).tolist()) <= set(x.reshape(-1).tolist())
+
+
+@pytest.mark.parametrize(
+    ("mode", "coordinates", "scale", "expected"),
+    [
+        ("nearest", "asymmetric", 2.0, [1, 1, 2, 2]),
+        ("linear", "half_pixel", 2.0, [1, 1.25, 1.75, 2]),
+        ("linear", "align_corners", 2.0, [1, 4 / 3, 5 / 3, 2]),
+        ("linear", "asymmetric", 2.0, [1, 1.5, 2, 2]),
+    ],
+)
+def test_two_elements_to_four(mode: str, coordinates: str, scale: float, expected: list[float]) -> None:
+    x = np.array([1, 2], np.float32)
+    result = check(ops.resize, x, shape=(4,), scales=(scale,), mode=mode, coordinates=coordinates, rounding="floor", rtol=1e-6)[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_integers_are_rounded_and_saturated() -> None:
+    x = np.array([0, 255, 0, 255], np.uint8)
+    result = check(ops.resize, x, shape=(9,), mode="cubic")[0]
+    assert (result.min(), result.max()) == (0, 255)
+    check(ops.resize, normal((5,), "int32"), shape=(3,), mode="linear", antialias=True)
+
+
+def test_symbolic_sizes() -> None:
+    n = SizeVar("n", 1)
+    x = normal((1, 4))
+    for mode in ("nearest", "linear", "cubic"):
+        for coordinates in COORDINATES[:-1]:
+            check(
+                ops.resize,
+                x,
+                shapes=((1, n),),
+                shape=(1, n * 2),
+                mode=mode,
+                coordinates=coordinates,
+                exclude_outside=mode == "cubic",
+                **tolerance("float32"),
+            )
+
+
+def test_resize_refuses() -> None:
+    x = normal((2, 3))
+    raises_for(ops.resize, "each of 2 axes", x, shape=(2,))
+    raises_for(ops.resize, "is unknown", x, shape=(2, 2), mode="area")
+    raises_for(ops.resize, "are unknown", x, shape=(2, 2), coordinates="corner")
+    raises_for(ops.resize, "smoothed", x, shape=(2, 2), antialias=True)
+    raises_for(ops.resize, "empty", normal((0,)), shape=(2,), mode="linear")
+    raises_for(ops.resize, "element type", x.astype(bool), shape=(2, 2), mode="linear")

@@ -1,0 +1,91 @@
+"""Sampling at coordinates found in data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+
+from .harness import check, check_faults, normal, raises_for
+
+FEW = settings(deadline=None, max_examples=40)
+LOOSE = {"rtol": 1e-3, "atol": 1e-3}
+
+
+@FEW
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    st.sampled_from(("nearest", "linear", "cubic")),
+    st.sampled_from(("zeros", "border", "reflection")),
+    st.booleans(),
+    st.sampled_from(("float64", "float32", "float16")),
+)
+def test_grid_sample(spatial: tuple[int, ...], mode: str, padding: str, align: bool, of: str) -> None:
+    x = normal((2, 2, *spatial), of)
+    grid = (normal((2, *(2,) * len(spatial), len(spatial)), of, 1) * 1.3).astype(x.dtype)
+    loose = {"rtol": 2e-2, "atol": 2e-2} if of == "float16" else LOOSE
+    check(ops.grid_sample, x, grid, mode=mode, padding=padding, align_corners=align, **loose)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_wild_coordinates_read_nothing_outside(mode: str, padding: str) -> None:
+    grid = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 3, -3], np.float32).reshape(1, 7, 1)
+    check(ops.grid_sample, normal((1, 1, 3)), grid, mode=mode, padding=padding, **LOOSE)
+
+
+def test_corners() -> None:
+    x = np.array([[[1, 2, 4]]], np.float32)
+    grid = np.array([[[-1], [0], [1], [0.5]]], np.float32)
+    assert check(ops.grid_sample, x, grid, align_corners=True)[0].tolist() == [[[1, 2, 4, 3]]]
+    assert check(ops.grid_sample, x, grid, align_corners=False)[0].tolist() == [[[0.5, 2, 2, 3.5]]]
+
+
+def test_the_last_dimension_comes_first_in_the_grid() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)
+    grid = np.array([1, -1], np.float32).reshape(1, 1, 1, 2)
+    assert check(ops.grid_sample, x, grid, align_corners=True)[0].item() == 2
+
+
+def test_grid_sample_refuses() -> None:
+    x, grid = normal((1, 1, 3, 3)), normal((1, 2, 2, 2))
+    raises_for(ops.grid_sample, "the grid has shape", x, normal((1, 2, 2, 3)))
+    raises_for(ops.grid_sample, "are unknown", x, grid, padding="mirror")
+    raises_for(ops.grid_sample, "cannot be interpolated", x.astype(np.int32), grid)
+    raises_for(ops.grid_sample, "nothing to sample", normal((1, 1, 0, 3)), grid)
+
+
+ROIS = np.array([[0, 0, 3, 3], [1, 1, 6.5, 5], [-3, -2, 4, 9], [2, 2, 2, 2], [5, 5, 1, 1]], np.float32)
+IMAGES = np.array([0, 1, 1, 0, 1])
+
+
+@pytest.mark.parametrize("half_pixel", [False, True])
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("sampling", [0, 1, 3])
+@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
+def test_roi_align(half_pixel: bool, maximum: bool, sampling: int, of: str) -> None:
+    x = normal((2, 3, 6, 7), of)
+    attrs = {"shape": (2, 3), "sampling": sampling, "half_pixel": half_pixel, "maximum": maximum, "scale": 0.75}
+    loose = {"rtol": 2e-2, "atol": 2e-2} if of == "float16" else {"rtol": 1e-4, "atol": 1e-4}
+    check(ops.roi_align, x, ROIS.astype(x.dtype), IMAGES, **attrs, **loose)
+
+
+def test_a_constant_image_pools_to_itself() -> None:
+    x = np.full((1, 1, 8, 8), 3, np.float32)
+    inside = np.array([[1, 1, 6, 6]], np.float32)
+    np.testing.assert_allclose(check(ops.roi_align, x, inside, [0], shape=(2, 2), rtol=1e-6)[0], 3, rtol=1e-6)
+
+
+def test_regions_of_no_image_are_faults() -> None:
+    check_faults(ops.roi_align, normal((2, 1, 4, 4)), ROIS[:1], np.array([2]))
+    check_faults(ops.roi_align, normal((2, 1, 4, 4)), ROIS[:1], np.array([-1]))
+
+
+def test_roi_align_refuses() -> None:
+    x = normal((2, 1, 4, 4))
+    raises_for(ops.roi_align, "regions are", x, ROIS[:, :3], IMAGES)
+    raises_for(ops.roi_align, "one image number", x, ROIS, IMAGES[:2])
+    raises_for(ops.roi_align, "element types differ", x, ROIS.astype(np.float64), IMAGES)
