@@ -20,12 +20,13 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
+from inlay.driver import compile_module
 from inlay.errors import InputError, TargetError
 from inlay.frontends.onnx import load
 from inlay.frontends.onnx.node import NeedsStatic
 from inlay.frontends.onnx.proto import code_of
-from inlay.graph.interp import Interpreter
-from inlay.graph.ir import Module
+from inlay.plugins.registry import default_registry
+from inlay.runtime.executable import Executable
 from inlay.types import from_numpy
 
 __all__ = ["InlayBackend", "InlayRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
@@ -35,19 +36,6 @@ _BOUND_LIMIT = 4096
 
 Value = Any
 """An array, a list of arrays (a sequence), or None (an empty optional)."""
-
-
-class Program:
-    """A compiled model: runs inputs by name."""
-
-    def __init__(self, module: Module, device: str) -> None:
-        self.main = module.main
-        self.regions: tuple[Any, ...] = ()
-        self.interpreter = Interpreter(module)
-
-    def run(self, inputs: Mapping[str, Value]) -> tuple[Value, ...]:
-        result = self.interpreter.run(self.main, [inputs[param.name] for param in self.main.params])
-        return result if isinstance(result, tuple) else (result,)
 
 
 class InlayRep(BackendRep):
@@ -66,7 +54,7 @@ class InlayRep(BackendRep):
         self._inputs = [item for item in model.graph.input if item.name not in initialised]
         self._bound: set[str] = set()
         self._fixed: set[str] = set()
-        self._programs: dict[tuple[Any, ...], Program] = {}
+        self._programs: dict[tuple[Any, ...], Executable] = {}
         if all(_is_closed(item.type) for item in self._inputs):
             try:
                 self._programs[((), (), ())] = self._compile(model, {}, {})
@@ -74,7 +62,7 @@ class InlayRep(BackendRep):
                 self._widen(need)
 
     @property
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[Executable, ...]:
         """What has been compiled so far."""
         return tuple(self._programs.values())
 
@@ -88,7 +76,7 @@ class InlayRep(BackendRep):
         while True:
             try:
                 program, rest = self._program(values)
-                return program.run(rest)
+                return tuple(program.run(rest).values())
             except NeedsStatic as need:
                 if not self._widen(need) or any(np.size(values[name]) > _BOUND_LIMIT for name in self._bound):
                     raise
@@ -103,7 +91,7 @@ class InlayRep(BackendRep):
             raise InputError(f"the model takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
         return {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
 
-    def _program(self, values: Mapping[str, Value]) -> tuple[Program, dict[str, Value]]:
+    def _program(self, values: Mapping[str, Value]) -> tuple[Executable, dict[str, Value]]:
         """The program for the values of the inputs that are bound, and the inputs that it takes."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
         open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
@@ -117,8 +105,8 @@ class InlayRep(BackendRep):
             self._programs[key] = self._compile(_with_types(self._model, open_types), dims, bound)
         return self._programs[key], {name: value for name, value in values.items() if name not in bound}
 
-    def _compile(self, model: onnx.ModelProto, dims: Mapping[str, int], bound: Mapping[str, Any]) -> Program:
-        return Program(load(model, dims, specialise=bound), self._device)
+    def _compile(self, model: onnx.ModelProto, dims: Mapping[str, int], bound: Mapping[str, Any]) -> Executable:
+        return compile_module(load(model, dims, specialise=bound), [self._device])
 
     def _widen(self, need: NeedsStatic) -> bool:
         """Bind what a converter asks for from now on. False when it is bound already."""
@@ -205,7 +193,7 @@ class InlayBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> InlayRep:
         """A model ready to run. Options of the interface are ignored. Raises `ModelImportError` and `TargetError`."""
-        return InlayRep(model, device)
+        return InlayRep(model, _target(device))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Value, ...]:
@@ -246,8 +234,6 @@ class InlayBackend(Backend):
 
 def _target(device: str) -> str:
     """The target string of a device. Raises `TargetError`."""
-    from inlay.plugins.registry import default_registry
-
     registry = default_registry()
     if device == "CPU":
         return "x86" if "x86" in registry.kinds() else "reference"
