@@ -11,7 +11,7 @@ from inlay.frontends.onnx.proto import dtype_of
 from inlay.graph.ir import Expr
 from inlay.ops.compose import cast_to, scalar, tensor_of
 from inlay.ops.conversion import cast
-from inlay.ops.elementwise import clip, div, maximum, minimum, mul, neg, round, sub
+from inlay.ops.elementwise import clip, div, equal, maximum, minimum, mul, neg, round, sub, where
 from inlay.ops.linear import matmul
 from inlay.ops.quantised import dequantize, quantize, requantize
 from inlay.ops.reduce import reduce_max, reduce_min
@@ -73,7 +73,9 @@ def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
     axes, zero, top = tuple(range(node.rank(0))), scalar(0, of), scalar(255, of)
     greatest = maximum(reduce_max(x, axes=axes), zero)
     least = minimum(reduce_min(x, axes=axes), zero)
-    scale = div(sub(greatest, least), top)
+    # Data that is all 0 has no range; any scale serves it.
+    span = div(sub(greatest, least), top)
+    scale = where(equal(span, zero), scalar(1, of), span)
     zero_point = cast(round(clip(neg(div(least, scale)), minimum=0.0, maximum=255.0)), dtype="uint8")
     return quantize(x, scale, zero_point, dtype="uint8"), scale, zero_point
 
