@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import multiprocessing
 import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ import onnx
 from onnx import numpy_helper
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+TIME_LIMIT = 120.0
+"""Seconds that a case may take."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Outcome:
         return self.state != "failed"
 
 
+@functools.cache
 def node_cases() -> dict[str, Any]:
     """ONNX's node test cases by name."""
     from onnx.backend.test.case.node import collect_testcases
@@ -62,16 +68,19 @@ def run_node_case(case: Any, device: str) -> Outcome:
             check(found, [_array(item) for item in expected], case.rtol, case.atol)
     except Exception as error:  # one case must not end the run
         return Outcome(case.name, "failed", _reason(error), time.perf_counter() - start)
-    return Outcome(case.name, *where(prepared, device), time.perf_counter() - start)
+    return Outcome(case.name, *where(prepared, case.model, device), time.perf_counter() - start)
 
 
-def where(prepared: Any, device: str) -> tuple[str, str]:
+def where(prepared: Any, model: onnx.ModelProto, device: str) -> tuple[str, str]:
     """Where a prepared model ran: a state of `Outcome` and its reason."""
     regions = [region for program in prepared.programs for region in program.regions]
     if not regions:
         return "constant", ""
-    elsewhere = sorted({node for region in regions if region.target.split(":")[0] != device for node in region.nodes})
-    return ("fallback", ", ".join(elsewhere)) if elsewhere else ("native", "")
+    elsewhere = {node for region in regions if region.target.split(":")[0] != device.split(":")[0] for node in region.nodes}
+    if not elsewhere:
+        return "native", ""
+    operators = {node.name or next(filter(None, node.output), node.op_type): node.op_type for node in model.graph.node}
+    return "fallback", ", ".join(sorted({operators.get(node.split("/")[0], node) for node in elsewhere}))
 
 
 def _array(item: Any) -> Any:
@@ -133,40 +142,57 @@ def run_light_model(name: str, device: str) -> Outcome:
         check(found, expected, 1e-3, 1e-7)
     except Exception as error:  # likewise
         return Outcome(name, "failed", _reason(error), time.perf_counter() - start)
-    return Outcome(name, *where(prepared, device), time.perf_counter() - start)
+    return Outcome(name, *where(prepared, model, device), time.perf_counter() - start)
 
 
-_worker_cases: dict[str, Any] = {}
-
-
-def _start_worker() -> None:
+def _serve(connection: Connection, names: Sequence[str], device: str) -> None:
+    """Run cases in a process of their own and send each outcome."""
     warnings.simplefilter("ignore")
-    _worker_cases.update(node_cases())
+    cases = node_cases()
+    for name in names:
+        connection.send(run_light_model(name, device) if name.startswith("light_") else run_node_case(cases[name], device))
 
 
-def _run(job: tuple[str, str]) -> Outcome:
-    name, device = job
-    if not _worker_cases:
-        _start_worker()
-    return run_light_model(name, device) if name.startswith("light_") else run_node_case(_worker_cases[name], device)
+def _run_share(names: Sequence[str], device: str, report: Callable[[Outcome], None]) -> None:
+    """Run cases one after another. A case that kills its process or takes too long fails, and the rest go on in a new process."""
+    context = multiprocessing.get_context("fork")
+    rest = list(names)
+    while rest:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_serve, args=(sender, rest, device), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            while rest:
+                if not receiver.poll(TIME_LIMIT):
+                    report(Outcome(rest.pop(0), "failed", f"takes more than {TIME_LIMIT} s", TIME_LIMIT))
+                    break
+                report(receiver.recv())
+                del rest[0]
+        except EOFError:
+            process.join()
+            report(Outcome(rest.pop(0), "failed", f"the process ended with code {process.exitcode}"))
+        finally:
+            process.kill()
+            process.join()
 
 
 def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
     """All named cases, in that order, in `jobs` processes."""
-    work = [(name, device) for name in names]
-    if jobs <= 1:
-        return list(_with_progress(map(_run, work), len(work)))
-    with multiprocessing.get_context("fork").Pool(jobs, _start_worker) as pool:
-        return list(_with_progress(pool.imap(_run, work, chunksize=8), len(work)))
+    done: dict[str, Outcome] = {}
 
-
-def _with_progress(outcomes: Iterable[Outcome], total: int) -> Iterable[Outcome]:
-    for done, outcome in enumerate(outcomes, 1):
+    def report(outcome: Outcome) -> None:
+        done[outcome.name] = outcome
         if sys.stderr.isatty():
-            print(f"\r{done}/{total} {outcome.name[:60]:60}", end="", file=sys.stderr)
-        yield outcome
+            print(f"\r{len(done)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
+
+    node_cases()  # before the fork, so that the processes share them
+    with ThreadPoolExecutor(jobs) as threads:
+        for share in [threads.submit(_run_share, names[start::jobs], device, report) for start in range(jobs)]:
+            share.result()
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    return [done[name] for name in names]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
