@@ -51,6 +51,14 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class KernelInfo:
+    """What a profile says of one kernel of a region: its name and the source nodes that it computes."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Artifact:
     """Compiled code of one region.
 
@@ -68,6 +76,8 @@ class Artifact:
         Conditions on dimensions, nonzero when they hold; the plan checks them before it invokes the region.
     requires
         What the machine needs, such as "avx512f"; `RuntimeModule.check` compares.
+    kernels
+        The kernels that the code calls, in the order of the calls; empty where the code does not time them.
     """
 
     symbol: str
@@ -80,3 +90,4 @@ class Artifact:
     aliases: tuple[tuple[int, int], ...] = ()
     constraints: tuple[Dim, ...] = ()
     requires: tuple[str, ...] = ()
+    kernels: tuple[KernelInfo, ...] = ()

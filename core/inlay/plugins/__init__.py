@@ -4,7 +4,7 @@ A plugin is a module that an entry point of group `inlay.plugins` names. It stat
 implements (see `inlay.plugins.hookspecs`) with `hookimpl`, and imports its own heavy libraries inside them.
 """
 
-from inlay.artifact import ALIGNMENT, Artifact, DimSource, Signature, TensorSpec
+from inlay.artifact import ALIGNMENT, Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlay.plugins.contract import (
     Accept,
     AcceptIf,
@@ -42,6 +42,7 @@ __all__ = [
     "DeviceStatus",
     "DimSource",
     "Kernel",
+    "KernelInfo",
     "KernelTime",
     "Level",
     "NoOptions",

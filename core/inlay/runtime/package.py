@@ -33,7 +33,7 @@ from typing import IO, Any
 import numpy as np
 
 from inlay.arith import Dim
-from inlay.artifact import ALIGNMENT, Artifact, Signature
+from inlay.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlay.artifact.plan import Plan, Program, RegionInfo
 from inlay.errors import PackageError
 from inlay.runtime.arrays import Array
@@ -75,6 +75,7 @@ class _RegionFields:
     aliases: tuple[tuple[int, int], ...]
     constraints: tuple[Dim, ...]
     requires: tuple[str, ...]
+    kernels: tuple[KernelInfo, ...]
 
 
 _CODE_FIELDS = ("code", "sha256", "constants")
@@ -135,6 +136,7 @@ def write_package(package: Package, path: Path) -> None:
             artifact.aliases,
             artifact.constraints,
             artifact.requires,
+            artifact.kernels,
         )
         code = {
             "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
@@ -395,6 +397,7 @@ class _Reader:
             plain.aliases,
             plain.constraints,
             plain.requires,
+            plain.kernels,
         )
         return RegionInfo(plain.symbol, plain.target, plain.nodes), artifact
 

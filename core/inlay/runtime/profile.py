@@ -11,6 +11,9 @@ from pathlib import Path
 from inlay.artifact.plan import RegionInfo
 from inlay.plugins.contract import KernelTime
 
+_SHOWN = 8
+"""How many source nodes of a kernel or region a line of the table names."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -62,7 +65,8 @@ class Profile:
         """The rows as text: time in milliseconds, share, calls, target, kernel, source nodes."""
         lines = [f"{'ms':>10}  {'share':>6}  {'calls':>5}  {'target':<12}  kernel: source nodes"]
         for row in self.rows():
-            nodes = f": {', '.join(row.nodes)}" if row.nodes else ""
+            more = f" and {len(row.nodes) - _SHOWN} more" if len(row.nodes) > _SHOWN else ""
+            nodes = f": {', '.join(row.nodes[:_SHOWN])}{more}" if row.nodes else ""
             lines.append(f"{row.seconds * 1e3:>10.3f}  {row.share:>6.1%}  {row.calls:>5}  {row.target:<12}  {row.name}{nodes}")
         lines.append(f"{self.seconds * 1e3:>10.3f}  {1:>6.1%}  whole run")
         return "\n".join(lines)

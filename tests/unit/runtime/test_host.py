@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlay.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlay.errors import KernelFault
 from inlay.runtime import aligned_empty
 from inlay.runtime.host import REGION, CFunctionKernel, Context, HostRuntime
@@ -70,6 +70,23 @@ def test_an_error_code_becomes_a_fault_with_its_message():
     silent = kernel(lambda *_: 5)
     with pytest.raises(KernelFault, match="error code 5"):
         silent.invoke(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+
+
+def test_kernels_are_timed_by_the_counter_of_the_region():
+    def region(inputs, outputs, constants, dims, workspace, context):
+        clock = ctypes.cast(context, ctypes.POINTER(Context)).contents.clock
+        if clock is not None:
+            for index, tick in enumerate((1000, 1300, 1400)):
+                ctypes.cast(clock, ctypes.POINTER(ctypes.c_uint64))[index] = tick
+        return 0
+
+    parts = (KernelInfo("conv", ("n0", "n1")), KernelInfo("relu", ("n2",)))
+    run = kernel(region, kernels=parts)
+    first, second = run.profile(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+    assert (first.name, first.nodes, first.start) == ("conv", ("n0", "n1"), 0.0)
+    assert second.start == first.seconds
+    assert first.seconds == pytest.approx(3 * second.seconds)
+    assert kernel(region).profile(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64)) == []
 
 
 def test_threads_have_arguments_of_their_own():

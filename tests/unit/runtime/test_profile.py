@@ -77,3 +77,8 @@ def test_the_chrome_trace(tmp_path):
 def test_an_empty_profile():
     assert Profile((), 0.0).rows() == ()
     assert "whole run" in Profile((), 0.0).table()
+
+
+def test_a_region_of_many_nodes_takes_one_line():
+    profile = Profile((Event("r", "x86", tuple(f"n{index}" for index in range(30)), 0.0, 1.0),), 1.0)
+    assert "n6, n7 and 22 more" in profile.table()

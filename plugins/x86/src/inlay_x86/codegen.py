@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlay.artifact import Artifact
-from inlay.plugins import CompileContext
+from inlay.plugins import CompileContext, KernelInfo
 from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
 from inlay_x86.cpu import features, vector_bits
@@ -35,6 +35,7 @@ class X86Codegen:
             constants=unit.constants,
             workspace={"": unit.workspace},
             requires=self.features,
+            kernels=tuple(KernelInfo(unit.kernels[call.kernel].name, call.nodes) for call in unit.calls),
         )
 
     def _attributes(self) -> str:
