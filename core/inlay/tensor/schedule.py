@@ -26,7 +26,7 @@ from inlay.arith import Var
 from inlay.arith.text import Tokens, quoted, unquoted
 from inlay.errors import ScheduleError
 from inlay.tensor import ir, primitives
-from inlay.tensor.primitives import AnnotationKey
+from inlay.tensor.primitives import AnnotationKey, TensorIntrin
 from inlay.tensor.primitives.place import block_path
 from inlay.tensor.transform import loops_around
 
@@ -40,7 +40,7 @@ class LoopName:
     name: str
 
 
-Argument = LoopName | str | int | bool | None | tuple["Argument", ...]
+Argument = LoopName | str | int | float | bool | None | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,17 @@ def _text(argument: Argument) -> str:
 class Schedule:
     """The current `program`, changed by the primitives (see `tensor.primitives` for what each does and when it fails).
 
-    `annotation_keys` are the keys that `annotate` takes.
+    `intrinsics` are those that `tensorize` knows, `annotation_keys` the keys that `annotate` takes.
     """
 
-    def __init__(self, program: ir.LoopProgram, annotation_keys: tuple[AnnotationKey, ...] = ()) -> None:
+    def __init__(
+        self,
+        program: ir.LoopProgram,
+        intrinsics: tuple[TensorIntrin, ...] = (),
+        annotation_keys: tuple[AnnotationKey, ...] = (),
+    ) -> None:
         self.program = program
+        self._intrinsics = {intrinsic.name: intrinsic for intrinsic in intrinsics}
         self._keys = {key.name: key for key in annotation_keys}
         self._steps: list[Step] = []
         self._names: dict[Var, str] = {}
@@ -175,6 +181,39 @@ class Schedule:
     def set_scope(self, buffer: str, scope: str) -> None:
         self._apply(primitives.set_scope, buffer, scope)
 
+    def transform_layout(self, buffer: str, layout: str, fill: int | float | None = None) -> None:
+        self._apply(primitives.transform_layout, buffer, layout, fill)
+
+    def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
+        self._apply(primitives.storage_align, buffer, axis, factor, offset)
+
+    def pad(self, block: str, multiples: tuple[int, ...]) -> None:
+        self._apply(primitives.pad, block, multiples)
+
+    # --- hardware ---------------------------------------------------------------------------------------------------------
+
+    def blockize(self, loop: Var) -> str:
+        return self._returning(primitives.blockize, loop)
+
+    def tensorize(self, loop: Var, intrinsic: str) -> None:
+        known = self._intrinsics.get(intrinsic)
+        if known is None:
+            raise ScheduleError(f"{intrinsic} is no intrinsic here", remedy=f"there is {', '.join(self._intrinsics) or 'none'}")
+        self.program = primitives.tensorize(self.program, loop, known)
+        self._record("tensorize", (loop, intrinsic))
+
+    def software_pipeline(self, loop: Var, stages: tuple[int, ...]) -> None:
+        self._apply(primitives.software_pipeline, loop, stages)
+
+    def double_buffer(self, block: str) -> None:
+        self._apply(primitives.double_buffer, block)
+
+    def rolling_buffer(self, block: str) -> None:
+        self._apply(primitives.rolling_buffer, block)
+
+    def prefetch(self, block: str, buffer: str, loop: Var, distance: int) -> str:
+        return self._returning(primitives.prefetch, block, buffer, loop, distance)
+
     # --- recording --------------------------------------------------------------------------------------------------------
 
     def _apply(self, primitive: Callable[..., ir.LoopProgram], *args: Any) -> None:
@@ -195,7 +234,7 @@ class Schedule:
             return tuple(map(self._argument, value))
         if isinstance(value, Var):
             return LoopName(self._name(value))
-        assert value is None or isinstance(value, (str, int, bool)), f"{value!r} has no place in a trace"
+        assert value is None or isinstance(value, (str, int, float, bool)), f"{value!r} has no place in a trace"
         return value
 
     def _name(self, loop: Var) -> str:
@@ -245,20 +284,26 @@ def _parse_argument(tokens: Tokens) -> Argument:
                 tokens.expect(",")
         return tuple(items)
     if tokens.next.kind == "number":
-        return tokens.expect_int()
+        text = tokens.take().text
+        return int(text) if text.lstrip("-").isdigit() else float(text)
     if tokens.next.kind == "string":
         return unquoted(tokens.take().text)
     name = tokens.expect_kind("name")
     return _CONSTANTS[name] if name in _CONSTANTS else LoopName(name)
 
 
-def replay(program: ir.LoopProgram, trace: Trace | str, annotation_keys: tuple[AnnotationKey, ...] = ()) -> Schedule:
+def replay(
+    program: ir.LoopProgram,
+    trace: Trace | str,
+    intrinsics: tuple[TensorIntrin, ...] = (),
+    annotation_keys: tuple[AnnotationKey, ...] = (),
+) -> Schedule:
     """The schedule that a trace makes of a program.
 
     Raises `ParseError` for a text that is no trace and `ScheduleError` where a step does not apply to this program.
     """
     trace = parse_trace(trace) if isinstance(trace, str) else trace
-    schedule = Schedule(program, annotation_keys)
+    schedule = Schedule(program, intrinsics, annotation_keys)
     loops: dict[str, Var] = {}
 
     def value(argument: Argument) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import Box
+from inlay.tensor.footprint import Box, reads, writes
 from inlay.tensor.lower_blocks import bound_iters, guarded, joined, mapped
 from inlay.tensor.rewrite import Rewriter
 
@@ -56,7 +56,7 @@ def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt |
 
 def with_body(program: ir.LoopProgram, body: ir.Stmt) -> ir.LoopProgram:
     """The program with another body."""
-    return ir.LoopProgram(program.name, program.inputs, program.outputs, body, program.defines, program.annotations)
+    return ir.LoopProgram(program.name, program.inputs, program.outputs, body, program.defines, program.annotations, program.sizes)
 
 
 def loops_around(path: Path) -> list[ir.For]:
@@ -133,6 +133,47 @@ def fresh_iters(iters: tuple[ir.IterVar, ...]) -> tuple[tuple[ir.IterVar, ...], 
     return new, {old.var: item.var for old, item in zip(iters, new, strict=True)}
 
 
+def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
+    """A copy of a statement with loops, iteration variables and buffers of its own, and blocks of names not among `names`, which it
+    adds to them."""
+    variables: dict[arith.Expr, arith.Expr] = {}
+    buffers: dict[ir.Buffer, ir.Buffer] = {}
+    for node in ir.walk_stmts(stmt):
+        match node:
+            case ir.For(var=var) | ir.Let(var=var):
+                variables[var] = arith.Var(var.name)
+            case ir.Block(iters=iters):
+                variables.update(fresh_iters(iters)[1])
+            case ir.Alloc(buffer=buffer):
+                buffers[buffer] = ir.Buffer(buffer.name, buffer.shape, buffer.dtype, buffer.scope)
+
+    def new_name(old: str) -> str:
+        name, count = old, 0
+        while name in names:
+            count += 1
+            name = f"{old}_{count}"
+        names.add(name)
+        return name
+
+    def var_of(old: arith.Var) -> arith.Var:
+        new = variables[old]
+        assert isinstance(new, arith.Var)
+        return new
+
+    def change(node: ir.Stmt) -> ir.Stmt | None:
+        match node:
+            case ir.For():
+                return ir.For(var_of(node.var), node.extent, node.body, node.kind, node.thread, node.annotations)
+            case ir.Let():
+                return ir.Let(var_of(node.var), node.value, node.body, node.bounds)
+            case ir.Block(iters=iters):
+                own = tuple(ir.IterVar(var_of(item.var), item.extent, item.kind) for item in iters)
+                return replace(node, name=new_name(node.name), iters=own)
+        return None
+
+    return Rewriter(variables, buffers, stmt=change).stmt(stmt)
+
+
 def rebound(
     stmt: ir.Stmt,
     mapping: Mapping[arith.Expr, arith.Expr],
@@ -173,6 +214,54 @@ def with_bindings(block: ir.Block, bindings: tuple[arith.Expr, ...], predicate: 
     return ir.Block(
         block.name, block.iters, bindings, block.reads, block.writes, block.body, block.init, predicate, block.annotations
     )
+
+
+def remapped(
+    program: ir.LoopProgram, maps: Mapping[ir.Buffer, tuple[ir.Buffer, Callable[[tuple[arith.Expr, ...]], tuple[arith.Expr, ...]]]]
+) -> ir.LoopProgram:
+    """The program with buffers replaced by others in which each element lies elsewhere: `maps` gives the other buffer and where
+    the element at some indices lies in it. Parameters are replaced too. Footprints of blocks are worked out anew."""
+
+    def simplified(indices: tuple[arith.Expr, ...], ranges: Ranges) -> tuple[arith.Expr, ...]:
+        analyzer = arith.Analyzer(ranges)
+        return tuple(map(analyzer.simplify, indices))
+
+    def rewriter(ranges: Ranges) -> Rewriter:
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load) or node.buffer not in maps:
+                return None
+            buffer, place = maps[node.buffer]
+            return ir.load(buffer, simplified(place(node.indices), ranges))
+
+        def change(stmt: ir.Stmt) -> ir.Stmt | None:
+            match stmt:
+                case ir.Store(buffer=buffer) if buffer in maps:
+                    other, place = maps[buffer]
+                    return ir.Store(other, simplified(place(stmt.indices), ranges), stmt.value)
+                case ir.Alloc(buffer=buffer) if buffer in maps:
+                    return ir.Alloc(maps[buffer][0], stmt.body)
+            return None
+
+        return Rewriter(expr=load, stmt=change)
+
+    def visit(stmt: ir.Stmt) -> ir.Stmt:
+        if isinstance(stmt, ir.Block):
+            if not any(region.buffer in maps for region in (*stmt.reads, *stmt.writes)):
+                return stmt
+            inner = rewriter({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters})
+            body = inner.stmt(stmt.body)
+            init = None if stmt.init is None else inner.stmt(stmt.init)
+            return replace(stmt, body=body, init=init, reads=reads(body), writes=writes(body))
+        if isinstance(stmt, ir.Alloc) and stmt.buffer in maps:
+            return ir.Alloc(maps[stmt.buffer][0], visit(stmt.body))
+        if isinstance(stmt, (ir.For, ir.Seq, ir.Alloc, ir.If, ir.Let, ir.While)):
+            return mapped(stmt, visit)
+        return rewriter({}).stmt(stmt)
+
+    def params(buffers: tuple[ir.Buffer, ...]) -> tuple[ir.Buffer, ...]:
+        return tuple(maps[buffer][0] if buffer in maps else buffer for buffer in buffers)
+
+    return replace(program, inputs=params(program.inputs), outputs=params(program.outputs), body=visit(program.body))
 
 
 # --- buffers ----------------------------------------------------------------------------------------------------------

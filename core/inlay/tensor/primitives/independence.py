@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from inlay import arith
 from inlay.tensor import ir
 from inlay.tensor.footprint import inside
@@ -72,7 +74,7 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
             ahead = (arith.substitute(low, step), arith.substitute(high, step))
             if analyzer.prove(arith.compare("<", high, ahead[0])) or analyzer.prove(arith.compare("<", ahead[1], low)):
                 return
-    if not _injective(loop, whole, arith.Analyzer(ranges), ranges):
+    if not determined(loop.var, loop.extent, whole, arith.Analyzer(ranges)):
         raise failed(
             program,
             f"the iterations of loop {loop.var} are not independent: several write the same elements of {region.buffer}",
@@ -104,17 +106,17 @@ def _check_readers(
 # --- digits -----------------------------------------------------------------------------------------------------------
 
 
-def _injective(loop: ir.For, indices: list[arith.Expr], analyzer: arith.Analyzer, ranges: Ranges) -> bool:
-    """Whether the indices together tell which iteration of the loop it is.
+def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], analyzer: arith.Analyzer) -> bool:
+    """Whether the indices together tell which of its values a variable in [0, extent) has.
 
-    Each index that reads the loop must be a number in mixed radix whose digits are loop variables, or digits of them
-    (`v // a % b`), so that it determines its digits; the digits of the loop's variable must then cover the whole of it.
+    Each index that reads the variable must be a number in mixed radix whose digits are variables, or digits of them
+    (`v // a % b`), so that it determines its digits; the digits of the variable must then cover the whole of it.
     """
     digits: list[tuple[int, int | None]] = []
     for index in indices:
         found = _digits(analyzer.linear(index), analyzer)
         if found is not None:
-            digits += [(divisor, size) for var, divisor, size in found if var is loop.var]
+            digits += [(divisor, size) for name, divisor, size in found if name is var]
     reach = 1
     for divisor, size in sorted(digits, key=lambda digit: digit[0]):
         if divisor > reach:
@@ -122,7 +124,7 @@ def _injective(loop: ir.For, indices: list[arith.Expr], analyzer: arith.Analyzer
         if size is None:
             return True
         reach = max(reach, divisor * size)
-    return analyzer.prove(arith.compare("<=", loop.extent, reach))
+    return analyzer.prove(arith.compare("<=", extent, reach))
 
 
 def _digits(form: arith.Linear, analyzer: arith.Analyzer) -> list[tuple[arith.Expr, int, int | None]] | None:

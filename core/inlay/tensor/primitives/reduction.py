@@ -24,7 +24,8 @@ from inlay.tensor.transform import (
     with_body,
 )
 
-_COMBINE = ("add", "mul", "min", "max", "and", "or", "xor")
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
+"""Binary operators by which a reduction may combine."""
 
 
 def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:
@@ -178,12 +179,12 @@ def _combination(program: ir.LoopProgram, block: ir.Block) -> tuple[str, tuple[a
                 isinstance(acc, ir.Load)
                 and acc.buffer is store.buffer
                 and acc.indices == store.indices
-                and store.value.op in _COMBINE
+                and store.value.op in COMMUTATIVE
                 and isinstance(init.value, ir.Const)
                 and not any(isinstance(node, ir.Load) and node.buffer is store.buffer for node in ir.walk_exprs(value))
             ):
                 return store.value.op, store.indices, value, init.value
-    raise failed(program, f"block {block.name} is no reduction by one of {', '.join(_COMBINE)}", block)
+    raise failed(program, f"block {block.name} is no reduction by one of {', '.join(COMMUTATIVE)}", block)
 
 
 def _over_iters(
