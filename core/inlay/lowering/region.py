@@ -13,6 +13,7 @@ from inlay.arith import Dim
 from inlay.artifact import DimSource, Signature, TensorSpec
 from inlay.errors import CompileError
 from inlay.graph import ir as graph
+from inlay.graph.attrs import attr_vars
 from inlay.graph.keys import structural_key
 from inlay.graph.operator import Operator
 from inlay.graph.unify import upper_bound
@@ -91,7 +92,7 @@ class _RegionLowering:
     context: KernelContext
     kernels: list[ir.LoopProgram] = field(default_factory=list)
     known: dict[Any, _Kernel] = field(default_factory=dict)
-    sources: dict[str, ir.LoopProgram] = field(default_factory=dict)
+    sources: dict[Any, ir.LoopProgram] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     buffers: list[_Buffer] = field(default_factory=list)
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -189,7 +190,7 @@ class _RegionLowering:
 
     def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr, given: tuple[Layout, ...]) -> _Kernel:
         """The kernel for a fused function whose inputs lie as given."""
-        shape = structural_key(graph.function(params, body))
+        shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
         key = (shape, given)
         if key not in self.known:
             if shape not in self.sources:
@@ -308,10 +309,21 @@ class _RegionLowering:
                     raise CompileError(f"dimension {size!r} has no upper bound")
                 dims.setdefault(size, DimSource(size.name, None, 0, _bounded(bound)))
         needed = frozenset().union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
+        needed = needed.union(*(arith.free_vars(size) for call in self.calls for size in call.sizes))
         for variable in sorted(needed, key=repr):
             if isinstance(variable, arith.SizeVar):
                 dims.setdefault(variable, DimSource(variable.name))
         return Signature(inputs, outputs, tuple(dims.values()))
+
+
+def _hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[arith.Expr]:
+    """The dimensions of a fused function that are no whole dimension of a parameter or a result. Nothing says what they are called
+    where an equal kernel is called, so kernels are shared only where they are the same."""
+    types = [param.type for param in params] + list(result_types(body.type))
+    every = frozenset().union(
+        *map(type_vars, types), *(attr_vars(x.attrs) for x in graph.post_order(body) if isinstance(x, graph.Call))
+    )
+    return every.difference(*(tensor_type(type_).shape for type_ in types))
 
 
 def inline_scalars(

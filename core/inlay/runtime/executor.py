@@ -55,7 +55,7 @@ class Executor:
 
     def __init__(self, program: Program, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
         self.plans = {name: PreparedPlan(plan, regions, weights) for name, plan in program.plans.items()}
-        for name, sizes in inherited_sizes(program.plans).items():
+        for name, sizes in inherited_sizes(program.plans, regions).items():
             self.plans[name].inherited = sizes
 
     def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> list[Any]:
@@ -132,7 +132,7 @@ class Executor:
         artifact = region.artifact
         signature = artifact.signature
         shapes = [array.shape for array in inputs]
-        sizes = region_sizes(artifact, shapes)
+        sizes = region_sizes(artifact, shapes, run.sizes)
         check_shapes(artifact, signature.inputs, shapes, sizes)
         bounds = upper_bounds(signature, sizes)
         limits = {**sizes, **bounds}

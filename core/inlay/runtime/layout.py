@@ -77,11 +77,11 @@ class Layout:
         signature = region.artifact.signature
         inputs = [self.shapes[number] for number in instruction.inputs]
         outputs = [self.shapes[number] for number in instruction.outputs]
-        if region.allocating is not None or any(source.input is None for source in signature.dims):
+        if region.allocating is not None or any(shape is None for shape in (*inputs, *outputs)):
             return None
-        if any(shape is None for shape in (*inputs, *outputs)):
+        sizes = region_sizes(region.artifact, inputs, self.sizes)
+        if len(sizes) < len(signature.dims):
             return None
-        sizes = region_sizes(region.artifact, inputs)
         check_shapes(region.artifact, signature.inputs, inputs, sizes)
         check_shapes(region.artifact, signature.outputs, outputs, sizes)
         dims = np.array([sizes[SizeVar(source.name)] for source in signature.dims], np.int64)
@@ -205,14 +205,17 @@ def show_shape(value: Value) -> str:
     return f"({', '.join(map(repr, value.shape))}{',' if len(value.shape) == 1 else ''})"
 
 
-def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None]) -> Sizes:
-    """The dimensions that a region reads off its inputs' shapes."""
+def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
+    """The dimensions that a region's inputs have, and those of the plan that it is given."""
     sizes: Sizes = {}
     for source in artifact.signature.dims:
+        name = SizeVar(source.name)
         if source.input is not None:
             shape = inputs[source.input]
             assert shape is not None
-            sizes[SizeVar(source.name)] = shape[source.axis]
+            sizes[name] = shape[source.axis]
+        elif source.upper is None and name in outer:
+            sizes[name] = outer[name]
     for constraint in artifact.constraints:
         if known(constraint, sizes) == 0:
             values = ", ".join(f"{name!r} is {size}" for name, size in sizes.items())
@@ -240,7 +243,7 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
     """The upper bounds of the dimensions that a region works out. Raises `Unsupported` where there is none."""
     bounds: Sizes = {}
     for source in signature.dims:
-        if source.input is None:
+        if SizeVar(source.name) not in sizes:
             bound = None if source.upper is None else bounded(source.upper, {**sizes, **bounds})
             if bound is None:
                 raise Unsupported(f"dimension {source.name} has no upper bound")
@@ -256,8 +259,9 @@ def room(spec: TensorSpec, sizes: Sizes) -> Shape:
     return shape
 
 
-def inherited_sizes(plans: Mapping[str, Plan]) -> dict[str, frozenset[arith.Expr]]:
-    """Per plan, the sizes that it or a plan that it runs uses and that neither its inputs nor its instructions define."""
+def inherited_sizes(plans: Mapping[str, Plan], regions: Mapping[str, LoadedRegion]) -> dict[str, frozenset[arith.Expr]]:
+    """Per plan, the sizes that it, its regions or a plan that it runs uses, and that neither its inputs nor its instructions
+    define."""
     defined: dict[str, set[arith.Expr]] = {}
     needed: dict[str, set[arith.Expr]] = {}
     for name, plan in plans.items():
@@ -269,6 +273,9 @@ def inherited_sizes(plans: Mapping[str, Plan]) -> dict[str, frozenset[arith.Expr
             if isinstance(dim, SizeVar) and (number in inputs or dim.existential)
         }
         used = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
+        for instruction in plan.instructions:
+            if isinstance(instruction, Invoke):
+                used |= _given_sizes(regions[instruction.symbol].artifact.signature)
         needed[name] = (used | arith.free_vars(plan.workspace)) - defined[name]
     changed = True
     while changed:
@@ -279,6 +286,11 @@ def inherited_sizes(plans: Mapping[str, Plan]) -> dict[str, frozenset[arith.Expr
                 needed[name] |= wanted
                 changed = True
     return {name: frozenset(sizes) for name, sizes in needed.items()}
+
+
+def _given_sizes(signature: Signature) -> set[arith.Expr]:
+    """The dimensions that the plan gives a region."""
+    return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
 
 
 def _callees(plan: Plan) -> set[str]:

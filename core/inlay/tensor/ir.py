@@ -485,7 +485,7 @@ class LoopProgram:
     `defines` pairs each existential dimension that the kernel works out with the 0-d int64 buffer where it stores it; these
     buffers stand in `outputs`, behind the others. Outputs and `Alloc`ed buffers whose shape has such a dimension are allocated at
     its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that moment, so the
-    kernel stores it before it touches them.
+    kernel stores it before it touches them. `sizes` are the dimensions that the body reads and no parameter's shape mentions.
     """
 
     name: str
@@ -494,6 +494,7 @@ class LoopProgram:
     body: Stmt
     defines: tuple[tuple[arith.SizeVar, Buffer], ...] = ()
     annotations: tuple[tuple[str, Any], ...] = field(default=())
+    sizes: tuple[arith.SizeVar, ...] = ()
 
     @property
     def params(self) -> tuple[Buffer, ...]:
@@ -619,6 +620,30 @@ def free_vars(expr: Expr) -> frozenset[arith.Expr]:
         for index in index_operands(node):
             found |= arith.free_vars(index)
     return frozenset(found)
+
+
+def statement_operands(stmt: Stmt) -> tuple[tuple[Expr, ...], tuple[Dim, ...]]:
+    """The value expressions and the integer expressions that a statement holds itself, those of its substatements left out."""
+    match stmt:
+        case For(extent=extent):
+            return (), (extent,)
+        case While(condition=condition) | If(condition=condition):
+            return (condition,), ()
+        case Store(value=value, indices=indices):
+            return (value,), indices
+        case Let(value=value, bounds=bounds):
+            return (value,), bounds or ()
+        case Alloc(buffer=buffer):
+            return (), buffer.shape
+        case Block(iters=iters, bindings=bindings, reads=reads, writes=writes, predicate=predicate):
+            return (), (*(item.extent for item in iters), *bindings, *_corners(reads + writes), predicate)
+        case Intrinsic(regions=regions, args=args):
+            return args, _corners(regions)
+    return (), ()
+
+
+def _corners(regions: tuple[Region, ...]) -> tuple[arith.Expr, ...]:
+    return tuple(part for region in regions for span in region.ranges for part in span)
 
 
 def substatements(stmt: Stmt) -> tuple[Stmt, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir, te
@@ -68,7 +69,8 @@ class _Lowering:
         for buffer in reversed(self._allocs):
             body = ir.Alloc(buffer, body)
         sizes = tuple(buffer for _, buffer in self._defines)
-        return ir.LoopProgram(name, tuple(params), tuple(results) + sizes, body, tuple(self._defines))
+        program = ir.LoopProgram(name, tuple(params), tuple(results) + sizes, body, tuple(self._defines))
+        return replace(program, sizes=_further_sizes(program))
 
     def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
         """The operations that the outputs need, producers first."""
@@ -187,3 +189,13 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
     for temporary in reversed(temporaries):
         body = ir.Alloc(temporary, body)
     return body
+
+
+def _further_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
+    """The dimensions that the body reads and no parameter's shape mentions, by name."""
+    shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
+    read: set[arith.Expr] = set()
+    for stmt in ir.walk_stmts(program.body):
+        values, indices = ir.statement_operands(stmt)
+        read.update(*map(ir.free_vars, values), *map(arith.free_vars, indices))
+    return tuple(sorted((var for var in read - shown if isinstance(var, arith.SizeVar)), key=lambda var: var.name))

@@ -63,8 +63,8 @@ class RegionProgram:
 
 
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The symbolic dimensions that a kernel takes as arguments, in order of first appearance in its parameters' shapes, those
-    that it defines left out."""
+    """The symbolic dimensions that a kernel takes as arguments: in order of first appearance in its parameters' shapes, those
+    that it defines left out, then those that only its body reads."""
     defined = {size for size, _ in program.defines}
     found: dict[arith.SizeVar, None] = {}
     for buffer in program.params:
@@ -73,4 +73,4 @@ def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
                 for node in arith.walk(dim):
                     if isinstance(node, arith.SizeVar) and node not in defined:
                         found[node] = None
-    return tuple(found)
+    return (*found, *program.sizes)

@@ -1,0 +1,31 @@
+"""Symbolic and existential sizes in native code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.driver.compile import compile_module
+from inlay.graph.ir import Module, function, tuple_, var
+from inlay.types import TensorType
+
+N, M = SizeVar("n"), SizeVar("m")
+
+
+def test_sizes_as_values() -> None:
+    """Kernels read sizes that none of their buffers has; two that differ only in these are two kernels."""
+    x = var("x", TensorType((N, M), "float32"))
+    found, negative = ops.nonzero(x), ops.nonzero(ops.less(x, ops.neg(x)))
+    counts = [ops.sizes(dims=(item.type.shape[1],)) for item in (found, negative)]
+    results = [found, negative, *counts, ops.sizes(dims=(N, M)), ops.sizes(dims=(M, N)), ops.iota(shape=(N * 2,))]
+    executable = compile_module(Module({"main": function([x], tuple_(results))}), ["x86:threads=1"])
+    assert [info.target for info in executable.package.program.regions] == ["x86:threads=1"]
+    for shape in ((3, 5), (4, 0), (1, 1)):
+        value = np.round(np.random.default_rng(1).normal(size=shape)).astype(np.float32)
+        everything, below, count, count_below, forward, backward, counted = executable.run({"x": value}).values()
+        assert np.array_equal(everything, np.array(np.nonzero(value)))
+        assert np.array_equal(below, np.array(np.nonzero(value < 0)))
+        assert (count.tolist(), count_below.tolist()) == ([np.count_nonzero(value)], [np.count_nonzero(value < 0)])
+        assert (forward.tolist(), backward.tolist()) == (list(shape), list(shape[::-1]))
+        assert counted.tolist() == list(range(2 * shape[0]))
