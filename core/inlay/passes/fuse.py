@@ -7,14 +7,18 @@ the ways between the two may be fused. So a group has one result, and no value l
 * injective operators fuse into injective ones and into reductions that follow;
 * reductions and complex operators take element-wise operators of their own shape that follow (the epilogue);
 * opaque operators stay alone. So does a reshape, which costs nothing on its own: it is another view of the same bytes.
+
+Each scope (a function's body, a branch) is fused by itself: a value that an inner scope reads leaves its group.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from inlay.graph import ir
-from inlay.graph.operator import FusionKind, Operator
+from inlay.graph.ir import Call, Expr, Function, Var, children, post_order, rebuild, var
+from inlay.graph.ir import function as make_function
+from inlay.graph.operator import Attrs, FusionKind, Operator
+from inlay.graph.scopes import Scope, analyse, opens_scope
 from inlay.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
@@ -24,50 +28,91 @@ LIMIT = 64
 VIEWS = ("reshape",)
 """Names of operators that lowering turns into views."""
 
+_NOWHERE = -1
+"""The post-dominator of what leaves its scope."""
 
-def fuse(function: ir.Function, limit: int = LIMIT) -> ir.Function:
-    """The function with groups of operators as calls of functions marked `PRIMITIVE`.
 
-    Its body is straight-line: calls of operators, constants and tuples. Cost is linear in practice: finding a post-dominator walks
-    no further than to it.
+def fuse(function: Function, limit: int = LIMIT) -> Function:
+    """The function with groups of two and more operators as calls of functions marked `PRIMITIVE`; the same object where nothing
+    fuses.
+
+    Cost is linear in the graph: ways between an operator and its post-dominator are followed for `limit` steps at most.
     """
-    groups = _Groups(function.body, limit)
-    body = _emit(function.body, groups)
-    return function if body is function.body else ir.function(function.params, body, function.attrs, span=function.span)
+    scopes = analyse(function)
+    groups: dict[int, list[Call]] = {}
+    inside: set[int] = set()
+    every = [scopes.root, *scopes.inner.values()]
+    leaving = _leaving(every, scopes.of)
+    for scope in every:
+        if isinstance(scope.owner, Function) and PRIMITIVE in scope.owner.attrs:
+            continue
+        for group in _Groups(scope, leaving, limit).found():
+            groups[id(group[-1])] = group
+            inside.update(id(member) for member in group[:-1])
+    done: dict[int, Expr] = {}
+    for expr in post_order(function):
+        if id(expr) in groups:
+            done[id(expr)] = _outline(groups[id(expr)], done)
+        elif id(expr) not in inside:
+            done[id(expr)] = rebuild(expr, tuple(done[id(child)] for child in children(expr)))
+    found = done[id(function)]
+    assert isinstance(found, Function)
+    return found
+
+
+def _leaving(every: list[Scope], of: dict[int, Scope]) -> set[int]:
+    """The ids of the expressions whose value leaves the scope that computes it: as its result, or into an inner scope."""
+    found: set[int] = set()
+    for scope in every:
+        found.add(id(scope.result))
+        for expr in scope.order:
+            for index, child in enumerate(children(expr)):
+                if of.get(id(child)) is not scope or opens_scope(expr, index):
+                    found.add(id(child))
+    return found
 
 
 @dataclass
 class _Node:
-    """An expression in the graph of uses. `users` are positions; `parent` its immediate post-dominator, -1 for none."""
+    """An expression of a scope. `users` are positions in the scope; `parent` is its immediate post-dominator, `depth` its depth in
+    the tree of post-dominators."""
 
-    expr: ir.Expr
+    expr: Expr
     kind: FusionKind
-    users: list[int]
-    parent: int = -1
+    users: list[int] = field(default_factory=list)
+    parent: int = _NOWHERE
     depth: int = 0
 
 
 class _Groups:
-    """Union-find over the operators of a body. A group's `root` is the operator whose value leaves it."""
+    """Union-find over the operators of a scope. A group's `root` is the operator whose value leaves it."""
 
-    def __init__(self, body: ir.Expr, limit: int) -> None:
+    def __init__(self, scope: Scope, leaving: set[int], limit: int) -> None:
         self.limit = limit
-        self.order = list(ir.post_order(body))
-        self.position = {id(expr): number for number, expr in enumerate(self.order)}
-        self.nodes = [_Node(expr, _kind(expr), []) for expr in self.order]
-        for number, expr in enumerate(self.order):
-            for child in ir.children(expr):
-                self.nodes[self.position[id(child)]].users.append(number)
-        self._post_dominators()
-        self.root = list(range(len(self.order)))
-        self.size = [1] * len(self.order)
-        self.anchored = [node.kind in (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE) for node in self.nodes]
-        for number in range(len(self.order)):
-            if self.nodes[number].kind in (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE):
+        self.nodes = [_Node(expr, _kind(expr)) for expr in scope.order]
+        position = {id(expr): number for number, expr in enumerate(scope.order)}
+        for number, expr in enumerate(scope.order):
+            for child in dict.fromkeys(map(id, children(expr))):
+                if child in position:
+                    self.nodes[position[child]].users.append(number)
+        self._post_dominators(leaving)
+        self.root = list(range(len(self.nodes)))
+        self.size = [1] * len(self.nodes)
+        self.anchored = [node.kind in _ANCHORS for node in self.nodes]
+        for number, node in enumerate(self.nodes):
+            if node.kind in _ANCHORS:
                 self._fuse_epilogue(number)
-        for number in range(len(self.order)):
-            if self.nodes[number].kind is FusionKind.INJECTIVE:
+        for number, node in enumerate(self.nodes):
+            if node.kind is FusionKind.INJECTIVE:
                 self._fuse_injective(number)
+
+    def found(self) -> list[list[Call]]:
+        """The groups of two and more, each in order, its root last."""
+        members: dict[int, list[Call]] = {}
+        for number, node in enumerate(self.nodes):
+            if isinstance(node.expr, Call):
+                members.setdefault(self.find(number), []).append(node.expr)
+        return [group for group in members.values() if len(group) > 1]
 
     def find(self, number: int) -> int:
         """The root of an operator's group."""
@@ -76,80 +121,74 @@ class _Groups:
             number = self.root[number]
         return number
 
-    def _post_dominators(self) -> None:
-        for number in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[number]
-            parent = -1
-            for index, user in enumerate(dict.fromkeys(node.users)):
-                parent = user if index == 0 else self._common(parent, user)
-                if parent == -1:
+    def _post_dominators(self, leaving: set[int]) -> None:
+        for node in reversed(self.nodes):
+            if id(node.expr) in leaving or not node.users:
+                continue
+            parent = node.users[0]
+            for user in node.users[1:]:
+                parent = self._common(parent, user)
+                if parent == _NOWHERE:
                     break
             node.parent = parent
-            node.depth = 0 if parent == -1 else self.nodes[parent].depth + 1
+            node.depth = 0 if parent == _NOWHERE else self.nodes[parent].depth + 1
 
     def _common(self, a: int, b: int) -> int:
-        """The nearest common ancestor in the tree of post-dominators, -1 for none."""
-        while a != b:
-            if a == -1 or b == -1:
-                return -1
+        """The nearest common ancestor in the tree of post-dominators. One further away than a group reaches does not count."""
+        for _ in range(2 * self.limit):
+            if a == b:
+                return a
+            if _NOWHERE in (a, b):
+                break
             if self.nodes[a].depth < self.nodes[b].depth:
                 a, b = b, a
             a = self.nodes[a].parent
-        return a
+        return _NOWHERE
 
     def _between(self, start: int, end: int) -> list[int]:
-        """Everything on the ways from `start` to `end`, both left out."""
+        """Everything on the ways from `start` to `end`, both left out; cut off when it is more than a group can hold."""
         found: dict[int, None] = {}
         stack = [user for user in self.nodes[start].users if user != end]
-        while stack:
+        while stack and len(found) <= self.limit:
             number = stack.pop()
             if number not in found:
                 found[number] = None
                 stack += [user for user in self.nodes[number].users if user != end]
-                if len(found) > self.limit:
-                    break
         return list(found)
 
-    def _fuse_epilogue(self, number: int) -> None:
+    def _fuse_epilogue(self, anchor: int) -> None:
         """Take in what follows an anchor, as long as it is element-wise and of the anchor's shape."""
-        shape = _shape(self.nodes[number].expr)
-        current = number
-        while shape is not None:
-            target = self.nodes[current].parent
-            if target == -1:
-                return
+        shape = _shape(self.nodes[anchor].expr)
+        current = anchor
+        while (target := self.nodes[current].parent) != _NOWHERE:
             members = [*self._between(current, target), target]
             if any(not self._elementwise(item, shape) or self.anchored[self.find(item)] for item in members):
                 return
-            if not self._join(number, members, target):
+            if not self._join(anchor, members, target):
                 return
             self.anchored[self.find(target)] = True
             current = target
 
     def _fuse_injective(self, number: int) -> None:
+        """Join an injective operator with its post-dominator."""
         target = self.nodes[number].parent
-        if target == -1 or self.nodes[target].kind not in (FusionKind.INJECTIVE, FusionKind.REDUCTION):
+        if target == _NOWHERE or self.nodes[target].kind not in (FusionKind.INJECTIVE, FusionKind.REDUCTION):
             return
         if self.anchored[self.find(number)]:
             return
-        if self.nodes[target].kind is FusionKind.INJECTIVE and self.anchored[self.find(target)]:
-            # An operand of an epilogue may be computed in it, where that is element-wise too.
-            shape = _shape(self.nodes[target].expr)
-            if shape is None or not self._elementwise(number, shape):
-                return
+        in_epilogue = self.nodes[target].kind is FusionKind.INJECTIVE and self.anchored[self.find(target)]
+        if in_epilogue and not self._elementwise(number, _shape(self.nodes[target].expr)):
+            return  # an operand of an epilogue is computed in it only where that is element-wise too
         members = self._between(number, target)
         if all(self.nodes[item].kind is FusionKind.INJECTIVE and not self.anchored[self.find(item)] for item in members):
             self._join(number, members, target)
 
     def _elementwise(self, number: int, shape: tuple[object, ...]) -> bool:
-        expr = self.nodes[number].expr
-        return (
-            isinstance(expr, ir.Call)
-            and isinstance(expr.callee, Operator)
-            and self.nodes[number].kind is FusionKind.INJECTIVE
-            and expr.callee.elementwise
-            and _shape(expr) == shape
-        )
+        node = self.nodes[number]
+        if node.kind is not FusionKind.INJECTIVE or _shape(node.expr) != shape:
+            return False
+        assert isinstance(node.expr, Call) and isinstance(node.expr.callee, Operator)
+        return node.expr.callee.elementwise
 
     def _join(self, number: int, members: list[int], target: int) -> bool:
         """Put the groups of a start, of members and of a target together, with the target's root, unless that is too large."""
@@ -164,42 +203,36 @@ class _Groups:
         return True
 
 
-def _kind(expr: ir.Expr) -> FusionKind:
-    if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) and isinstance(expr.type, TensorType):
-        return FusionKind.OPAQUE if expr.callee.name in VIEWS else expr.callee.fusion
-    return FusionKind.OPAQUE
+_ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
+"""The kinds of which a group holds at most one."""
 
 
-def _shape(expr: ir.Expr) -> tuple[object, ...] | None:
-    return expr.type.shape if isinstance(expr.type, TensorType) else None
+def _kind(expr: Expr) -> FusionKind:
+    """How an expression may fuse: opaque unless it is an operator with a tensor-level meaning and one result."""
+    if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
+        return FusionKind.OPAQUE
+    operator = expr.callee
+    return FusionKind.OPAQUE if operator.name in VIEWS or operator.compute is None else operator.fusion
 
 
-def _emit(body: ir.Expr, groups: _Groups) -> ir.Expr:
-    members: dict[int, list[int]] = {}
-    for number, expr in enumerate(groups.order):
-        if isinstance(expr, ir.Call):
-            members.setdefault(groups.find(number), []).append(number)
-    memo: dict[int, ir.Expr] = {}
-    for number, expr in enumerate(groups.order):
-        group = members.get(number, ())
-        if len(group) > 1:
-            memo[id(expr)] = _group(expr, [groups.order[item] for item in group], memo)
-        elif groups.find(number) == number:
-            memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
-    return memo[id(body)]
+def _shape(expr: Expr) -> tuple[object, ...]:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.shape
 
 
-def _group(root: ir.Expr, members: list[ir.Expr], memo: dict[int, ir.Expr]) -> ir.Expr:
-    """A call of a new function that computes the members."""
-    inner: dict[int, ir.Expr] = {}
-    params: list[ir.Var] = []
-    args: list[ir.Expr] = []
+def _outline(members: list[Call], done: dict[int, Expr]) -> Call:
+    """A call of a new function that computes the members; `done` has what they read."""
+    root = members[-1]
+    inner: dict[int, Expr] = {}
+    params: list[Var] = []
+    args: list[Expr] = []
     for member in members:
-        for child in ir.children(member):
+        for child in children(member):
             if id(child) not in inner:
-                param = ir.var(f"p{len(params)}", child.type, child.span)
+                param = var(f"p{len(params)}", child.type, child.span)
                 inner[id(child)] = param
                 params.append(param)
-                args.append(memo[id(child)])
-        inner[id(member)] = ir.rebuild(member, tuple(inner[id(child)] for child in ir.children(member)))
-    return ir.call(ir.function(params, inner[id(root)], (PRIMITIVE,), span=root.span), args, span=root.span)
+                args.append(done[id(child)])
+        inner[id(member)] = rebuild(member, tuple(inner[id(child)] for child in children(member)))
+    kernel = make_function(params, inner[id(root)], (PRIMITIVE,), span=root.span)
+    return Call(root.type, root.span, kernel, tuple(args), Attrs())

@@ -1,0 +1,26 @@
+"""The passes that bring every model into canonical form, in order."""
+
+from __future__ import annotations
+
+from inlay.graph.normal import to_graph_form
+from inlay.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlay.passes.cse import share_common
+from inlay.passes.dead_code import remove_dead_code
+from inlay.passes.fold_constants import fold_constants
+from inlay.passes.manager import FunctionPass, ModulePass
+from inlay.passes.simplify import simplify
+from inlay.passes.simplify_inference import simplify_inference
+
+CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
+    FunctionPass("graph_form", to_graph_form),
+    # Before constants are folded, which would dequantise weights.
+    FunctionPass("quantize_integers", quantize_integers, ("graph_form",)),
+    FunctionPass("fold_constants", fold_constants),
+    FunctionPass("simplify_inference", simplify_inference, ("fold_constants",)),
+    FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
+    FunctionPass("simplify", simplify),
+    FunctionPass("fold_again", fold_constants, ("simplify_inference", "simplify")),
+    FunctionPass("cse", share_common, ("graph_form",)),
+    ModulePass("dead_code", remove_dead_code, ("graph_form",)),
+)
+"""They know no target. What a target takes whole is decided afterwards: see `inlay.passes.decompose` and `inlay.partition`."""

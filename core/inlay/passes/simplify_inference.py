@@ -1,0 +1,129 @@
+"""Batch normalisation and scaling folded into weights: at inference the statistics are constants.
+
+Arithmetic on constants is done in float64 and rounded once. Scaling the weights instead of the sum reassociates the reduction,
+which Inlay's numerics allow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inlay.arith import Dim
+from inlay.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlay.graph.operator import Operator
+from inlay.graph.pattern import Match, is_const, is_op, match, wildcard
+from inlay.graph.rewrite import Rule, rewrite_expr
+from inlay.graph.transform import transform_function
+from inlay.graph.uses import UseCounts
+from inlay.ops.compose import cast_to, scalar
+from inlay.ops.define import working_dtype
+from inlay.ops.elementwise import add, div, mul, sqrt, sub
+from inlay.ops.shape import reshape
+from inlay.types import TensorType, from_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+def simplify_inference(target: Function) -> Function:
+    """The function with `batch_norm` as a scale and a shift, and scales by constants folded into the constant weights of the
+    convolution or matrix product that they follow, where nothing else reads its result."""
+    expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
+    assert isinstance(expanded, Function)
+    return _fold_scales(expanded)
+
+
+# --- batch normalisation ----------------------------------------------------------------------------------------------
+
+
+def _scale_and_shift(found: Match) -> Expr:
+    """x * factor + offset, in the working type of x."""
+    norm = found.call("norm")
+    x, *statistics = norm.args
+    assert isinstance(x.type, TensorType)
+    wide = working_dtype(x.type.dtype)
+    factor: Expr
+    offset: Expr
+    if all(isinstance(item, Constant) for item in statistics):
+        scale, bias, mean, variance = (_values(item) for item in statistics)
+        by = scale / np.sqrt(variance + norm.attrs.epsilon)
+        factor, offset = (constant(value.astype(wide.numpy), span=norm.span) for value in (by, bias - mean * by))
+    else:
+        scale_, bias_, mean_, variance_ = (cast_to(item, wide) for item in statistics)
+        factor = div(scale_, sqrt(add(variance_, scalar(norm.attrs.epsilon, wide))))
+        offset = sub(bias_, mul(mean_, factor))
+    shape = (x.type.shape[1], *(1,) * (x.type.rank - 2))
+    factor, offset = (_reshaped(item, shape) for item in (factor, offset))
+    return cast_to(add(mul(cast_to(x, wide), factor), offset), x.type.dtype)
+
+
+def _reshaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:
+    if isinstance(value, Constant):
+        return constant(value.data.reshape((-1, *shape[1:])), span=value.span)
+    return reshape(value, shape=shape)
+
+
+def _values(value: Expr) -> Array:
+    assert isinstance(value, Constant)
+    return value.data.astype(np.float64)
+
+
+# --- scales into weights ----------------------------------------------------------------------------------------------
+
+_WEIGHTS = is_const().named("weights")
+_PRODUCT = is_op("conv", "conv_transpose", "matmul")(wildcard(), _WEIGHTS).named("product")
+_BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, is_const().named("bias")).named("sum"))
+_SCALED = is_op("mul")(_BIASED, is_const().named("scale"))
+
+
+def _fold_scales(target: Function) -> Function:
+    """Scales folded into weights, one sweep: each result may be scaled again."""
+    uses = UseCounts(target)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        found = match(_SCALED, new)
+        if found is not None and all(uses.single(item) for item in (found["product"], found.get("sum")) if item is not None):
+            new = _scaled(found) or new
+        uses.note(old, new)
+        return new
+
+    return transform_function(target, visit)
+
+
+def _scaled(found: Match) -> Expr | None:
+    """The product with scaled weights, and a scaled bias where there is one; None where the scale is not by output channel."""
+    product, weights, scale = found.call("product"), found["weights"], found["scale"]
+    assert isinstance(product.callee, Operator) and isinstance(weights, Constant) and isinstance(scale, Constant)
+    type_ = product.type
+    if not isinstance(type_, TensorType) or not type_.dtype.is_float or found.root.type != type_:
+        return None
+    vector = _by_channel(product, scale.data.astype(np.float64))
+    if vector is None:
+        return None
+    weight = constant((weights.data.astype(np.float64) * vector).astype(weights.data.dtype), span=weights.span)
+    result: Expr = call(product.callee, (product.args[0], weight), product.attrs, product.span)
+    if "sum" in found:
+        bias = found.constant("bias").astype(np.float64) * scale.data.astype(np.float64)
+        result = add(result, constant(bias.astype(scale.data.dtype), span=found["bias"].span), span=found["sum"].span)
+    return result
+
+
+def _by_channel(product: Call, scale: Array) -> Array | None:
+    """A scale that broadcasts to the product's result as one that broadcasts to its weights; None where it cannot be."""
+    type_, weights = product.type, product.args[1]
+    assert isinstance(type_, TensorType) and isinstance(weights, Constant) and isinstance(product.callee, Operator)
+    rank = type_.rank
+    if scale.ndim > rank or type_.dtype is not from_numpy(weights.data.dtype):
+        return None
+    spread = scale.reshape((1,) * (rank - scale.ndim) + scale.shape)
+    axis = rank - 1 if product.callee.name == "matmul" else 1
+    if spread.size != spread.shape[axis]:
+        return None
+    vector = spread.reshape(-1)
+    if product.callee.name == "matmul":
+        return vector if weights.data.ndim == 2 else vector if vector.size == 1 else None
+    spatial = (1,) * (weights.data.ndim - 2)
+    if product.callee.name == "conv":
+        return vector.reshape((-1, 1, *spatial))
+    return vector.reshape((1, -1, *spatial)) if product.attrs.groups == 1 or vector.size == 1 else None

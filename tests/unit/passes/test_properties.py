@@ -1,0 +1,48 @@
+"""Every pass keeps the interpreter's answer and leaves the module well formed, on random modules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from tests.unit.graph.strategies import Program, assert_same, programs, run
+
+from inlay.graph.transform import map_functions
+from inlay.graph.verify import verify
+from inlay.passes.decompose import decompose
+from inlay.passes.fuse import fuse
+from inlay.passes.manager import FunctionPass, PassManager, Verify
+from inlay.passes.pipeline import CANONICAL
+
+PASSES = {
+    **{step.name: step for step in CANONICAL},
+    "decompose": FunctionPass("decompose", lambda target: decompose(target, lambda call: False)),
+    "fuse": FunctionPass("fuse", fuse),
+    "fuse_small": FunctionPass("fuse_small", lambda target: fuse(target, limit=2)),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_keeps_the_answer(name: str) -> None:
+    @settings(deadline=None, max_examples=25)
+    @given(programs())
+    def check(program: Program) -> None:
+        wanted = run(program.module, program.inputs)
+        changed = PASSES[name].run(program.module)
+        verify(changed)
+        assert_same(run(changed, program.inputs), wanted)
+        again = PASSES[name].run(changed)
+        if name in ("graph_form", "cse", "dead_code", "simplify", "decompose"):
+            assert again is changed, "a pass that has nothing left to do returns the same object"
+
+    check()
+
+
+@settings(deadline=None, max_examples=25)
+@given(programs())
+def test_all_passes_in_order(program: Program) -> None:
+    wanted = run(program.module, program.inputs)
+    canonical = PassManager(CANONICAL, [Verify(verify)]).run(program.module)
+    assert_same(run(canonical, program.inputs), wanted)
+    fused = map_functions(canonical, fuse)
+    verify(fused)
+    assert_same(run(fused, program.inputs), wanted)
