@@ -41,6 +41,10 @@ class Executable:
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
 
+    def __repr__(self) -> str:
+        sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
+        return f"<Executable ({sides[0]}) -> ({sides[1]}) on {', '.join(dict.fromkeys(info.target for info in self.regions))}>"
+
     @property
     def regions(self) -> tuple[RegionInfo, ...]:
         """Which target computes which source nodes."""

@@ -83,9 +83,9 @@ class CFunctionKernel:
         """Run the region (see `inlay.plugins.contract.Kernel`)."""
         block = self._arguments
         for index, array in enumerate(inputs):
-            block.inputs[index] = array.__array_interface__["data"][0]
+            block.inputs[index] = address(array)
         for index, array in enumerate(outputs):
-            block.outputs[index] = array.__array_interface__["data"][0]
+            block.outputs[index] = address(array)
         code = self._function(
             block.input_address,
             block.output_address,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,18 +104,33 @@ class PreparedPlan:
         self.outputs = tuple(number for _, number in plan.outputs)
         self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
         self.inherited: frozenset[arith.Expr] = frozenset()
+        self._tensors = tuple(value.dtype is not None for _, _, value in self.inputs)
         self._layouts: dict[tuple[object, ...], Layout] = {}
+        self._lock = threading.Lock()
         self._pool: list[Workspace] = []
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
         """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
         shapes do not fit."""
-        sizes: Sizes = {size: outer[size] for size in self.inherited if size in outer} if outer and self.inherited else {}
+        shapes = [array.shape if tensor else None for array, tensor in zip(inputs, self._tensors, strict=True)]
+        given: Sizes = {size: outer[size] for size in self.inherited if size in outer} if outer and self.inherited else {}
+        key = (*shapes, *given.items())
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = Layout(self, self._sizes(shapes, given))
+            with self._lock:
+                while len(self._layouts) >= _KEPT_LAYOUTS:
+                    del self._layouts[next(iter(self._layouts))]
+                self._layouts[key] = layout
+        return layout
+
+    def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
+        """The sizes that input shapes show, beside those given. Raises `InputError`."""
+        sizes = dict(given)
         pending: list[tuple[int, int, arith.Expr]] = []
-        for position, (_, _, value) in enumerate(self.inputs):
-            if value.dtype is None:
+        for position, ((_, _, value), actual) in enumerate(zip(self.inputs, shapes, strict=True)):
+            if actual is None:
                 continue
-            actual = inputs[position].shape
             if len(actual) != len(value.shape):
                 raise self._misfit(position, actual, "")
             for axis, (dim, size) in enumerate(zip(value.shape, actual, strict=True)):
@@ -128,16 +144,11 @@ class PreparedPlan:
                 else:
                     pending.append((position, axis, dim))
         for position, axis, dim in pending:
-            if known(dim, sizes) != inputs[position].shape[axis]:
-                raise self._misfit(position, inputs[position].shape, f", where {dim!r} is {known(dim, sizes)}")
-        key = tuple(sizes.values()) if not self.inherited else tuple(sizes.items())
-        layout = self._layouts.get(key)
-        if layout is None:
-            layout = Layout(self, sizes)
-            while len(self._layouts) >= _KEPT_LAYOUTS:
-                self._layouts.pop(next(iter(self._layouts)), None)
-            self._layouts[key] = layout
-        return layout
+            wanted, actual = known(dim, sizes), shapes[position]
+            assert actual is not None
+            if wanted is not None and wanted != actual[axis]:
+                raise self._misfit(position, actual, f", where {dim!r} is {wanted}")
+        return sizes
 
     def acquire(self, layout: Layout) -> Workspace:
         """A workspace that no other run uses."""

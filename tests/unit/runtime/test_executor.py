@@ -28,6 +28,7 @@ def test_a_chain_of_regions(chain):
     assert result.flags.writeable
     again = model.run({"x": x})["y"]
     assert not np.shares_memory(result, again)
+    assert repr(model) == "<Executable (x: float32[2, 3]) -> (y: float32[2, 3]) on lab>"
 
 
 def test_symbolic_sizes(chain):
