@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import importlib
 import multiprocessing
 import re
 import sys
@@ -186,7 +187,9 @@ def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
         if sys.stderr.isatty():
             print(f"\r{len(done)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
 
-    node_cases()  # before the fork, so that the processes share them
+    # Before the fork, so that the processes share it, and a broken installation shows at once.
+    importlib.import_module("inlay.onnx_backend")
+    node_cases()
     with ThreadPoolExecutor(jobs) as threads:
         for share in [threads.submit(_run_share, names[start::jobs], device, report) for start in range(jobs)]:
             share.result()
