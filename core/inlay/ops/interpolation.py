@@ -145,11 +145,7 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
             inner = position * _pick(single, 0.0, (end - start) * last) / steps
             return inner + _pick(single, (end - start) * last / 2, 0.0) + start * last
         case "pytorch_half_pixel":
-            return (
-                (position + 0.5) / scale - 0.5
-                if single is False
-                else _pick(single, -0.5 + 0 * position, (position + 0.5) / scale - 0.5)
-            )
+            return _pick(_equals_one(after), 0 * position, (position + 0.5) / scale - 0.5)
         case "half_pixel_symmetric":
             # The centre of the input maps to the centre of the output, though that is not `width` wide.
             return before / 2 * (1 - after / width) + (position + 0.5) / scale - 0.5

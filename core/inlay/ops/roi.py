@@ -171,6 +171,81 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
     return te.extern([(shape, x.dtype)], [x, rois, images], body, "roi_align")[0]
 
 
+@dataclass(frozen=True)
+class RoiMaxPoolAttrs(Attrs):
+    """`shape`: height and width of the result. `scale`: from coordinates of regions to elements of the data."""
+
+    shape: tuple[int, int] = (1, 1)
+    scale: float = 1.0
+
+
+def _infer_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Type, rois: Type) -> Type:
+    data, regions = tensor_type(x, FLOAT, "the data"), tensor_type(rois, FLOAT, "rois")
+    if data.rank != 4 or regions.rank != 2 or not dims_may_equal(regions.shape[1], 5) or min(attrs.shape) < 1:
+        raise ValueError("the data is N C H W, regions are (R, 5), and the result has at least one element")
+    common_dtype(data, regions)
+    return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
+
+
+@quiet
+def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Array:
+    data, regions = widen_array(x), widen_array(rois)
+    scalar = data.dtype.type
+    result = np.zeros((len(regions), x.shape[1], *attrs.shape), data.dtype)
+    for number, region in enumerate(regions):
+        image = int(region[0])
+        if not 0 <= image < len(data):
+            raise KernelFault(f"region {number} lies in image {image}, but there are {len(data)}")
+        scaled = region[1:] * scalar(attrs.scale)
+        x1, y1, x2, y2 = np.where(scaled < 0, np.ceil(scaled - scalar(0.5)), np.floor(scaled + scalar(0.5)))
+        for at in np.ndindex(*attrs.shape):
+            window = []
+            for own, first, last, bins, extent in zip(at, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
+                step = np.maximum(last - first + 1, 1).astype(scalar) / scalar(bins)
+                start, end = np.floor(own * step) + first, np.ceil((own + 1) * step) + first
+                window.append(slice(*(int(np.clip(np.nan_to_num(edge), 0, extent)) for edge in (start, end))))
+            found = data[image][:, window[0], window[1]]
+            if found.size:
+                result[(number, slice(None), *at)] = found.max(axis=(1, 2))
+    return as_array(result, from_numpy(x.dtype))
+
+
+def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor) -> te.Tensor:
+    working = working_dtype(x.dtype)
+    shape = (rois.shape[0], x.shape[1], *attrs.shape)
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        data, regions = inputs
+        best = b.alloc((), working, "best")
+        first, last = b.alloc((2,), working, "first"), b.alloc((2,), working, "last")
+        with b.loop(shape[0], "r") as r:
+            image = b.let(te.cast(regions[r, 0], "int64"), "image", (0, x.shape[0] - 1))
+            for axis in range(2):
+                for edge, column in ((first, 2 - axis), (last, 4 - axis)):
+                    scaled = te.cast(regions[r, column], working) * attrs.scale
+                    away = te.select(scaled < 0, te.unary("ceil", scaled - 0.5), te.unary("floor", scaled + 0.5))
+                    b.store(edge, axis, away)
+            with loop_nest(b, shape[1:]) as (c, *bins):
+                edges: list[tuple[arith.Expr, arith.Expr]] = []
+                for axis, own in enumerate(bins):
+                    extent = x.shape[2 + axis]
+                    step = te.maximum(last[axis] - first[axis] + 1, 1) / float(attrs.shape[axis])
+                    ends = []
+                    for rounding, number in (("floor", own), ("ceil", own + 1)):
+                        edge_at = te.unary(rounding, ir.as_expr(number, working) * step) + first[axis]
+                        clipped = te.minimum(te.maximum(edge_at, 0), ir.as_expr(arith.wrap(extent), working))
+                        ends.append(b.let(te.cast(clipped, "int64"), "edge", (0, extent)))
+                    edges.append((ends[0], arith.maximum(ends[1] - ends[0], 0)))
+                (top, height), (left, width) = edges
+                empty = arith.logical_or(arith.compare("==", height, 0), arith.compare("==", width, 0))
+                b.store(best, (), te.select(empty, te.const(0, working), te.lowest(working)))
+                with b.loop(height, "y") as y, b.loop(width, "x") as column_:
+                    b.store(best, (), te.maximum(best[()], te.cast(data[image, c, top + y, left + column_], working)))
+                b.store(outputs[0], (r, c, *bins), te.cast(best[()], x.dtype))
+
+    return te.extern([(shape, x.dtype)], [x, rois], body, "roi_max_pool")[0]
+
+
 roi_align = Operator(
     "roi_align",
     _infer_roi_align,
@@ -183,4 +258,16 @@ roi_align = Operator(
 """Regions (x1, y1, x2, y2) of images of x (N, C, H, W), cut into bins and sampled bilinearly (He et al., 2017): (R, C, *shape).
 Samples more than one element outside count as 0."""
 
-OPERATORS: tuple[Operator, ...] = (roi_align,)
+roi_max_pool = Operator(
+    "roi_max_pool",
+    _infer_roi_max_pool,
+    RoiMaxPoolAttrs,
+    reference=_reference_roi_max_pool,
+    compute=_compute_roi_max_pool,
+    arity=(2, 2),
+    inputs=("x", "rois"),
+)
+"""The maxima of the bins of regions (image, x1, y1, x2, y2) of x (N, C, H, W) (Girshick, 2015): (R, C, *shape). Coordinates are
+rounded to elements, ends included; an empty bin has the value 0."""
+
+OPERATORS: tuple[Operator, ...] = (roi_align, roi_max_pool)

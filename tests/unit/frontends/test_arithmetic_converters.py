@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import helper
 
-from inlay import onnx_backend
 from inlay.errors import ModelImportError
 
-Array = np.ndarray[Any, Any]
+from .one_node import Array, like_onnxruntime, run
+
 TRAINING = "ai.onnx.preview.training"
 
 
@@ -28,43 +26,6 @@ def integers(low: int, high: int, shape: tuple[int, ...], of: Any = np.int64, se
 
 def positive(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(0.1, 1, shape).astype(np.float32)
-
-
-def model_of(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> onnx.ModelProto:
-    """A model of one node; an input of None is left out."""
-    arrays = {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
-    names = [f"x{index}" if item is not None else "" for index, item in enumerate(inputs)]
-    results = [f"y{index}" for index in range(outputs)]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, results, domain=domain, **attrs)],
-        "g",
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(item.dtype), item.shape)
-            for name, item in arrays.items()
-        ],
-        [onnx.ValueInfoProto(name=name) for name in results],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, opset)], ir_version=8)
-
-
-def feeds_of(inputs: list[Any]) -> dict[str, Array]:
-    return {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
-
-
-def run(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> tuple[Array, ...]:
-    model = model_of(op, opset, inputs, outputs, domain, **attrs)
-    return tuple(onnx_backend.prepare(model, device="reference").run(feeds_of(inputs)))
-
-
-def like_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
-    """Assert that Inlay gives what ONNX Runtime gives."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    model = model_of(op, opset, inputs, outputs, **attrs).SerializeToString()
-    expected = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds_of(inputs))
-    for mine, other in zip(run(op, opset, inputs, outputs, **attrs), expected, strict=True):
-        assert (mine.dtype, mine.shape) == (np.asarray(other).dtype, np.shape(other))
-        np.testing.assert_allclose(mine, other, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

@@ -73,6 +73,14 @@ def test_roi_align(half_pixel: bool, maximum: bool, sampling: int, of: str) -> N
     check(ops.roi_align, x, ROIS.astype(x.dtype), IMAGES, **attrs, **loose)
 
 
+@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
+def test_roi_max_pool(of: str) -> None:
+    x = normal((2, 3, 6, 7), of)
+    rois = np.column_stack([IMAGES, ROIS]).astype(x.dtype)
+    check(ops.roi_max_pool, x, rois, shape=(2, 3), scale=0.75)
+    check_faults(ops.roi_max_pool, x, rois + x.dtype.type(1))
+
+
 def test_a_constant_image_pools_to_itself() -> None:
     x = np.full((1, 1, 8, 8), 3, np.float32)
     inside = np.array([[1, 1, 6, 6]], np.float32)

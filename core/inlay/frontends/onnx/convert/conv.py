@@ -81,7 +81,8 @@ def _transposed_pads(
     after: list[Dim] = []
     for extent, size, stride, dilation, more, length in zip(spatial, kernel, strides, dilations, extra, wanted, strict=True):
         total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
-        half = arith.unwrap(total // 2)
+        # Half, rounded towards zero; a negative crop makes up for a length beyond that of the full output.
+        half = arith.unwrap((total + arith.select(arith.compare("<", total, 0), 1, 0)) // 2)
         rest = arith.unwrap(total - half)
         before.append(half if auto_pad == "SAME_UPPER" else rest)
         after.append(rest if auto_pad == "SAME_UPPER" else half)

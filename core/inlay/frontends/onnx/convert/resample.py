@@ -14,7 +14,7 @@ from inlay.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, wid
 from inlay.ops.deform import col2im
 from inlay.ops.elementwise import add, div, mul, sub
 from inlay.ops.interpolation import resize
-from inlay.ops.roi import roi_align
+from inlay.ops.roi import roi_align, roi_max_pool
 from inlay.ops.sample import grid_sample
 from inlay.ops.shape import broadcast_to, iota, reshape, simple
 
@@ -32,19 +32,40 @@ def _scaled(extent: Dim, scale: float) -> Dim:
     return simple(arith.unwrap(arith.floordiv(extent * exact.numerator, exact.denominator)))
 
 
+def _resize_10(node: Node) -> Expr:
+    """The first Resize, of x by scales: coordinates are asymmetric, and rounded down where the axis grows, up where it shrinks."""
+    shape, scales = node.tensor(0).shape, _floats(node, 1)
+    if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
+        raise node.error(f"it needs one positive scale for each of {len(shape)} axes, not {scales}")
+    result = node.input(0)
+    for rounding, chosen in (("ceil", [scale < 1 for scale in scales]), ("floor", [scale > 1 for scale in scales])):
+        if any(chosen):
+            factors = tuple(scale if on else 1.0 for scale, on in zip(scales, chosen, strict=True))
+            result = resize(
+                result,
+                shape=tuple(map(_scaled, tensor_of(result).shape, factors)),
+                scales=factors,
+                mode=node.attrs.get("mode", "nearest"),
+                coordinates="asymmetric",
+                rounding=rounding,
+            )
+    return result
+
+
 def _resize(node: Node) -> Expr:
-    """From opset 11 on (x, roi, scales, sizes), before that (x, scales) with asymmetric coordinates, rounded down."""
+    """(x, roi, scales, sizes)."""
+    if node.opset < 11:
+        return _resize_10(node)
     shape = node.tensor(0).shape
     rank = len(shape)
     attrs = node.attrs
-    old = node.opset < 11
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
-    scales, sizes = _floats(node, 1 if old else 2), node.require_dims(3) if node.optional(3) is not None else ()
+    scales, sizes = _floats(node, 2), node.require_dims(3) if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
     if any(scale <= 0 for scale in scales):
         raise node.error(f"scales are positive, not {scales}")
-    coordinates = "asymmetric" if old else attrs.get("coordinate_transformation_mode", "half_pixel")
+    coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_half_pixel_for_nn":
         raise node.error("coordinate_transformation_mode tf_half_pixel_for_nn was withdrawn in opset 13")
     new_shape, factors = list(shape), [1.0] * rank
@@ -73,7 +94,7 @@ def _resize(node: Node) -> Expr:
         scales=tuple(factors),
         mode=attrs.get("mode", "nearest"),
         coordinates=coordinates,
-        rounding="floor" if old else attrs.get("nearest_mode", "round_prefer_floor"),
+        rounding=attrs.get("nearest_mode", "round_prefer_floor"),
         cubic_a=attrs.get("cubic_coeff_a", -0.75),
         antialias=bool(attrs.get("antialias", 0)),
         exclude_outside=bool(attrs.get("exclude_outside", 0)),
@@ -145,6 +166,13 @@ def _roi_align(node: Node) -> Expr:
     )
 
 
+def _max_roi_pool(node: Node) -> Expr:
+    shape = tuple(node.attrs.get("pooled_shape") or ())
+    if len(shape) != 2:
+        raise node.error("the attribute pooled_shape must give a height and a width")
+    return roi_max_pool(node.input(0), node.input(1), shape=shape, scale=node.attrs.get("spatial_scale", 1.0))
+
+
 def _affine_grid(node: Node) -> Expr:
     """theta (N, k, k + 1) applied to the coordinates, in [-1, 1], of the elements of an image of k dimensions."""
     size = node.require_dims(1)
@@ -191,6 +219,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "AffineGrid": _affine_grid,
     "Col2Im": _col2im,
     "GridSample": _grid_sample,
+    "MaxRoiPool": _max_roi_pool,
     "Resize": _resize,
     "RoiAlign": _roi_align,
     "Upsample": _upsample,

@@ -1,0 +1,51 @@
+"""Models of one node, run by Inlay and by ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+from inlay import onnx_backend
+
+Array = np.ndarray[Any, Any]
+
+
+def model_of(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> onnx.ModelProto:
+    """A model of one node; an input of None is left out."""
+    arrays = {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
+    names = [f"x{index}" if item is not None else "" for index, item in enumerate(inputs)]
+    results = [f"y{index}" for index in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, domain=domain, **attrs)],
+        "g",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(item.dtype), item.shape)
+            for name, item in arrays.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in results],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, opset)], ir_version=8)
+
+
+def feeds_of(inputs: list[Any]) -> dict[str, Array]:
+    return {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
+
+
+def run(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> tuple[Array, ...]:
+    model = model_of(op, opset, inputs, outputs, domain, **attrs)
+    return tuple(onnx_backend.prepare(model, device="reference").run(feeds_of(inputs)))
+
+
+def like_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
+    """Assert that Inlay gives what ONNX Runtime gives."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    model = model_of(op, opset, inputs, outputs, **attrs).SerializeToString()
+    expected = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds_of(inputs))
+    for mine, other in zip(run(op, opset, inputs, outputs, **attrs), expected, strict=True):
+        assert (mine.dtype, mine.shape) == (np.asarray(other).dtype, np.shape(other))
+        np.testing.assert_allclose(mine, other, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5)
