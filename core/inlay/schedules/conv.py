@@ -135,9 +135,8 @@ def _schedule(
     blocks, c = s.split(c, (None, tile.lanes)) if tile.blocked_input else (c, c)
     s.reorder(*dict.fromkeys((blocks, *present(*taps), c, *pixels, vector, lane)))
     init = s.decompose_reduction(conv, blocks)
-    for block in (init, conv):
-        *_, vector, lane = s.loops(block)
-        _mark_tile(s, *s.loops(block)[-2 - len(pixels) : -2], vector, lane)
+    for part in (init, conv):
+        _mark_tile(s, *s.loops(part)[-2 - len(pixels) :])
     if context.threads != 1:
         s.parallel(s.fuse(*present(n, outer, y)))
     return with_layouts(s.program, _by_name(s.program, names))
