@@ -108,7 +108,7 @@ def _compute_conv(attrs: ConvAttrs, x: te.Tensor, w: te.Tensor) -> te.Tensor:
 
 @dataclass(frozen=True)
 class ConvTransposeAttrs(ConvAttrs):
-    """`output_padding` adds elements after the output; pads crop the output."""
+    """`output_padding` adds elements behind the output; pads crop the output, negative ones behind add to it."""
 
     output_padding: tuple[Dim, ...] = ()
 
@@ -129,6 +129,8 @@ def _transposed(
     )
     shape: list[Dim] = []
     for axis, extent, more in zip(axes, spatial, extra, strict=True):
+        if isinstance(axis.before, int) and axis.before < 0:
+            raise ValueError(f"{axis.before} elements cannot be added before the output")
         length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
         if isinstance(length, int) and length < 0:
             raise ValueError(f"pads {axis.before} and {axis.after} leave nothing of the output")

@@ -44,6 +44,7 @@ def test_conv_of_other_ranks() -> None:
         {"auto_pad": "VALID", "strides": [2, 2]},
         {"output_shape": [9, 9], "strides": [2, 2]},
         {"output_shape": [9, 10], "strides": [2, 2], "auto_pad": "SAME_UPPER"},
+        {"output_shape": [10, 7], "strides": [2, 2]},
         {"output_padding": [1, 0], "strides": [2, 2], "pads": [1, 1, 0, 1]},
         {"group": 2, "dilations": [2, 1]},
     ],

@@ -81,11 +81,11 @@ def _transposed_pads(
     after: list[Dim] = []
     for extent, size, stride, dilation, more, length in zip(spatial, kernel, strides, dilations, extra, wanted, strict=True):
         total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
-        # Half, rounded towards zero; a negative crop makes up for a length beyond that of the full output.
-        half = arith.unwrap((total + arith.select(arith.compare("<", total, 0), 1, 0)) // 2)
-        rest = arith.unwrap(total - half)
-        before.append(half if auto_pad == "SAME_UPPER" else rest)
-        after.append(rest if auto_pad == "SAME_UPPER" else half)
+        half = arith.maximum(total, 0) // 2
+        first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
+        before.append(first)
+        # Negative where the output is longer than all that the input reaches: it is 0 there.
+        after.append(arith.unwrap(total - first))
     return (*before, *after)
 
 
