@@ -19,13 +19,13 @@ from inlay.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, P
 from inlay.errors import InlayError, KernelFault, PluginError
 from inlay.plugins.contract import Kernel, ProfilingKernel
 from inlay.runtime.arrays import Array, aligned_empty, fresh_copy, usable
+from inlay.runtime.inherit import inherited_sizes
 from inlay.runtime.layout import (
     Layout,
     LoadedRegion,
     PreparedPlan,
     Workspace,
     check_shapes,
-    inherited_sizes,
     region_sizes,
     region_workspace,
     room,
@@ -55,7 +55,8 @@ class Executor:
 
     def __init__(self, program: Program, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
         self.plans = {name: PreparedPlan(plan, regions, weights) for name, plan in program.plans.items()}
-        for name, sizes in inherited_sizes(program.plans, regions).items():
+        signatures = {symbol: region.artifact.signature for symbol, region in regions.items()}
+        for name, sizes in inherited_sizes(program.plans, signatures).items():
             self.plans[name].inherited = sizes
 
     def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> list[Any]:

@@ -12,10 +12,10 @@ Every native region is a function
     } inlay_context;
 
 Buffers are row-major and start at multiples of 64 bytes; sub-byte elements take a byte each. `dims` holds the dimensions of the
-artifact's signature in its order: those read off inputs are given, those that the region works out are written by it. An output
-with such a dimension is as large as the dimension's upper bound asks and is filled row-major at the actual size. The result is 0,
-or an error code with a message in the context. The function may run in several threads at once, each with its own workspace and
-context.
+artifact's signature in its order: those of inputs and of the plan are given, those that the region works out are written by it.
+An output with such a dimension is as large as the dimension's upper bound asks and is filled row-major at the actual size. The
+result is 0, or an error code with a message in the context. The function may run in several threads at once, each with its own
+workspace and context.
 
 A region whose artifact lists its kernels has room at `clock`, unless that is null, for one number more than kernels: it stores a
 counter that grows with time, such as the processor's cycle counter, when it begins and after each kernel.

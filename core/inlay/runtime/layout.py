@@ -12,7 +12,7 @@ import numpy as np
 from inlay import arith
 from inlay.arith import SizeVar
 from inlay.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
-from inlay.artifact.plan import Branch, Call, Invoke, Loop, Plan, RegionInfo, Value
+from inlay.artifact.plan import Invoke, Plan, RegionInfo, Value
 from inlay.errors import InputError, KernelFault, PackageError, Unsupported
 from inlay.plugins.contract import AllocatingKernel, Kernel
 from inlay.runtime.arrays import Array, aligned_empty
@@ -268,48 +268,3 @@ def room(spec: TensorSpec, sizes: Sizes) -> Shape:
     if shape is None:
         raise Unsupported(f"output {spec.name} of shape {spec.shape} has no upper bound")
     return shape
-
-
-def inherited_sizes(plans: Mapping[str, Plan], regions: Mapping[str, LoadedRegion]) -> dict[str, frozenset[arith.Expr]]:
-    """Per plan, the sizes that it, its regions or a plan that it runs uses, and that neither its inputs nor its instructions
-    define."""
-    defined: dict[str, set[arith.Expr]] = {}
-    needed: dict[str, set[arith.Expr]] = {}
-    for name, plan in plans.items():
-        inputs = {number for _, number in plan.inputs}
-        defined[name] = {
-            dim
-            for number, value in enumerate(plan.values)
-            for dim in value.shape
-            if isinstance(dim, SizeVar) and (number in inputs or dim.existential)
-        }
-        used = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
-        for instruction in plan.instructions:
-            if isinstance(instruction, Invoke):
-                used |= _given_sizes(regions[instruction.symbol].artifact.signature)
-        needed[name] = (used | arith.free_vars(plan.workspace)) - defined[name]
-    changed = True
-    while changed:
-        changed = False
-        for name, plan in plans.items():
-            wanted = {size for callee in _callees(plan) for size in needed[callee]} - defined[name]
-            if not wanted <= needed[name]:
-                needed[name] |= wanted
-                changed = True
-    return {name: frozenset(sizes) for name, sizes in needed.items()}
-
-
-def _given_sizes(signature: Signature) -> set[arith.Expr]:
-    """The dimensions that the plan gives a region."""
-    return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
-
-
-def _callees(plan: Plan) -> set[str]:
-    found: set[str] = set()
-    for instruction in plan.instructions:
-        match instruction:
-            case Call(plan=name) | Loop(body=name):
-                found.add(name)
-            case Branch(then=then, otherwise=otherwise):
-                found |= {then, otherwise}
-    return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
+
 import numpy as np
 import pytest
 
 from inlay import ops
 from inlay.arith import SizeVar
 from inlay.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
-from inlay.errors import InputError, PackageError, Unsupported
+from inlay.errors import InlayError, InputError, PackageError, Unsupported
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.plugins import Accept, Region, Reject
@@ -109,13 +112,34 @@ def test_an_operator_of_the_user_is_refused():
     "code", [b"", b"\xff", b"def @region0(", b"def @other(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {"]
 )
 def test_code_that_is_no_graph(code):
-    import dataclasses
-
     x = ir.var("x", TensorType((2,), "float32"))
     region = Region("region0", ir.function([x], ops.relu(x)), default_registry().target("reference"))
     artifact = dataclasses.replace(ReferenceCodegen().compile(region, None), code=code)
     with pytest.raises(PackageError, match="region region0 is not a sound graph"):
         ReferenceRuntime().load(artifact, {})
+
+
+def test_mutated_graphs_are_refused_or_run():
+    x = ir.var("x", TensorType((N, 4, 3), "float32"))
+    weight = ir.constant(np.arange(36, dtype=np.float32).reshape(3, 12))
+    body = ops.transpose(ops.relu(ops.matmul(x, weight)), perm=(1, 0, 2))
+    region = Region("r", ir.function([x], ir.tuple_([body, ops.nonzero(body)])), default_registry().target("reference"))
+    artifact = ReferenceCodegen().compile(region, None)
+    text = artifact.code.decode()
+    words = ["0", "-1", "9" * 20, "(", ")", "relu", "%0", "none", "n", "?k", "1e400", "float64", '"', "{", "true"]
+    chance = random.Random(0)
+    refused = 0
+    for _ in range(300):
+        changed = text
+        for _ in range(chance.randint(1, 2)):
+            where = chance.randrange(len(changed))
+            changed = changed[:where] + chance.choice([*words, ""]) + changed[where + chance.randint(0, 4) :]
+        try:
+            kernel = ReferenceRuntime().load(dataclasses.replace(artifact, code=changed.encode()), artifact.constants)
+            kernel.call([np.ones((2, 4, 3), np.float32)])
+        except InlayError:
+            refused += 1
+    assert refused > 200
 
 
 def test_equal_regions_give_equal_bytes():

@@ -151,6 +151,37 @@ def test_a_size_that_the_region_works_out(lab, value):
         np.testing.assert_array_equal(model.run({"x": x})["y"], 4 * x[x > 0])
 
 
+def test_sizes_that_the_plan_gives(lab, value):
+    """No input of the second region shows ?k, or n, so the plan says what they are."""
+
+    def count(x, y, z, dims):
+        dims[1] = (x > 0).sum()
+        y.reshape(-1)[: dims[1]] = 1
+        z[...] = 5
+
+    def fill(z, y, dims):
+        y[...] = z + dims[0] * 10 + dims[1]
+
+    sources = [("n", 0, 0), ("?k", None, 0, N)]
+    lab.region("count", count, [((N,), "float32")], [((K,), "float32"), ((), "float32")], dims=sources)
+    lab.region("fill", fill, [((), "float32")], [((K, N), "float32")], dims=[("n",), ("?k",)])
+    inner = Plan("inner", (value("input", ()), value("output", (K, N))), (("z", 0),), (("y", 1),), (Invoke("fill", (0,), (1,)),))
+    plan = Plan(
+        "main",
+        (value("input", (N,)), value("arena", (K,)), value("arena", (), offset=N * 64), *[value("output", (K, N))] * 2),
+        (("x", 0),),
+        (("a", 3), ("b", 4)),
+        (Invoke("count", (0,), (1, 2)), Invoke("fill", (2,), (3,)), Call("inner", (2,), (4,))),
+        N * 64 + 64,
+    )
+    model = lab.executable(plan, inner)
+    for x in ([1, 1, -1, 1], [-1, 2], [1, 1, 1, 1]):
+        result = model.run({"x": np.array(x, np.float32)})
+        positive = sum(item > 0 for item in x)
+        for array in result.values():
+            np.testing.assert_array_equal(array, np.full((positive, len(x)), 5 + 10 * len(x) + positive))
+
+
 def test_a_size_beyond_its_bound_is_a_fault(lab, value):
     def lie(x, y, dims):
         dims[1] = 100
