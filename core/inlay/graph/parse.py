@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -31,8 +31,8 @@ from inlay.graph.ir import (
     var,
 )
 from inlay.graph.operator import Operator
-from inlay.graph.unify import fits, fresh_size, match_dims
-from inlay.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, dtype, substitute_type
+from inlay.graph.unify import fits, fresh_size
+from inlay.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -135,18 +135,12 @@ class _Parser:
         tokens, depth = self._tokens, len(self._shadowed)
         params = self.params()
         tokens.expect("->")
-        # The result type may name sizes that the body introduces: it is read for good when the body has been.
-        start, sizes = tokens.position, dict(self._sizes)
-        self.type()
-        self._sizes = sizes
+        result = self.type()
         attrs: list[tuple[str, str]] = []
         if tokens.accept("with"):
             tokens.expect("{")
             attrs = self._list("}", self._fact)
         body, span = self._block()
-        end, tokens.position = tokens.position, start
-        result = self.type()
-        tokens.position = end
         self._leave(depth)
         return function(params, body, tuple(attrs), result, span)
 
@@ -180,7 +174,6 @@ class _Parser:
         tokens = self._tokens
         is_let = tokens.accept("let")
         line, name = tokens.next.line, tokens.expect_kind("local")
-        known = len(self._sizes)
         declared = self.type() if tokens.accept(":") else None
         tokens.expect("=")
         is_name = tokens.next.kind in ("local", "global") and tokens.peek(1).text not in ("(", ".")
@@ -188,24 +181,16 @@ class _Parser:
             value = self._right_hand_side(lets, declared)
         except TypeInferenceError as error:
             raise TypeInferenceError(f"line {line}: {error.message}", operator=error.operator, node=error.node) from error
-        if declared is not None:
-            if not fits(declared, value.type):
-                raise ParseError(f"line {line}: {name} is declared {declared!r}, but has type {value.type!r}")
-            declared = self._settle(declared, value.type, known)
+        if declared is not None and not fits(declared, value.type):
+            raise ParseError(f"line {line}: {name} is declared {declared!r}, but has type {value.type!r}")
+        if declared is not None and not is_name:
+            # What is declared names the sizes that inference has only made up names for.
+            value = dataclasses.replace(value, type=declared)
         if is_let:
             variable = self._define(name, var(unquoted(name[1:]), value.type if declared is None else declared))
             lets.append((variable, value, self._span() if is_name else None))
         else:
             self._define(name, value)
-
-    def _settle(self, declared: Type, actual: Type, known: int) -> Type:
-        """Let the sizes that a declaration was the first to name, all but the first `known`, be those of the actual type."""
-        found: dict[arith.Expr, arith.Expr] = {}
-        match_dims(declared, actual, found)
-        new = {size: found.get(size, size) for size in itertools.islice(self._sizes.values(), known, None)}
-        for name, size in itertools.islice(list(self._sizes.items()), known, None):
-            self._sizes[name] = new[size]
-        return substitute_type(declared, new)
 
     def _right_hand_side(self, lets: list[_OpenLet], declared: Type | None) -> Expr:
         tokens, token = self._tokens, self._tokens.next

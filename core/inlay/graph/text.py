@@ -23,6 +23,7 @@ of a size follow its first occurrence in a function.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -142,9 +143,9 @@ class _Printer:
         self._events = _events(scopes)
         # The value of a `let` that nothing else uses prints on its line.
         self._inlined = {
-            id(value)
-            for value in scopes.bound.values()
-            if scopes.uses[id(value)] == 1 and not is_leaf(value) and not isinstance(value, Let)
+            id(expr.value)
+            for expr, binds in itertools.chain.from_iterable(self._events.values())
+            if binds and isinstance(expr, Let) and _prints_with_its_name(expr, scopes)
         }
         self._weights = weights
         self._spans = spans
@@ -163,12 +164,8 @@ class _Printer:
         params = ", ".join(f"{self._bind(param)}: {self._type(param.type)}" for param in target.params)
         pairs = ", ".join(f"{quoted(key)}: {quoted(value)}" for key, value in target.attrs)
         attrs = f" with {{{pairs}}}" if pairs else ""
-        outer, self.lines = self.lines, []
-        self._nested(self.scopes.body(target))
-        body, self.lines = self.lines, outer
-        # The result type may name sizes that the body introduces, so it is written when the body has been.
         self._line(f"{head}({params}) -> {self._type(target.type.result)}{attrs} {{", target.span)
-        self.lines += body
+        self._nested(self.scopes.body(target))
         self._line("}")
 
     def block(self, scope: Scope) -> None:
@@ -197,14 +194,12 @@ class _Printer:
         self.lines.append(f"{self._indent}{text}{where}")
 
     def _let(self, expr: Let) -> None:
-        inlined = id(expr.value) in self._inlined
-        declared = f": {self._type(expr.var.type)}" if inlined or expr.var.type != expr.value.type else ""
-        value, span = expr.value, expr.span
-        name = self._bind(expr.var)
-        if inlined:
-            self._statement(f"let {name}{declared} = ", value)
+        value, name = expr.value, self._bind(expr.var)
+        if id(value) in self._inlined:
+            self._statement(f"let {name}{self._annotation(value)} = ", value)
         else:
-            self._line(f"let {name}{declared} = {self._atom(value)}", span)
+            declared = f": {self._type(expr.var.type)}" if expr.var.type != value.type else ""
+            self._line(f"let {name}{declared} = {self._atom(value)}", expr.span)
 
     def _statement(self, head: str, expr: Expr) -> None:
         """One expression over names and constants, with the blocks that it holds."""
@@ -342,6 +337,11 @@ class _Printer:
         if size.lower == 0 and size.upper is None:
             return arith.SizeVar(name)
         return arith.SizeVar(f"{name}{{{size.lower}..{'' if size.upper is None else self._dim(size.upper)}}}")
+
+
+def _prints_with_its_name(expr: Let, scopes: Scopes) -> bool:
+    value = expr.value
+    return scopes.uses[id(value)] == 1 and not is_leaf(value) and not isinstance(value, Let) and expr.var.type == value.type
 
 
 def _tuple_text(items: Sequence[str]) -> str:

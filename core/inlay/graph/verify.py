@@ -37,7 +37,7 @@ def verify(unit: Module | Function) -> None:
 
     Every variable is bound once and used in its scope, every shared expression where its operands are known; every type is the
     one that the operands give, up to dimensions that only a run can compare; functions return what they declare; global names
-    exist and fit; symbolic dimensions in attributes are bound by a parameter or by a value computed before.
+    exist and fit; symbolic dimensions in attributes are bound by a parameter, or defined by a value that the reader depends on.
     """
     if isinstance(unit, Function):
         _Verifier(unit, None, "").run()
@@ -56,13 +56,13 @@ class _Verifier:
         self._scopes: Scopes = analyse(target, _binds)
         self._spans = _intervals(self._scopes)
         self._vars: dict[int, Scope] = {}
-        self._sizes: dict[arith.Expr, list[Scope]] = {}
+        self._sizes: dict[arith.Expr, list[tuple[Scope, int]]] = {}
 
     def run(self) -> None:
         order = list(post_order(self._target))
-        for expr in order:
-            self._binders(expr)
-        for expr in order:
+        for position, expr in enumerate(order):
+            self._binders(expr, position)
+        for position, expr in enumerate(order):
             try:
                 self._check_type(expr)
             except TypeInferenceError as error:
@@ -71,8 +71,10 @@ class _Verifier:
                 if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._scope_of(expr, index)):
                     self._fail(expr, f"%{child.name} is used outside of its scope")
             if isinstance(expr, Call):
+                here = self._scopes.of[id(expr)]
                 for size in attr_vars(expr.attrs):
-                    if not any(self._inside(home, self._scopes.of[id(expr)]) for home in self._sizes.get(size, ())):
+                    homes = self._sizes.get(size, ())
+                    if not any(since < position and self._inside(home, here) for home, since in homes):
                         self._fail(expr, f"the dimension {size!r} has no value here")
 
     def _scope_of(self, parent: Expr, index: int) -> Scope:
@@ -84,8 +86,8 @@ class _Verifier:
         (start, end), (position, _) = self._spans[outer], self._spans[inner]
         return start <= position <= end
 
-    def _binders(self, expr: Expr) -> None:
-        """Note where variables and symbolic dimensions get their values."""
+    def _binders(self, expr: Expr, position: int) -> None:
+        """Note in which scope variables and symbolic dimensions get their values, and from which expression on."""
         bound: tuple[Var, ...] = ()
         if isinstance(expr, Function):
             bound, scope = expr.params, self._scopes.inner[id(expr), 0]
@@ -96,9 +98,9 @@ class _Verifier:
                 self._fail(expr, f"%{variable.name} is bound twice")
             self._vars[id(variable)] = scope
             for size in sizes_in(variable.type):
-                self._sizes.setdefault(size, []).append(scope)
+                self._sizes.setdefault(size, []).append((scope, -1))
         for introduced in introduced_sizes(expr):
-            self._sizes.setdefault(introduced, []).append(self._scopes.of.get(id(expr), self._scopes.root))
+            self._sizes.setdefault(introduced, []).append((self._scopes.of.get(id(expr), self._scopes.root), position))
 
     def _check_type(self, expr: Expr) -> None:
         match expr:

@@ -17,7 +17,7 @@ import numpy as np
 
 from inlay.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlay.graph.operator import Operator
-from inlay.graph.pattern import Match, is_const, is_op, match, wildcard
+from inlay.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlay.graph.rewrite import Rule, rewrite_expr
 from inlay.graph.transform import transform_function
 from inlay.graph.uses import UseCounts
@@ -114,8 +114,12 @@ def _zero_point(stored: Call) -> Expr:
 
 # --- products ---------------------------------------------------------------------------------------------------------
 
-_STORED = is_op("dequantize").has_attr(block_size=0).has_dtype("float32")
-_PRODUCT = is_op("conv", "matmul")(_STORED.named("x"), _STORED.named("w")).named("product")
+
+def _stored(name: str) -> Pattern:
+    return is_op("dequantize").has_attr(block_size=0).has_dtype("float32").named(name)
+
+
+_PRODUCT = is_op("conv", "matmul")(_stored("x"), _stored("w")).named("product")
 _BIAS = is_op("dequantize").named("bias").optional(lambda bias: is_op("reshape")(bias).named("shaped"))
 _BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, _BIAS).named("sum"))
 _BOUNDED = _BIASED.optional(lambda inner: is_op("relu", "clip")(inner).named("bound"))

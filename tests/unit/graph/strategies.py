@@ -6,7 +6,6 @@ Values are small integers in float32 wherever it can be arranged, so that most r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from inlay.graph.ir import (
     var,
 )
 from inlay.graph.operator import Operator
+from inlay.graph.text import show
 from inlay.graph.unify import fresh_size
 from inlay.types import FunctionType, TensorType, TupleType, Type
 
@@ -49,12 +49,15 @@ OPERATORS = {**ops.TABLE, POSITIVE.name: POSITIVE}
 Inputs = dict[str, np.ndarray[Any, Any]]
 
 
-@dataclass(frozen=True)
 class Program:
-    """A module and inputs for its entry."""
+    """A module and inputs for its entry. Prints as text."""
 
-    module: Module
-    inputs: Inputs
+    def __init__(self, module: Module, inputs: Inputs) -> None:
+        self.module = module
+        self.inputs = inputs
+
+    def __repr__(self) -> str:
+        return f"{show(self.module)}{self.inputs}"
 
 
 def shape_of(expr: Expr) -> tuple[Dim, ...]:

@@ -118,10 +118,10 @@ def test_lets_in_the_middle_and_at_the_end() -> None:
     again = round_trip(unit)
     assert show(again) == (
         "def @main(%x: Tensor[(), float32]) -> Tensor[(), float32] {\n"
-        "  let %v: Tensor[(), float32] = neg(%x)\n"
+        "  let %v = neg(%x)\n"
         "  %0 = mul(%v, %v)\n"
         "  %1 = end(%v, %0)\n"
-        "  let %w: Tensor[(), float32] = add(%1, %x)\n"
+        "  let %w = add(%1, %x)\n"
         "  let %u = %w\n"
         "  %2 = sub(%w, const[float32](1.0))\n"
         "  %3 = mul(%u, %2)\n"

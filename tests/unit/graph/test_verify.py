@@ -101,3 +101,12 @@ def test_dimensions_without_value() -> None:
     bad = ops.reshape(x, shape=(k, 1))
     assert isinstance(bad, Call)
     fails(function([x], bad), r"the dimension \?k\d+ has no value here \(operator reshape\)")
+
+
+def test_sizes_are_defined_before_they_are_read() -> None:
+    x = var("x", TensorType((3,), "float32"))
+    found = ops.nonzero(x)
+    count = found.type.shape[1]  # type: ignore[attr-defined]
+    one = constant(np.float32(1))
+    verify(function([x], tuple_([ops.broadcast_to(ops.after(one, found), shape=(count,)), found])))
+    fails(function([x], tuple_([ops.broadcast_to(one, shape=(count,)), found])), "has no value here")

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Constant, Expr, Function, constant, function, post_order, tuple_, var
+from inlay.graph.operator import Operator
+from inlay.graph.verify import verify
+from inlay.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlay.passes.fold_constants import fold_constants
+from inlay.passes.simplify import simplify
+from inlay.types import TensorType
+
+Array = np.ndarray[Any, Any]
+
+
+def operators(expr: Expr) -> list[str]:
+    return [node.callee.name for node in post_order(expr) if isinstance(node, Call) and isinstance(node.callee, Operator)]
+
+
+def canonical(target: Function) -> Function:
+    result = simplify(narrow_integers(fold_constants(quantize_integers(target))))
+    verify(result)
+    return result
+
+
+def f32(value: Any) -> Expr:
+    return constant(np.asarray(value, np.float32))
+
+
+def dequantized(x: Expr, scale: Any, point: Any = None, axis: int = 0) -> Expr:
+    of = x.type.dtype.numpy  # type: ignore[attr-defined]
+    points = [] if point is None else [constant(np.asarray(point, of))]
+    return ops.dequantize(x, f32(scale), *points, dtype="float32", axis=axis)
+
+
+def quantized(x: Expr, scale: Any, point: Any, dtype: str = "uint8") -> Expr:
+    return ops.quantize(x, f32(scale), constant(np.asarray(point, dtype)), dtype=dtype)
+
+
+def close(a: Function, b: Function, inputs: list[Array], most: int = 0) -> None:
+    """Equal integers, but for ties that float32 sums break the other way."""
+    difference = np.abs(evaluate(a, inputs).astype(int) - evaluate(b, inputs).astype(int))
+    assert difference.max(initial=0) <= most
+
+
+RNG = np.random.default_rng(0)
+WEIGHTS = RNG.integers(-100, 100, (4, 2, 3, 3)).astype(np.int8)
+
+
+@pytest.mark.parametrize("bound", [None, "relu", "clip"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("point", [0, 7])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_convolution_between_quantisations(bound: str | None, per_channel: bool, point: int, bias: bool) -> None:
+    x = var("x", TensorType((1, 3 - 1, 6, 6), "uint8"))
+    w_scale = np.asarray([0.5, 0.25, 0.125, 1]) if per_channel else np.asarray(0.5)
+    w = dequantized(constant(WEIGHTS), w_scale, np.zeros_like(w_scale))
+    y: Expr = ops.conv(dequantized(x, 0.25, point), w, pads=(1, 0, 1, 2), strides=(1, 2))
+    if bias:
+        b = constant(RNG.integers(-2000, 2000, 4).astype(np.int32))
+        y = ops.add(y, ops.reshape(dequantized(b, 0.25 * w_scale), shape=(4, 1, 1)))
+    y = {"relu": ops.relu, "clip": lambda v: ops.clip(v, minimum=-3.0, maximum=6.0)}.get(str(bound), lambda v: v)(y)
+    target = function([x], quantized(y, 8.0, 12))
+    result = canonical(target)
+    names = operators(result)
+    assert "dequantize" not in names and "cast" not in names and "quantize" not in names
+    assert names.count("conv") == names.count("requantize") == 1
+    (conv,) = (node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.conv)
+    assert [arg.type.dtype.name for arg in conv.args] == ["uint8", "int8"]  # type: ignore[attr-defined]
+    # The scales are powers of two: the float32 sums are exact, and so is the comparison.
+    data = RNG.integers(0, 255, (1, 2, 6, 6)).astype(np.uint8)
+    close(target, result, [data])
+
+
+def test_a_matrix_product_with_zero_points_everywhere() -> None:
+    a = var("a", TensorType(("m", 5), "uint8"))
+    stored = constant(RNG.integers(0, 255, (5, 3)).astype(np.uint8))
+    b = dequantized(stored, [0.5, 1, 2], [128, 100, 120], axis=1)
+    target = function([a], quantized(ops.matmul(dequantized(a, 0.5, 3), b), 16.0, -4, "int8"))
+    result = canonical(target)
+    assert operators(result) == ["matmul", "add", "requantize"]
+    close(target, result, [RNG.integers(0, 255, (4, 5)).astype(np.uint8)])
+
+
+def test_transposed_weights_stay_stored() -> None:
+    a = var("a", TensorType((2, 5), "int8"))
+    stored = constant(RNG.integers(-100, 100, (3, 5)).astype(np.int8))
+    b = ops.transpose(dequantized(stored, [0.5, 1, 2], axis=0), perm=(1, 0))
+    target = function([a], quantized(ops.matmul(dequantized(a, 0.5), b), 16.0, 0, "int8"))
+    result = canonical(target)
+    assert operators(result) == ["matmul", "requantize"]
+    close(target, result, [RNG.integers(-128, 127, (2, 5)).astype(np.int8)])
+
+
+def test_the_form_that_integer_operators_are_imported_in() -> None:
+    x = var("x", TensorType((1, 2, 5, 5), "uint8"))
+    wide = ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(9)))
+    centred = ops.sub(ops.cast(constant(WEIGHTS), dtype="int32"), constant(np.int32(3)))
+    bias = constant(np.arange(4, dtype=np.int32).reshape(4, 1, 1))
+    target = function([x], ops.add(ops.conv(wide, centred, pads=(1, 1, 1, 1)), bias))
+    result = canonical(target)
+    assert operators(result) == ["pad", "conv", "add"]
+    data = RNG.integers(0, 255, (1, 2, 5, 5)).astype(np.uint8)
+    np.testing.assert_array_equal(evaluate(result, [data]), evaluate(target, [data]))
+
+
+def test_moves_happen_on_stored_values() -> None:
+    x = var("x", TensorType((1, 2, 4, 4), "uint8"))
+    real = dequantized(x, 0.5, 3)
+    pooled = ops.max_pool(real, kernel=(2, 2), strides=(2, 2))
+    target = function([x], quantized(ops.reshape(dequantized(quantized(pooled, 0.5, 3), 0.5, 3), shape=(1, 8)), 0.5, 3))
+    result = canonical(target)
+    assert operators(result) == ["max_pool", "reshape"]
+    close(target, result, [RNG.integers(0, 255, (1, 2, 4, 4)).astype(np.uint8)])
+    bounded = function([x], quantized(ops.relu(real), 0.5, 3))
+    assert operators(canonical(bounded)) == ["maximum"]
+    close(bounded, canonical(bounded), [RNG.integers(0, 255, (1, 2, 4, 4)).astype(np.uint8)])
+
+
+@pytest.mark.parametrize("change", ["scale", "point", "dtype", "unknown", "negative"])
+def test_moves_between_different_quantisations_stay(change: str) -> None:
+    x = var("x", TensorType((2, 3), "uint8"))
+    scale = var("s", TensorType((), "float32"))
+    if change == "unknown":
+        point = constant(np.uint8(3))
+        real = ops.dequantize(x, scale, point, dtype="float32")
+        stored = ops.quantize(ops.relu(real), scale, point, dtype="uint8")
+    else:
+        first = -0.5 if change == "negative" else 0.5
+        real = dequantized(x, first, 3)
+        second = (0.25, 3, "uint8") if change == "scale" else (0.5, 4, "uint8") if change == "point" else (first, 3, "uint8")
+        stored = quantized(ops.relu(real), *((0.5, 3, "int8") if change == "dtype" else second))
+    target = function([x, scale], stored)
+    assert quantize_integers(target) is target
+
+
+def test_a_product_that_is_read_as_floats_too_stays() -> None:
+    x = var("x", TensorType((1, 2, 6, 6), "uint8"))
+    y = ops.conv(dequantized(x, 0.25, 3), dequantized(constant(WEIGHTS), 0.5, 0))
+    target = function([x], tuple_([quantized(y, 8.0, 0), y]))
+    assert quantize_integers(target) is target
+    unfit = function([x], quantized(ops.conv(dequantized(x, 0.25, 3), dequantized(constant(WEIGHTS), [1, 2], axis=1)), 8.0, 0))
+    assert quantize_integers(unfit) is unfit
+
+
+def test_wide_weights_stay_wide() -> None:
+    x = var("x", TensorType((2, 2), "int32"))
+    w = constant(np.asarray([[100_000, 1], [2, 3]], np.int32))
+    target = function([x], ops.matmul(x, w))
+    assert narrow_integers(target) is target
+    (found,) = (
+        n for n in post_order(narrow_integers(function([x], ops.matmul(x, constant(w.data // 500))))) if isinstance(n, Constant)
+    )
+    assert found.data.dtype == np.uint8

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Constant, Expr, Module, Span, constant, function, if_, let, post_order, tuple_, var
+from inlay.graph.operator import Operator
+from inlay.passes.cse import share_common
+from inlay.passes.dead_code import remove_dead_code
+from inlay.passes.decompose import decompose
+from inlay.passes.fold_constants import fold_constants
+from inlay.passes.simplify import simplify
+from inlay.passes.simplify_inference import simplify_inference
+from inlay.types import TensorType
+
+X = var("x", TensorType((2, 3), "float32"))
+J = var("j", TensorType((2, 3), "int32"))
+H = var("h", TensorType((2, 3), "float16"))
+F = var("flag", TensorType((), "bool"))
+
+
+def one(value: float, dtype: str = "float32") -> Expr:
+    return constant(value, dtype)
+
+
+def operators(expr: Expr) -> list[str]:
+    return [node.callee.name for node in post_order(expr) if isinstance(node, Call) and isinstance(node.callee, Operator)]
+
+
+def simplified(body: Expr) -> Expr:
+    return simplify(function([X, J, H, F], body)).body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ops.mul(X, one(1)),
+        ops.mul(constant(np.ones((3,), np.float32)), X),
+        ops.div(X, one(1)),
+        ops.add(X, one(-0.0)),
+        ops.sub(X, one(0.0)),
+        ops.neg(ops.neg(X)),
+        ops.pow(X, one(1)),
+        ops.cast(X, dtype="float32"),
+        ops.cast(ops.cast(X, dtype="float64"), dtype="float32"),
+        ops.transpose(ops.transpose(X, perm=(1, 0)), perm=(1, 0)),
+        ops.reshape(ops.reshape(X, shape=(6,)), shape=(2, 3)),
+        ops.broadcast_to(X, shape=(2, 3)),
+        ops.concat(X, axis=0),
+        ops.strided_slice(X, begin=(0, 0), end=(2, 3), strides=(1, 1)),
+        ops.pad(X, one(0), pads=(0, 0, 0, 0)),
+        ops.tile(X, repeats=(1, 1)),
+        ops.reduce_max(X, axes=()),
+        ops.maximum(X, X),
+        ops.where(ops.less(X, one(0)), X, X),
+        if_(constant(True), X, ops.neg(X)),
+        if_(F, X, X),
+    ],
+    ids=lambda body: operators(body)[-1] if operators(body) else "if",
+)
+def test_what_changes_nothing_goes(body: Expr) -> None:
+    assert simplified(body) is X
+
+
+def test_integers_have_one_zero() -> None:
+    assert simplified(ops.add(J, one(0, "int32"))) is J
+    assert simplified(ops.sub(J, one(0, "int32"))) is J
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ops.add(X, one(0.0)),  # -0.0 + 0.0 is 0.0
+        ops.sub(X, one(-0.0)),
+        ops.mul(X, one(0.0)),  # NaN and infinities stay NaN
+        ops.mul(X, constant(np.ones((4, 1, 1), np.float32))),  # it broadcasts
+        ops.cast(ops.cast(X, dtype="float16"), dtype="float32"),
+        ops.cast(ops.cast(J, dtype="float64"), dtype="int8"),  # a float saturates, an integer wraps
+        ops.cast(ops.cast(J, dtype="uint32"), dtype="int64"),
+        ops.div(X, one(3)),
+        ops.div(H, one(2, "float16")),
+        ops.reduce_sum(X, axes=()),
+        ops.strided_slice(X, begin=(0, 2), end=(2, -1), strides=(1, -1)),
+    ],
+    ids=lambda body: operators(body)[-1],
+)
+def test_what_changes_a_value_stays(body: Expr) -> None:
+    assert simplified(body) is body
+
+
+def test_chains_become_shorter() -> None:
+    assert operators(simplified(ops.relu(ops.relu(ops.abs(ops.neg(X)))))) == ["abs", "relu"]
+    assert operators(simplified(ops.pow(X, one(2)))) == ["mul"]
+    assert operators(simplified(ops.div(X, one(8)))) == ["mul"]
+    chain = ops.transpose(ops.transpose(ops.reshape(X, shape=(2, 3, 1)), perm=(2, 0, 1)), perm=(1, 2, 0))
+    assert simplified(ops.reshape(chain, shape=(2, 3))) is X
+    n = SizeVar("n")
+    y = var("y", TensorType((n, 3), "int8"))
+    wide = ops.cast(ops.cast(y, dtype="int32"), dtype="float32")
+    assert operators(simplify(function([y], wide)).body) == ["cast"]
+
+
+def test_folding_is_bounded() -> None:
+    fold = fold_constants(function([X], ops.mul(X, ops.exp(ops.broadcast_to(one(0), shape=(2, 3))))))
+    assert operators(fold) == ["mul"]
+    large = function([X], ops.reduce_sum(ops.broadcast_to(one(1), shape=(1000, 1000)), axes=(0,)))
+    assert operators(fold_constants(large)) == ["broadcast_to", "reduce_sum"]
+    assert operators(fold_constants(large, limit=1 << 22)) == []
+    turned = function([], ops.transpose(constant(np.zeros((600, 600), np.float32)), perm=(1, 0)))
+    assert isinstance(fold_constants(turned).body, Constant)
+
+
+def test_folding_carries_sizes_that_become_known() -> None:
+    found = ops.nonzero(constant(np.asarray([0, 1, 1], np.float32)))
+    count = found.type.shape[1]  # type: ignore[attr-defined]
+    target = function([X], ops.reshape(ops.concat(found, found, axis=0), shape=(2, count)))
+    folded = fold_constants(target)
+    assert isinstance(folded.body, Constant)
+    np.testing.assert_array_equal(folded.body.data, [[1, 2], [1, 2]])
+    used = function([X], ops.broadcast_to(ops.after(one(1), found), shape=(count,)))
+    assert operators(fold_constants(used)) == []
+
+
+def test_a_constant_fault_is_left_for_the_run() -> None:
+    bad = ops.take(constant(np.zeros(3, np.float32)), constant(np.asarray([7])), axis=0)
+    assert fold_constants(function([], bad)).body is bad
+
+
+def test_common_subexpressions_are_shared() -> None:
+    body = ops.add(ops.exp(ops.neg(X)), ops.exp(ops.neg(X)))
+    assert operators(share_common(function([X], body))) == ["neg", "exp", "add"]
+    weights = [constant(np.arange(12, dtype=np.float32).reshape(4, 3)) for _ in range(2)]
+    both = share_common(function([X], tuple_([ops.neg(item) for item in weights])))
+    assert operators(both) == ["neg"]
+    apart = function([X], ops.add(ops.pad(X, one(0.0), pads=(1, 0, 0, 0)), ops.pad(X, one(-0.0), pads=(1, 0, 0, 0))))
+    assert share_common(apart) is apart
+    sizes = function([X], tuple_([ops.nonzero(X), ops.nonzero(X)]))
+    assert share_common(sizes) is sizes
+
+
+def test_sharing_respects_branches() -> None:
+    def branches(first: Expr, second: Expr) -> Expr:
+        return if_(F, first, second)
+
+    siblings = function([F, X], branches(ops.neg(ops.exp(X)), ops.abs(ops.exp(X))))
+    assert share_common(siblings) is siblings
+    outer = ops.exp(X)
+    nested = function([F, X], ops.add(branches(ops.neg(ops.exp(X)), ops.abs(ops.exp(X))), outer))
+    assert operators(share_common(nested)) == ["exp", "neg", "abs", "add"]
+
+
+def test_dead_bindings_and_functions_go() -> None:
+    v, w = var("v", X.type), var("w", X.type)
+    body = let(v, ops.exp(X), let(w, ops.neg(v), X))
+    module = Module({"main": function([X], body), "unused": function([J], J)})
+    cleaned = remove_dead_code(module)
+    assert list(cleaned.functions) == ["main"] and cleaned.main.body is X
+    assert remove_dead_code(cleaned) is cleaned
+    assert list(remove_dead_code(module, "other").functions) == ["main", "unused"]
+
+
+def test_decomposition_goes_on_and_names_the_source() -> None:
+    x = var("x", TensorType((2, 4), "float32"))
+    scale = constant(np.ones(4, np.float32))
+    target = function([x], ops.relu(ops.layer_norm(x, scale, axis=1, span=Span("m", "LN"))))
+    kept = decompose(target, lambda call: True)
+    assert kept is target
+    simple = decompose(target, lambda call: False)
+    assert "layer_norm" not in operators(simple)
+    assert {str(node.span) for node in post_order(simple) if isinstance(node, Call) and node.callee is not ops.relu} == {"m:LN"}
+    data = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_allclose(evaluate(simple, [data]), evaluate(target, [data]), rtol=1e-5, atol=1e-6)
+
+
+# --- inference --------------------------------------------------------------------------------------------------------
+
+
+def normalised(x: Expr, channels: int, seed: int = 0) -> Expr:
+    rng = np.random.default_rng(seed)
+    scale, bias, mean = (constant(rng.normal(size=channels).astype(np.float32)) for _ in range(3))
+    variance = constant(rng.uniform(0.5, 2, channels).astype(np.float32))
+    return ops.batch_norm(x, scale, bias, mean, variance, epsilon=1e-5)
+
+
+def same(a: object, b: object, inputs: list[np.ndarray]) -> None:
+    np.testing.assert_allclose(evaluate(a, inputs), evaluate(b, inputs), rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
+
+
+def test_batch_norm_goes_into_weights() -> None:
+    rng = np.random.default_rng(1)
+    x = var("x", TensorType(("n", 2, 5, 5), "float32"))
+    w = constant(rng.normal(size=(4, 1, 3, 3)).astype(np.float32))
+    bias = constant(rng.normal(size=(4, 1, 1)).astype(np.float32))
+    data = [rng.normal(size=(2, 2, 5, 5)).astype(np.float32)]
+    for body, left in (
+        (normalised(ops.conv(x, w, groups=2), 4), ["conv", "add"]),
+        (normalised(ops.add(ops.conv(x, w, groups=2), bias), 4), ["conv", "add", "add"]),
+        (normalised(ops.relu(ops.conv(x, w, groups=2)), 4), ["conv", "relu", "mul", "add"]),
+        (normalised(normalised(ops.conv(x, w, groups=2), 4), 4, 1), ["conv", "add", "add"]),
+    ):
+        target = function([x], body)
+        simpler = simplify_inference(target)
+        assert operators(simpler) == left
+        same(target, simpler, data)
+    assert simplify_inference(simpler) is simpler
+
+
+def test_scales_go_into_other_products() -> None:
+    rng = np.random.default_rng(1)
+    x = var("x", TensorType((2, 3), "float32"))
+    w, scale = (constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (1, 4)))
+    target = function([x], ops.mul(ops.matmul(x, w), scale))
+    assert operators(simplify_inference(target)) == ["matmul"]
+    same(target, simplify_inference(target), [rng.normal(size=(2, 3)).astype(np.float32)])
+    image = var("y", TensorType((1, 3, 4, 4), "float32"))
+    kernel, by_channel = (constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 2, 3, 3), (1, 2, 1, 1)))
+    turned = function([image], ops.mul(ops.conv_transpose(image, kernel), by_channel))
+    assert operators(simplify_inference(turned)) == ["conv_transpose"]
+    same(turned, simplify_inference(turned), [rng.normal(size=(1, 3, 4, 4)).astype(np.float32)])
+
+
+def test_what_is_read_elsewhere_or_scaled_otherwise_stays() -> None:
+    rng = np.random.default_rng(1)
+    x = var("x", TensorType((2, 3), "float32"))
+    w, columns, rows = (constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (4,), (2, 1)))
+    product = ops.matmul(x, w)
+    shared = function([x], ops.add(ops.mul(product, columns), product))
+    assert simplify_inference(shared) is shared
+    by_row = function([x], ops.mul(ops.matmul(x, w), rows))
+    assert simplify_inference(by_row) is by_row
+
+
+def test_batch_norm_with_unknown_statistics() -> None:
+    x = var("x", TensorType((2, 3, 4), "float16"))
+    params = [var(name, TensorType((3,), "float16")) for name in ("scale", "bias", "mean", "variance")]
+    target = function([x, *params], ops.batch_norm(x, *params, epsilon=1e-3))
+    simpler = simplify_inference(target)
+    assert "batch_norm" not in operators(simpler)
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.5, 1, list(p.type.shape)).astype(np.float16) for p in target.params]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(evaluate(simpler, inputs), evaluate(target, inputs), rtol=2e-3)
