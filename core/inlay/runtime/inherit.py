@@ -30,10 +30,10 @@ def _unshown_sizes(
     plan: Plan, signatures: Mapping[str, Signature], inherited: Mapping[str, frozenset[arith.Expr]]
 ) -> frozenset[arith.Expr]:
     """`inherited_sizes` of one plan, given those of the plans that it runs."""
-    shown = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
+    shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
     sizes |= arith.free_vars(plan.workspace)
-    wanted: set[arith.Expr] = {size for size in sizes if isinstance(size, SizeVar) and not size.existential} - shown
+    wanted: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
     for instruction in plan.instructions:
         if isinstance(instruction, Invoke):
             wanted |= _given_sizes(signatures[instruction.symbol]) - shown
