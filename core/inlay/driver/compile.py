@@ -10,12 +10,13 @@ from inlay.artifact.plan import Program, RegionInfo
 from inlay.driver.context import DriverContext
 from inlay.driver.prepare import prepare
 from inlay.errors import CompileError, InlayError
-from inlay.graph.ir import Module
+from inlay.graph.ir import Function, Module
 from inlay.lowering.plan import build_plans
 from inlay.partition import Partitioned, partition, verify_partition
 from inlay.partition.annotate import Candidate
 from inlay.partition.outline import region_operators
-from inlay.plugins import Level, Region, Target
+from inlay.passes.manager import Instrument, PassManager
+from inlay.plugins import Level, Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
@@ -43,19 +44,26 @@ def _candidate(target: Target, registry: PluginRegistry) -> Candidate:
 
 
 def cut(
-    module: Module, targets: Sequence[str], registry: PluginRegistry | None = None
+    module: Module,
+    targets: Sequence[str],
+    registry: PluginRegistry | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
-    """Prepare a module for targets and cut it into their regions."""
+    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes."""
     registry = registry or default_registry()
     takers = candidates(targets, registry)
-    module = prepare(module, takers, [taker for taker in takers if taker.target.kind != FALLBACK] or takers)
+    module = prepare(module, takers, FALLBACK, registry, instruments)
     partitioned = partition(module, takers)
     verify_partition(module, partitioned)
     return partitioned, takers
 
 
 def compile_module(
-    module: Module, targets: Sequence[str] = ("x86",), registry: PluginRegistry | None = None, progress: Progress | None = None
+    module: Module,
+    targets: Sequence[str] = ("x86",),
+    registry: PluginRegistry | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
 ) -> Executable:
     """Compile the entry of a module for targets, in order of priority.
 
@@ -64,20 +72,26 @@ def compile_module(
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 1)
-    partitioned, takers = cut(module, targets, registry)
+    partitioned, takers = cut(module, targets, registry, instruments)
     plans = build_plans(partitioned.module)
     artifacts: dict[str, Artifact] = {}
     infos = []
     for number, (name, index) in enumerate(partitioned.regions.items()):
         target = takers[index].target
         report(f"compile {target}", number, len(partitioned.regions))
-        region = Region(name, partitioned.module[name], target)
+        region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
         artifacts[name] = _compile_region(region, registry)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))
     report("load", 0, 1)
     package = Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
     return Executable(package, registry=registry)
+
+
+def _own_passes(function: Function, target: Target, registry: PluginRegistry) -> Function:
+    """A region's function after the passes that its target asks for."""
+    own = registry.passes(target, Phase.AFTER_PARTITION)
+    return PassManager(own).run(Module({"main": function})).main if own else function
 
 
 def _compile_region(region: Region, registry: PluginRegistry) -> Artifact:

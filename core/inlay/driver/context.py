@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
 from inlay.lowering.region import RegionSource, lower_region
 from inlay.passes.fuse import fuse
-from inlay.plugins import Region, Target
+from inlay.passes.manager import PassManager
+from inlay.plugins import Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry
 from inlay.schedules.default import SHARED_RULES
 from inlay.schedules.rule import KernelContext
@@ -25,11 +26,14 @@ class DriverContext:
     operators: Mapping[str, Operator]
 
     def lower(self, region: Region) -> RegionProgram:
-        """The region as loop programs: fused, each kernel scheduled by the target's rules and then the shared ones."""
+        """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
+        the target's loop passes."""
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores)
-        return lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context)
+        program = lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context)
+        own = self.registry.passes(self.target, Phase.LOOP)
+        return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

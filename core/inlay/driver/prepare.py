@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from inlay.graph import ir
 from inlay.graph.ir import Module
 from inlay.partition.annotate import Candidate, claims
 from inlay.passes.decompose import decompose
-from inlay.plugins import Accept
+from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
+from inlay.passes.pipeline import CANONICAL
+from inlay.plugins import Accept, Phase
+from inlay.plugins.registry import PluginRegistry
+
+GraphPass = FunctionPass | ModulePass
 
 
-def prepare(module: Module, takers: Sequence[Candidate], listed: Sequence[Candidate], entry: str = "main") -> Module:
-    """The module with its entry canonicalised, and decomposed as far as no listed target takes operators whole."""
+def graph_passes(takers: Sequence[Candidate], fallback: str, registry: PluginRegistry) -> tuple[GraphPass, ...]:
+    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; canonical form again,
+    since decompositions bring in what can be folded; then the targets' own passes."""
+    listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
 
     def keep(call: ir.Call) -> bool:
         return any(isinstance(claims(taker, call), Accept) for taker in listed)
 
-    return module.with_function(entry, decompose(module[entry], keep))
+    own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
+    return (*CANONICAL, FunctionPass("decompose", partial(decompose, keep=keep)), *CANONICAL, *own)
+
+
+def prepare(
+    module: Module,
+    takers: Sequence[Candidate],
+    fallback: str,
+    registry: PluginRegistry,
+    instruments: Sequence[Instrument[Module]] = (),
+) -> Module:
+    """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
+    return PassManager(graph_passes(takers, fallback, registry), instruments).run(module)
