@@ -149,9 +149,10 @@ def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     # Square and multiply. Every bit of the exponent counts: powers of an odd base never wrap to 0.
     one, zero = te.const(1, a.dtype), te.const(0, a.dtype)
     result: ir.Expr = one
-    square, bits = a, a.dtype.bits - (a.dtype.kind == "int")
-    for bit in range(bits):
-        result = te.select((b & (1 << bit)).not_equal(0), result * square, result)
+    square = a
+    for bit in range(a.dtype.bits - (a.dtype.kind == "int")):
+        # 1 + bit * (square - 1): the square or 1, without a choice whose sides code generators would print apart.
+        result = result * (one + ((b >> bit) & 1) * (square - one))
         square = square * square
     if a.dtype.kind == "uint":
         return result
