@@ -6,6 +6,7 @@ import click
 
 from inlay import __version__
 from inlay.cli.compile import compile_command
+from inlay.cli.export import export_command
 from inlay.cli.inspect import partition_command, show_command
 from inlay.cli.run import bench_command, run_command
 from inlay.cli.targets import targets_command
@@ -25,5 +26,5 @@ def app(debug: bool) -> None:
     """
 
 
-for command in (targets_command, compile_command, run_command, bench_command, partition_command, show_command):
+for command in (targets_command, compile_command, run_command, bench_command, export_command, partition_command, show_command):
     app.add_command(command)
