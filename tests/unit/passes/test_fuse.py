@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Expr, Function, call, constant, function, if_, loop, post_order, tuple_, tuple_item, var
+from inlay.graph.operator import Operator
+from inlay.graph.verify import verify
+from inlay.passes.fuse import PRIMITIVE, fuse
+from inlay.types import TensorType
+
+X = var("x", TensorType((1, 2, 6, 6), "float32"))
+Y = var("y", TensorType((1, 2, 6, 6), "float32"))
+W = constant(np.ones((2, 2, 3, 3), np.float32))
+BIAS = constant(np.arange(2, dtype=np.float32).reshape(2, 1, 1))
+FLAG = var("flag", TensorType((), "bool"))
+PADS = (1, 1, 1, 1)
+
+
+def names(expr: Expr) -> list[str]:
+    return [node.callee.name for node in post_order(expr) if isinstance(node, Call) and isinstance(node.callee, Operator)]
+
+
+def groups(body: Expr, limit: int = 64) -> list[list[str]]:
+    """The names of the operators of each fused function, in order; the result is checked against the original."""
+    params = [FLAG, X, Y]
+    target = function(params, body)
+    fused = fuse(target, limit)
+    verify(fused)
+    for flag in (True, False):
+        inputs = [np.asarray(flag), *(np.random.default_rng(k).normal(size=(1, 2, 6, 6)).astype(np.float32) for k in range(2))]
+        a, b = evaluate(target, inputs), evaluate(fused, inputs)
+        for x, y in zip(a, b, strict=True) if isinstance(a, tuple) else [(a, b)]:
+            np.testing.assert_array_equal(x, y)
+    return [names(node.body) for node in post_order(fused) if isinstance(node, Function) and PRIMITIVE in node.attrs]
+
+
+def test_element_wise_chains_fuse() -> None:
+    assert groups(ops.exp(ops.neg(ops.add(X, Y)))) == [["add", "neg", "exp"]]
+
+
+def test_a_single_operator_stays_as_it_is() -> None:
+    target = function([X], ops.neg(X))
+    assert fuse(target).body is target.body
+
+
+def test_a_convolution_takes_its_epilogue() -> None:
+    body = ops.relu(ops.add(ops.conv(X, W, pads=PADS), BIAS))
+    assert groups(body) == [["conv", "add", "relu"]]
+    assert groups(ops.transpose(body, perm=(0, 2, 3, 1))) == [["conv", "add", "relu"]]
+    assert groups(ops.conv(ops.exp(X), W)) == []
+
+
+def test_a_diamond_fuses_and_two_convolutions_do_not() -> None:
+    conv = ops.conv(X, W, pads=PADS)
+    assert groups(ops.add(ops.sigmoid(conv), ops.mul(conv, Y))) == [["conv", "sigmoid", "mul", "add"]]
+    residual = ops.add(conv, ops.conv(Y, W, pads=PADS))
+    assert [sorted(group) for group in groups(ops.relu(residual))] == [["add", "conv", "relu"]]
+
+
+def test_a_value_read_elsewhere_ends_a_group() -> None:
+    conv = ops.conv(X, W, pads=PADS)
+    assert groups(tuple_([ops.relu(conv), conv])) == []
+    shared = ops.exp(X)
+    assert groups(tuple_([ops.neg(shared), ops.abs(shared)])) == []
+
+
+def test_reductions_take_what_feeds_them_and_what_follows() -> None:
+    total = ops.reduce_sum(ops.exp(ops.neg(X)), axes=(3,), keepdims=True)
+    assert groups(total) == [["neg", "exp", "reduce_sum"]]
+    assert groups(ops.sqrt(total)) == [["neg", "exp", "reduce_sum", "sqrt"]]
+    shared = ops.exp(X)
+    softmax = ops.div(shared, ops.reduce_sum(shared, axes=(3,), keepdims=True))
+    assert groups(softmax) == []
+
+
+def test_no_way_leads_out_of_a_group_and_back() -> None:
+    first = ops.exp(X)
+    outside = ops.reshape(ops.cumsum(ops.reshape(first, shape=(72,)), axis=0), shape=(1, 2, 6, 6))
+    assert groups(ops.add(ops.neg(first), outside)) == [["neg", "add"]]
+
+
+def test_opaque_operators_and_views_stay_alone() -> None:
+    assert groups(ops.neg(ops.softmax(ops.neg(X), axis=3))) == []
+    assert groups(ops.neg(ops.reshape(ops.neg(X), shape=(72,)))) == []
+    plain = Operator("plain", lambda attrs, x: x, reference=lambda attrs, x: x, fusion=ops.neg.fusion)
+    assert groups(ops.neg(plain(X))) == []
+
+
+def test_groups_are_bounded() -> None:
+    expr: Expr = X
+    for _ in range(100):
+        expr = ops.neg(expr)
+    assert sum(map(len, groups(expr, limit=8))) >= 96
+    assert max(map(len, groups(expr, limit=8))) <= 8
+
+
+def test_scopes_fuse_by_themselves() -> None:
+    shared = ops.exp(ops.neg(X))
+    i, state = var("i", TensorType((), "int64")), var("state", X.type)
+    body = function([i, state], tuple_([constant(True), ops.neg(ops.add(state, shared))]))
+    looped = loop(body, state=[X], trip_count=constant(np.int64(2)))
+    choice = if_(FLAG, ops.relu(ops.abs(shared)), ops.abs(ops.relu(Y)))
+    p = var("p", X.type)
+    closure = call(function([p], ops.floor(ops.add(p, shared))), [Y])
+    assert sorted(groups(ops.add(choice, closure))) == sorted([["neg", "exp"], ["abs", "relu"], ["relu", "abs"], ["add", "floor"]])
+    final = groups(tuple_([choice, ops.neg(ops.tanh(tuple_item(looped, 0)))]))
+    assert ["add", "neg"] in final and ["tanh", "neg"] in final
+
+
+def test_fused_functions_are_left_alone() -> None:
+    target = function([X, Y], ops.relu(ops.add(X, Y)))
+    fused = fuse(target)
+    assert fuse(fused) is fused

@@ -1,0 +1,66 @@
+"""Cost is linear in the size of the graph: a generated model of 10,000 operators, with one of 1,000 beside it."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from inlay import ops
+from inlay.graph.ir import Call, Expr, Module, constant, function, post_order, var
+from inlay.graph.normal import to_a_normal_form, to_graph_form
+from inlay.graph.parse import parse
+from inlay.graph.text import print_module
+from inlay.graph.verify import verify
+from inlay.passes.decompose import decompose
+from inlay.passes.fuse import fuse
+from inlay.passes.manager import FunctionPass, PassManager, Timing
+from inlay.passes.pipeline import CANONICAL
+from inlay.types import TensorType
+
+
+def model(count: int) -> Module:
+    """A chain of products, biases, activations, normalisations and skip connections near and far."""
+    rng = np.random.default_rng(0)
+    x = var("x", TensorType(("n", 8), "float32"))
+    w = constant(rng.normal(size=(8, 8)).astype(np.float32))
+    b = constant(rng.normal(size=8).astype(np.float32))
+    expr: Expr = x
+    kept: list[Expr] = [x]
+    for step in range(count // 8):
+        skip = expr
+        expr = ops.add(ops.matmul(expr, w), b)
+        expr = ops.mul(ops.relu(expr), constant(np.float32(1)))
+        expr = ops.add(ops.tanh(expr), skip)
+        expr = ops.add(expr, kept[rng.integers(len(kept))])
+        expr = ops.neg(expr)
+        if step % 10 == 0:
+            kept.append(expr)
+    return Module({"main": function([x], expr)})
+
+
+def seconds(count: int) -> tuple[float, Timing[Module]]:
+    timing: Timing[Module] = Timing()
+    unit = model(count)
+    operators = sum(isinstance(expr, Call) for expr in post_order(unit.main))
+    assert operators >= 0.95 * count
+    passes = [
+        *CANONICAL,
+        FunctionPass("decompose", lambda target: decompose(target, lambda call: False)),
+        FunctionPass("normal_form", to_a_normal_form),
+        FunctionPass("graph_form_again", to_graph_form),
+        FunctionPass("fuse", fuse),
+    ]
+    start = time.process_time()
+    result = PassManager(passes, [timing]).run(unit)
+    verify(result)
+    text, constants = print_module(result)
+    parse(text, ops.TABLE, constants)
+    return time.process_time() - start, timing
+
+
+def test_ten_thousand_operators() -> None:
+    small, _ = seconds(1_000)
+    large, timing = seconds(10_000)
+    assert large < 10, f"\n{timing}"
+    assert large < 20 * small, f"{small:.2f} s for 1,000 operators, {large:.2f} s for 10,000\n{timing}"
