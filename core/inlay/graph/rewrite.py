@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inlay.errors import VerifyError
-from inlay.graph.ir import Call, Expr, Module, Span, children, rebuild
+from inlay.graph.ir import Call, Expr, Module, Span, Var, children, rebuild
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, match
 from inlay.graph.transform import map_functions, transform, transform_function
@@ -43,8 +43,10 @@ def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
 
 
 def with_span(expr: Expr, span: Span | None) -> Expr:
-    """The expression with a span, unless it has one or there is none to give."""
-    return dataclasses.replace(expr, span=span) if expr.span is None and span is not None else expr
+    """The expression with a span, unless it has one or there is none to give. A variable stays itself: its binder refers to it."""
+    if expr.span is not None or span is None or isinstance(expr, Var):
+        return expr
+    return dataclasses.replace(expr, span=span)
 
 
 class _Rewriter:

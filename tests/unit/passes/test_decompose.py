@@ -1,0 +1,29 @@
+"""Decomposition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Loop, Span, constant, function, post_order, tuple_item, var
+from inlay.graph.verify import verify
+from inlay.passes.decompose import decompose
+from inlay.types import TensorType
+
+
+def test_loops_that_decompositions_bring_in_keep_their_variables() -> None:
+    """Marking new expressions with a span must not tell a variable from the parameter that binds it."""
+    rng = np.random.default_rng(0)
+    shapes = ((20, 2, 3), (1, 2, 3), (1, 2, 2), (1, 4), (1, 2, 2))
+    x, *weights = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    param = var("x", TensorType(x.shape, "float32"))
+    layer = ops.rnn(param, *map(constant, weights), activations=("Tanh",), alphas=(0.0,), betas=(0.0,), span=Span("m", "layer"))
+    unit = function((param,), tuple_item(layer, 0))
+    simpler = decompose(unit, lambda call: False)
+    verify(simpler)
+    found = list(post_order(simpler))
+    assert any(isinstance(expr, Loop) for expr in found)
+    assert all(expr.span == Span("m", "layer") for expr in found if isinstance(expr, Call))
+    expected, result = (evaluate(target, [x]) for target in (unit, simpler))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
