@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnxruntime
 import pytest
 
 from inlay.errors import ModelImportError
+from inlay.frontends.onnx import load
+from inlay.graph.interp import evaluate
 
 from .one_node import Array, like_onnxruntime, run
 
@@ -377,3 +381,40 @@ def test_dropout_in_training():
     for found, mask in (run("Dropout", 13, [x, np.float32(0.75), np.array(True)], 2), run("Dropout", 6, [x], 2, ratio=0.75)):
         np.testing.assert_array_equal(found, np.where(mask, np.float32(4), np.float32(0)))
         assert mask.mean() == pytest.approx(0.25, abs=0.03)
+
+
+# --- symbolic dimensions ----------------------------------------------------------------------------------------------
+
+SYMBOLIC = [
+    (
+        18,
+        "(float[n,4] x) => (float[4] y) { axes = Constant<value_ints=[0]>() y = ReduceMean<keepdims=0>(x, axes) }",
+        [normal(3, 4)],
+    ),
+    (11, "(float[n,m] x) => (float y) { y = ReduceL2<keepdims=0>(x) }", [normal(3, 4)]),
+    (13, "(float[n,m] x) => (float[n,m] y) { y = Hardmax(x) }", [normal(3, 4)]),
+    (12, "(float[n,3,4] x) => (float[n,m,m] y) { y = Hardmax<axis=1>(x) }", [normal(2, 3, 4)]),
+    (13, "(float[n,m] x, float[m] s) => (uint8[n,m] y) { y = QuantizeLinear<axis=1>(x, s) }", [normal(3, 4) * 9, positive(4)]),
+    (14, "(float[n,m] x) => (float[n,m] y) { a = Constant<value_int=1>() y = CumSum(x, a) }", [np.round(normal(3, 4))]),
+    (12, '(float[n,m] x, float[m,k] w) => (float[k,n] y) {y = Einsum<equation="nm,mk->kn">(x, w) }', [normal(3, 4), normal(4, 2)]),
+    (
+        13,
+        "(float[n,c] x, int64[n] t) => (float y, float[n,c] p) { y, p = SoftmaxCrossEntropyLoss(x, t) }",
+        [normal(3, 4), np.arange(3)],
+    ),
+    (17, "(float[n,m,1] x) => (float[n,k,2] y) { y = DFT<axis=1, onesided=1>(x) }", [normal(3, 8, 1)]),
+    (17, "(float[n] x) => (float[n] y) { s = Shape(x) z = Squeeze(s) y = HannWindow(z) }", [normal(7)]),
+    (13, "(float[n] a, float[m] b) => (float[k] y) { y = Add(a, b) }", [normal(5), normal(1)]),
+]
+
+
+@pytest.mark.parametrize(("opset", "graph", "inputs"), SYMBOLIC)
+def test_symbolic_dimensions(opset, graph, inputs):
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {graph}')
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    feeds = {item.name: array for item, array in zip(model.graph.input, inputs, strict=True)}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = evaluate(load(model), feeds)
+    for mine, other in zip(found if isinstance(found, tuple) else (found,), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)

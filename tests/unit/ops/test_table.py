@@ -1,16 +1,29 @@
-"""The table of operators."""
+"""The table of operators, and what each of its entries must have."""
 
 from __future__ import annotations
+
+import pytest
 
 from inlay import ops
 
 
-def test_operators_are_attributes_of_the_package() -> None:
-    """No module of the package hides an operator of its name."""
-    assert {name for name, operator in ops.TABLE.items() if getattr(ops, name) is not operator} == set()
+@pytest.mark.parametrize("operator", ops.OPERATORS, ids=lambda operator: operator.name)
+def test_an_operator_is_whole(operator):
+    assert getattr(ops, operator.name) is operator
+    if operator.host_only:
+        assert operator.reference is not None
+        assert operator.compute is None
+    else:
+        # Every loop-level target has it at once, and there is an oracle for it.
+        assert operator.compute is not None or operator.decompose is not None
+        assert operator.reference is not None or operator.decompose is not None
+    least, greatest = operator.arity
+    assert greatest is None or least <= greatest
+    assert not operator.commutative or operator.arity == (2, 2)
+    assert len(operator.inputs) == (greatest if greatest is not None else len(operator.inputs))
 
 
-def test_every_operator_has_a_meaning() -> None:
-    for operator in ops.TABLE.values():
-        assert operator.reference is not None or operator.decompose is not None, operator.name
-        assert operator.host_only or operator.compute is not None or operator.decompose is not None, operator.name
+def test_an_unknown_operator_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no operator 'frobnicate'"):
+        ops.frobnicate  # noqa: B018
+    assert "add" in dir(ops)
