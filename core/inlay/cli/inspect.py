@@ -20,7 +20,7 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
     """Cut MODEL into regions and print them."""
     import inlay
     from inlay.driver import cut
-    from inlay.partition.explain import explain
+    from inlay.partitioning.explain import explain
 
     partitioned, takers = cut(inlay.load(model, dims), targets)
     report = explain(partitioned, takers)

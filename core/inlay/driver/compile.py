@@ -12,9 +12,9 @@ from inlay.driver.prepare import prepare
 from inlay.errors import CompileError, InlayError
 from inlay.graph.ir import Function, Module
 from inlay.lowering.plan import build_plans
-from inlay.partition import Partitioned, partition, verify_partition
-from inlay.partition.annotate import Candidate
-from inlay.partition.outline import region_operators
+from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.partitioning.annotate import Candidate
+from inlay.partitioning.outline import region_operators
 from inlay.passes.manager import Instrument, PassManager
 from inlay.plugins import Level, Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry, default_registry

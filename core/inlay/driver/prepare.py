@@ -7,7 +7,7 @@ from functools import partial
 
 from inlay.graph import ir
 from inlay.graph.ir import Module
-from inlay.partition.annotate import Candidate, claims
+from inlay.partitioning.annotate import Candidate, claims
 from inlay.passes.decompose import decompose
 from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
 from inlay.passes.pipeline import CANONICAL

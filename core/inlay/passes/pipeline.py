@@ -23,4 +23,4 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("cse", share_common, ("graph_form",)),
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
 )
-"""They know no target. What a target takes whole is decided afterwards: see `inlay.passes.decompose` and `inlay.partition`."""
+"""They know no target. What a target takes whole is decided afterwards: see `inlay.passes.decompose` and `inlay.partitioning`."""
