@@ -1,7 +1,7 @@
 """Cuts a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
 
-from inlay.partition.annotate import Annotation, annotate
-from inlay.partition.outline import REGION_TARGET, Partitioned, partition
-from inlay.partition.verify import verify_partition
+from inlay.partitioning.annotate import Annotation, annotate
+from inlay.partitioning.outline import REGION_TARGET, Partitioned, partition
+from inlay.partitioning.verify import verify_partition
 
 __all__ = ["REGION_TARGET", "Annotation", "Partitioned", "annotate", "partition", "verify_partition"]

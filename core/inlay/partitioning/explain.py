@@ -9,8 +9,8 @@ from typing import Any
 from inlay import arith
 from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.partition.annotate import Annotation, Candidate
-from inlay.partition.outline import Partitioned
+from inlay.partitioning.annotate import Annotation, Candidate
+from inlay.partitioning.outline import Partitioned
 from inlay.plugins import Accept, AcceptIf, Reject, Verdict
 from inlay.types import TensorType, TupleType, Type
 

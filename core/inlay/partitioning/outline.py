@@ -14,7 +14,7 @@ from inlay.errors import CompileError
 from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
-from inlay.partition.annotate import Annotation, Candidate, annotate
+from inlay.partitioning.annotate import Annotation, Candidate, annotate
 from inlay.types import FunctionType, TupleType
 
 REGION_TARGET = "target"

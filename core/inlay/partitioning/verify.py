@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlay.errors import VerifyError
 from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.partition.outline import REGION_TARGET, Partitioned
+from inlay.partitioning.outline import REGION_TARGET, Partitioned
 from inlay.types import FunctionType
 
 
