@@ -94,7 +94,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("the nearest element cannot be smoothed")
     for axis in _axes(attrs, data.shape):
-        if axis.before == 0 and axis.after != 0:
+        if axis.before == 0:
             raise ValueError(f"axis {axis.index} is empty: there is nothing to interpolate")
         if attrs.antialias:
             _reach(attrs, axis)
@@ -102,7 +102,9 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
 
 
 def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
-    """The axes that change."""
+    """The axes that change; none where the result is empty."""
+    if any(dim == 0 for dim in attrs.shape):
+        return []
     rank = len(shape)
     found = []
     for index in range(rank):
@@ -217,12 +219,13 @@ def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Arra
 @quiet
 def _reference(attrs: ResizeAttrs, x: Array) -> Array:
     of = from_numpy(x.dtype)
+    shape = tuple(arith.evaluate(dim, {}) for dim in attrs.shape)
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
     data = x if attrs.mode == "nearest" else x.astype(_working(of).numpy)
     beyond = np.zeros((1,) * x.ndim, bool)
     for axis in _axes(attrs, x.shape):
-        extent, length = x.shape[axis.index], arith.evaluate(axis.after, {})
-        if length == 0:
-            return np.empty(tuple(arith.evaluate(dim, {}) for dim in attrs.shape), x.dtype)
+        extent, length = x.shape[axis.index], shape[axis.index]
         coordinates = np.asarray(_coordinate(attrs, axis, np.arange(length, dtype=np.float64)))
         data = _resize_axis(attrs, axis, data, coordinates)
         if attrs.coordinates == "tf_crop_and_resize":
