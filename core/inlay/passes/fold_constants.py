@@ -7,27 +7,50 @@ from typing import Any
 from inlay.errors import KernelFault
 from inlay.graph.attrs import attr_vars
 from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Constant, Expr, Function, Tuple, constant, function, tuple_
-from inlay.graph.operator import Operator
+from inlay.graph.ir import Call, Constant, Expr, Function, Tuple, children, constant, function, post_order, tuple_
+from inlay.graph.operator import FusionKind, Operator
 from inlay.graph.transform import transform_function
 from inlay.types import TensorType, TupleType, Type
 
 LIMIT = 1 << 20
 """Bytes of a result up to which it is folded even where it is larger than what it is computed from."""
+WEIGHTS_LIMIT = 1 << 26
+"""The same for weights of convolutions and matrix products: known ones can be scaled and packed when the model is compiled."""
 
 
-def fold_constants(target: Function, limit: int = LIMIT) -> Function:
+def fold_constants(target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT) -> Function:
     """The function with operators on constants replaced by their results.
 
-    A result larger than its inputs (a broadcast, an iota) is folded only up to `limit` bytes. Strings fold; sequences and
-    optionals, which no constant holds, do not. An operator that faults on its constants stays, to fault when it runs.
+    A result larger than its inputs (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
+    Strings fold; sequences and optionals, which no constant holds, do not. An operator that faults on its constants stays, to
+    fault when it runs.
     """
 
+    weights = _weights(target)
+
     def visit(old: Expr, new: Expr) -> Expr:
-        folded = _fold(new, limit) if isinstance(new, Call) and isinstance(new.callee, Operator) else None
+        if not isinstance(new, Call) or not isinstance(new.callee, Operator):
+            return new
+        folded = _fold(new, weights_limit if id(old) in weights else limit)
         return new if folded is None else folded
 
     return transform_function(target, visit)
+
+
+def _weights(target: Function) -> set[int]:
+    """The ids of expressions that only serve, perhaps through other operators, as second operands of complex operators."""
+    found: set[int] = set()
+    others: set[int] = set()
+    for expr in reversed(list(post_order(target))):
+        for index, child in enumerate(children(expr)):
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+                serves = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
+                    id(expr) in found and id(expr) not in others
+                )
+            else:
+                serves = False
+            (found if serves else others).add(id(child))
+    return found - others
 
 
 def _fold(call: Call, limit: int) -> Expr | None:

@@ -1,11 +1,12 @@
 """Batch normalisation and scaling folded into weights: at inference the statistics are constants.
 
-Arithmetic on constants is done in float64 and rounded once. Scaling the weights instead of the sum reassociates the reduction,
-which Inlay's numerics allow.
+Arithmetic on constants is done in float64 and rounded once, so that fewer roundings are left in the run. Scaling the weights
+instead of the sum reassociates the reduction, which Inlay's numerics allow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from inlay.arith import Dim
 from inlay.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlay.graph.operator import Operator
-from inlay.graph.pattern import Match, is_const, is_op, match, wildcard
+from inlay.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlay.graph.rewrite import Rule, rewrite_expr
 from inlay.graph.transform import transform_function
 from inlay.graph.uses import UseCounts
@@ -27,8 +28,9 @@ Array = np.ndarray[Any, Any]
 
 
 def simplify_inference(target: Function) -> Function:
-    """The function with `batch_norm` as a scale and a shift, and scales by constants folded into the constant weights of the
-    convolution or matrix product that they follow, where nothing else reads its result."""
+    """The function with `batch_norm` as a scale and a shift, scales by constants folded into the constant weights of the
+    convolution or matrix product that they follow, and scales and shifts by constants that follow one another made one; all of
+    this only where nothing else reads what is taken apart."""
     expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
     assert isinstance(expanded, Function)
     return _fold_scales(expanded)
@@ -71,20 +73,20 @@ def _values(value: Expr) -> Array:
 
 # --- scales into weights ----------------------------------------------------------------------------------------------
 
-_WEIGHTS = is_const().named("weights")
-_PRODUCT = is_op("conv", "conv_transpose", "matmul")(wildcard(), _WEIGHTS).named("product")
+_PRODUCT = is_op("conv", "conv_transpose", "matmul")(wildcard(), is_const().named("weights")).named("product")
 _BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, is_const().named("bias")).named("sum"))
 _SCALED = is_op("mul")(_BIASED, is_const().named("scale"))
 
 
 def _fold_scales(target: Function) -> Function:
-    """Scales folded into weights, one sweep: each result may be scaled again."""
+    """Scales folded into weights, and constants that follow one another into one, in one sweep from operands to results."""
     uses = UseCounts(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        found = match(_SCALED, new)
-        if found is not None and all(uses.single(item) for item in (found["product"], found.get("sum")) if item is not None):
-            new = _scaled(found) or new
+        for pattern, build in _STEPS:
+            found = match(pattern, new)
+            if found is not None and all(uses.single(item) for name, item in found.captures.items() if name in _INNER):
+                new = build(found) or new
         uses.note(old, new)
         return new
 
@@ -127,3 +129,64 @@ def _by_channel(product: Call, scale: Array) -> Array | None:
     if product.callee.name == "conv":
         return vector.reshape((-1, 1, *spatial))
     return vector.reshape((1, -1, *spatial)) if product.attrs.groups == 1 or vector.size == 1 else None
+
+
+# --- constants that follow one another --------------------------------------------------------------------------------
+
+
+def _shifted_twice(found: Match) -> Expr | None:
+    """(x + a) + b as x + (a + b)."""
+    total = _one(np.add, found, "a", "b")
+    return None if total is None else _same_type(found, add(found["x"], total, span=found.root.span))
+
+
+def _scaled_twice(found: Match) -> Expr | None:
+    """(x * a) * b as x * (a * b)."""
+    factor = _one(np.multiply, found, "a", "b")
+    return None if factor is None else _same_type(found, mul(found["x"], factor, span=found.root.span))
+
+
+def _affine_scaled(found: Match) -> Expr | None:
+    """(x * a + b) * c as x * (a * c) + (b * c)."""
+    factor, offset = _one(np.multiply, found, "a", "c"), _one(np.multiply, found, "b", "c")
+    if factor is None or offset is None:
+        return None
+    return _same_type(found, add(mul(found["x"], factor, span=found.root.span), offset, span=found.root.span))
+
+
+def _same_type(found: Match, result: Expr) -> Expr | None:
+    return result if result.type == found.root.type else None
+
+
+def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
+    """Two float constants as one; None where the result leaves the range of the type's normal numbers."""
+    a, b = found.constant(first), found.constant(second)
+    of = from_numpy(a.dtype)
+    if of.name not in ("float32", "float64"):
+        return None
+    with np.errstate(all="ignore"):
+        value = combine(a.astype(np.float64), b.astype(np.float64))
+        rounded = value.astype(a.dtype)
+    normal = np.isfinite(rounded) & ((np.abs(rounded) >= np.finfo(a.dtype).tiny) | (value == 0))
+    return constant(rounded, span=found[second].span) if bool(np.all(normal)) else None
+
+
+def _with_constant(name: str, inner: Pattern, constant_name: str) -> Pattern:
+    return is_op(name)(inner, is_const().named(constant_name))
+
+
+def _steps() -> tuple[tuple[Pattern, Callable[[Match], Expr | None]], ...]:
+    x = wildcard().named("x")
+    affine = _with_constant("add", _with_constant("mul", x, "a").named("product"), "b").named("sum")
+    return (
+        (_SCALED, _scaled),
+        (_with_constant("mul", affine, "c"), _affine_scaled),
+        (_with_constant("mul", _with_constant("mul", x, "a").named("product"), "b"), _scaled_twice),
+        (_with_constant("add", _with_constant("add", x, "a").named("sum"), "b"), _shifted_twice),
+    )
+
+
+_STEPS = _steps()
+"""What to try at each expression, in order."""
+_INNER = ("product", "sum")
+"""Names of what is taken apart: nothing else may read it."""

@@ -109,6 +109,10 @@ def test_folding_is_bounded() -> None:
     large = function([X], ops.reduce_sum(ops.broadcast_to(one(1), shape=(1000, 1000)), axes=(0,)))
     assert operators(fold_constants(large)) == ["broadcast_to", "reduce_sum"]
     assert operators(fold_constants(large, limit=1 << 22)) == []
+    weights = ops.transpose(ops.full(one(1), shape=(1000, 3)), perm=(1, 0))
+    assert operators(fold_constants(function([X], ops.matmul(X, weights)), limit=100)) == ["matmul"]
+    shared = function([X], tuple_([ops.matmul(X, weights), weights]))
+    assert operators(fold_constants(shared, limit=100)) == ["full", "transpose", "matmul"]
     turned = function([], ops.transpose(constant(np.zeros((600, 600), np.float32)), perm=(1, 0)))
     assert isinstance(fold_constants(turned).body, Constant)
 
@@ -197,9 +201,10 @@ def test_batch_norm_goes_into_weights() -> None:
     data = [rng.normal(size=(2, 2, 5, 5)).astype(np.float32)]
     for body, left in (
         (normalised(ops.conv(x, w, groups=2), 4), ["conv", "add"]),
-        (normalised(ops.add(ops.conv(x, w, groups=2), bias), 4), ["conv", "add", "add"]),
+        (normalised(ops.add(ops.conv(x, w, groups=2), bias), 4), ["conv", "add"]),
         (normalised(ops.relu(ops.conv(x, w, groups=2)), 4), ["conv", "relu", "mul", "add"]),
-        (normalised(normalised(ops.conv(x, w, groups=2), 4), 4, 1), ["conv", "add", "add"]),
+        (normalised(normalised(ops.relu(ops.conv(x, w, groups=2)), 4), 4, 1), ["conv", "relu", "mul", "add"]),
+        (normalised(normalised(ops.conv(x, w, groups=2), 4), 4, 1), ["conv", "add"]),
     ):
         target = function([x], body)
         simpler = simplify_inference(target)
@@ -220,6 +225,23 @@ def test_scales_go_into_other_products() -> None:
     turned = function([image], ops.mul(ops.conv_transpose(image, kernel), by_channel))
     assert operators(simplify_inference(turned)) == ["conv_transpose"]
     same(turned, simplify_inference(turned), [rng.normal(size=(1, 3, 4, 4)).astype(np.float32)])
+
+
+def test_constants_become_one_only_within_range() -> None:
+    def chain(operator: Operator, a: float, b: float) -> list[str]:
+        body = operator(operator(X, one(a)), one(b))
+        target = function([X], body)
+        simpler = simplify_inference(target)
+        same(target, simpler, [np.arange(6, dtype=np.float32).reshape(2, 3)])
+        return operators(simpler)
+
+    assert chain(ops.mul, 3, 5) == ["mul"] and chain(ops.add, 3, 5) == ["add"]
+    assert chain(ops.mul, 1e-30, 1e-30) == ["mul", "mul"] and chain(ops.mul, 0, 5) == ["mul"]
+    halves = function([H], ops.mul(ops.mul(H, one(3, "float16")), one(5, "float16")))
+    assert simplify_inference(halves) is halves
+    kept = ops.mul(X, one(3))
+    shared = function([X], ops.add(ops.mul(kept, one(5)), kept))
+    assert simplify_inference(shared) is shared
 
 
 def test_what_is_read_elsewhere_or_scaled_otherwise_stays() -> None:
