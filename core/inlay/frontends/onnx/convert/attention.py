@@ -9,7 +9,7 @@ import numpy as np
 
 from inlay.arith import Dim
 from inlay.frontends.onnx.node import Converter, Node
-from inlay.graph.ir import Expr, Tuple
+from inlay.graph.ir import Expr, Tuple, call
 from inlay.ops.activation import sigmoid
 from inlay.ops.attend import AttentionAttrs, attend, attention, products, weighted
 from inlay.ops.compose import cast_to, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
@@ -90,19 +90,7 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
         scores = cast_to((parts.scores, parts.capped, parts.biased, parts.probabilities)[mode], node.dtype(0))
         result = parts.result
     else:
-        result = attention(
-            q,
-            k,
-            v,
-            *rest,
-            scale=options.scale,
-            softcap=options.softcap,
-            left=options.left,
-            right=options.right,
-            offset=options.offset,
-            masked=options.masked,
-            padded=options.padded,
-        )
+        result = call(attention, (q, k, v, *rest), options)
     return _join_heads(result) if packed else result, k, v, scores
 
 
