@@ -19,7 +19,7 @@ from inlay.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 class PoolAttrs(WindowAttrs):
     """`kernel` is the extent of the window along each spatial dimension."""
 
-    kernel: tuple[int, ...] = ()
+    kernel: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,11 @@ def _counts(axes: tuple[Axis, ...], spatial: tuple[int, ...]) -> Array:
 def _reference_avg_pool(attrs: AvgPoolAttrs, x: Array) -> Array:
     axes = window_axes(attrs, attrs.kernel)
     total = windows(widen_array(x), axes, 0).sum(axis=tuple(range(-len(axes), 0)))
-    count = np.float32(np.prod(attrs.kernel)) if attrs.count_include_pad else np.maximum(_counts(axes, x.shape[2:]), 1)
+    count = (
+        np.float32(np.prod(np.array(attrs.kernel, np.int64)))
+        if attrs.count_include_pad
+        else np.maximum(_counts(axes, x.shape[2:]), 1)
+    )
     return as_array(total / count.astype(total.dtype), from_numpy(x.dtype))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from inlay import arith
 from inlay.arith import Dim
 from inlay.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlay.frontends.onnx.node import Converter, Node
-from inlay.graph.ir import Expr, tuple_item
+from inlay.graph.ir import Expr, call, tuple_item
 from inlay.ops.compose import count, scalar
 from inlay.ops.elementwise import abs, mul, pow
-from inlay.ops.pool import avg_pool, max_pool, max_pool_indices
+from inlay.ops.pool import AvgPoolAttrs, MaxPoolIndicesAttrs, PoolAttrs, avg_pool, max_pool, max_pool_indices
 from inlay.ops.scatter import scatter_along_axis
 from inlay.ops.shape import full, pad, reshape
 
@@ -22,8 +23,22 @@ def _kernel(node: Node, rank: int) -> tuple[int, ...]:
     return ints(node, "kernel_shape", rank, 1)
 
 
-def _window(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Dim, ...], tuple[Dim, ...]]:
-    """(kernel, strides, dilations, pads as asked for, pads that make up the further windows of ceil_mode)."""
+@dataclass(frozen=True)
+class _Window:
+    """The attributes of pooling: `pads` as asked for, `more` for the further windows of ceil_mode."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[Dim, ...]
+    more: tuple[Dim, ...]
+
+    @property
+    def all_pads(self) -> tuple[Dim, ...]:
+        return tuple(arith.unwrap(arith.wrap(a + b)) for a, b in zip(self.pads, self.more, strict=True))
+
+
+def _window(node: Node) -> _Window:
     spatial = spatial_shape(node)
     rank = len(spatial)
     kernel = _kernel(node, rank)
@@ -31,7 +46,7 @@ def _window(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     pads = window_pads(node, spatial, spans, strides)
     if not node.attrs.get("ceil_mode", 0):
-        return kernel, strides, dilations, pads, (0,) * (2 * rank)
+        return _Window(kernel, strides, dilations, pads, (0,) * (2 * rank))
     more: list[Dim] = []
     for extent, span, stride, before, after in zip(spatial, spans, strides, pads[:rank], pads[rank:], strict=True):
         outputs = arith.ceildiv(extent + before + after - span, stride) + 1
@@ -40,41 +55,31 @@ def _window(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
         outputs = outputs - arith.select(starts, 0, 1)
         reach = (outputs - 1) * stride + span
         more.append(arith.unwrap(arith.maximum(0, reach - (extent + before + after))))
-    return kernel, strides, dilations, pads, (0,) * rank + tuple(more)
-
-
-def _sum_pads(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    return tuple(arith.unwrap(arith.wrap(x + y)) for x, y in zip(a, b, strict=True))
+    return _Window(kernel, strides, dilations, pads, (0,) * rank + tuple(more))
 
 
 def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
-    kernel, strides, dilations, pads, more = _window(node)
-    pads = _sum_pads(pads, more)
+    window = _window(node)
+    plain = PoolAttrs(window.strides, window.all_pads, window.dilations, window.kernel)
     if len(node.outputs) < 2 or not node.outputs[1]:
-        return max_pool(node.input(0), kernel=kernel, strides=strides, pads=pads, dilations=dilations)
-    both = max_pool_indices(
-        node.input(0),
-        kernel=kernel,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        column_major=bool(node.attrs.get("storage_order", 0)),
-    )
+        return call(max_pool, (node.input(0),), plain)
+    column_major = bool(node.attrs.get("storage_order", 0))
+    attrs = MaxPoolIndicesAttrs(plain.strides, plain.pads, plain.dilations, plain.kernel, column_major)
+    both = call(max_pool_indices, (node.input(0),), attrs)
     return tuple_item(both, 0), tuple_item(both, 1)
 
 
 def _avg_pool(node: Node) -> Expr:
-    kernel, strides, dilations, pads, more = _window(node)
-    x = node.input(0)
+    window = _window(node)
+    x, pads = node.input(0), window.all_pads
     include = bool(node.attrs.get("count_include_pad", 0))
-    if include and any(dim != 0 for dim in more):
+    if include and any(dim != 0 for dim in window.more):
         # Of the padding, only what `pads` asks for counts: make it data.
-        rank = len(kernel)
-        x = pad(x, scalar(0, node.dtype(0)), pads=(0, 0, *pads[:rank], 0, 0, *pads[rank:]), mode="constant")
-        pads, include = more, False
-    else:
-        pads = _sum_pads(pads, more)
-    return avg_pool(x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=include)
+        rank = len(window.kernel)
+        before, after = window.pads[:rank], window.pads[rank:]
+        x = pad(x, scalar(0, node.dtype(0)), pads=(0, 0, *before, 0, 0, *after), mode="constant")
+        pads, include = window.more, False
+    return call(avg_pool, (x,), AvgPoolAttrs(window.strides, pads, window.dilations, window.kernel, include))
 
 
 def _global_avg_pool(node: Node) -> Expr:
@@ -86,21 +91,19 @@ def _global_max_pool(node: Node) -> Expr:
 
 
 def _lp_pool(node: Node) -> Expr:
-    kernel, strides, dilations, pads, more = _window(node)
-    return _lp(node, kernel, strides, dilations, _sum_pads(pads, more))
+    window = _window(node)
+    return _lp(node, AvgPoolAttrs(window.strides, window.all_pads, window.dilations, window.kernel, count_include_pad=True))
 
 
 def _global_lp_pool(node: Node) -> Expr:
-    return _lp(node, spatial_shape(node), (), (), ())
+    return _lp(node, AvgPoolAttrs(kernel=spatial_shape(node)))
 
 
-def _lp(node: Node, kernel: tuple[Dim, ...], strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[Dim, ...]) -> Expr:
+def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
     """(sum of |x| ** p) ** (1 / p) over windows."""
-    p = float(node.attrs.get("p", 2))
-    of = node.dtype(0)
-    powers = pow(abs(node.input(0)), scalar(p, of))
-    mean = avg_pool(powers, kernel=kernel, strides=strides, pads=pads, dilations=dilations, count_include_pad=True)
-    return pow(mul(mean, count(kernel, of)), scalar(1 / p, of))
+    p, of = float(node.attrs.get("p", 2)), node.dtype(0)
+    mean = call(avg_pool, (pow(abs(node.input(0)), scalar(p, of)),), attrs)
+    return pow(mul(mean, count(attrs.kernel, of)), scalar(1 / p, of))
 
 
 def _max_unpool(node: Node) -> Expr:
