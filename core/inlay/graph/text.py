@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -106,22 +106,23 @@ def inline_text(value: Constant) -> str | None:
     if not 0 < data.size <= INLINE_ELEMENTS:
         return None
     if data.dtype == object:
-        if not all(isinstance(item, str) for item in data.flat):
-            return None
-    elif np.asarray(_plain(data), data.dtype).tobytes() != data.tobytes():
-        return None
-    return _elements_text(_plain(data))
+        return _elements_text(data.tolist()) if all(isinstance(item, str) for item in data.flat) else None
+    for plain in _plain(data):
+        if np.asarray(plain, data.dtype).tobytes() == data.tobytes():
+            return _elements_text(plain)
+    return None
 
 
-def _plain(data: Array) -> Any:
-    """The elements as nested lists of Python values; every NaN as the usual one."""
-    if data.dtype == object or data.dtype.kind in "biu":
-        return data.tolist()
-    # The types of ml_dtypes become numpy's own first: their elements are not Python numbers.
-    if "int" in data.dtype.name:
-        return data.astype(np.int8).tolist()
-    wide = data.astype(np.float64)
-    return np.where(np.isnan(wide), np.nan, wide).tolist()
+def _plain(data: Array) -> Iterator[Any]:
+    """The elements as nested lists of Python numbers: as few digits as may do, then all; every NaN is the usual one."""
+    if data.dtype.kind in "biu":
+        yield data.tolist()
+    elif "int" in data.dtype.name:  # a type of ml_dtypes, whose elements are not Python numbers
+        yield data.astype(np.int8).tolist()
+    else:
+        yield np.asarray([float(str(item)) for item in data.flat]).reshape(data.shape).tolist()
+        wide = data.astype(np.float64)
+        yield np.where(np.isnan(wide), np.nan, wide).tolist()
 
 
 def _elements_text(value: Any) -> str:

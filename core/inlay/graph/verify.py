@@ -100,7 +100,11 @@ class _Verifier:
             for size in sizes_in(variable.type):
                 self._sizes.setdefault(size, []).append((scope, -1))
         for introduced in introduced_sizes(expr):
-            self._sizes.setdefault(introduced, []).append((self._scopes.of.get(id(expr), self._scopes.root), position))
+            home = self._scopes.of.get(id(expr), self._scopes.root)
+            while isinstance(home.owner, Let):  # what the body of a `Let` works out shows in the type of the `Let`
+                assert home.parent is not None
+                home = home.parent
+            self._sizes.setdefault(introduced, []).append((home, position))
 
     def _check_type(self, expr: Expr) -> None:
         match expr:

@@ -18,18 +18,20 @@ WEIGHTS_LIMIT = 1 << 26
 """The same for weights of convolutions and matrix products: known ones can be scaled and packed when the model is compiled."""
 
 
-def fold_constants(target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT) -> Function:
+def fold_constants(
+    target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT, keep: tuple[Operator, ...] = ()
+) -> Function:
     """The function with operators on constants replaced by their results.
 
     A result larger than its inputs (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
-    Strings fold; sequences and optionals, which no constant holds, do not. An operator that faults on its constants stays, to
-    fault when it runs.
+    Operators in `keep` stay. Strings fold; sequences and optionals, which no constant holds, do not. An operator that faults on
+    its constants stays, to fault when it runs.
     """
 
     weights = _weights(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or not isinstance(new.callee, Operator):
+        if not isinstance(new, Call) or not isinstance(new.callee, Operator) or new.callee in keep:
             return new
         folded = _fold(new, weights_limit if id(old) in weights else limit)
         return new if folded is None else folded

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from inlay.graph.normal import to_graph_form
+from inlay.ops.quantised import dequantize
 from inlay.passes.canonicalise_quantised import narrow_integers, quantize_integers
 from inlay.passes.cse import share_common
 from inlay.passes.dead_code import remove_dead_code
@@ -13,9 +16,10 @@ from inlay.passes.simplify_inference import simplify_inference
 
 CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("graph_form", to_graph_form),
-    # Before constants are folded, which would dequantise weights.
-    FunctionPass("quantize_integers", quantize_integers, ("graph_form",)),
-    FunctionPass("fold_constants", fold_constants),
+    # Scales are folded first, so that they can be compared; weights stay stored as integers until products have taken them in.
+    FunctionPass("fold_scales", partial(fold_constants, keep=(dequantize,)), ("graph_form",)),
+    FunctionPass("quantize_integers", quantize_integers, ("fold_scales",)),
+    FunctionPass("fold_constants", fold_constants, ("quantize_integers",)),
     FunctionPass("simplify_inference", simplify_inference, ("fold_constants",)),
     FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
     FunctionPass("simplify", simplify),
