@@ -33,6 +33,10 @@ class IndexPrinter:
         self.values[variable] = value
         self.ranges[variable] = (low, high)
 
+    def unbind(self, variable: arith.Expr) -> None:
+        """End the scope of a variable."""
+        del self.values[variable], self.ranges[variable]
+
     def print(self, expr: arith.Expr) -> Value:
         """The value of an expression, i64 (comparisons give 0 or 1)."""
         if isinstance(expr, arith.Const):

@@ -118,6 +118,7 @@ class KernelPrinter:
             high = bounds(loop.extent, self.index.ranges)[1]
             self.index.bind(variable, Value(counter, INDEX), 0, None if high is None else high - 1)
             self._statement(loop.body)
+            self.index.unbind(variable)
         p.branch(latch)
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {counter}, 1")
@@ -137,6 +138,7 @@ class KernelPrinter:
         self.index.bind(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1)
         with self.p.scope():
             self._statement(loop.body)
+        self.index.unbind(loop.var)
         self.lane, self.lanes = None, 0
 
     def _parallel_loop(self, loop: ir.For) -> None:
@@ -231,6 +233,7 @@ class KernelPrinter:
         with self.p.scope():
             self.index.bind(stmt.var, value, low, high)
             self._statement(stmt.body)
+            self.index.unbind(stmt.var)
 
     def _alloc(self, buffer: ir.Buffer) -> None:
         size = arith.product(buffer.shape)
