@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from inlay.artifact import Artifact
 from inlay.plugins import CompileContext, KernelInfo
+from inlay.tensor.legalise import legalise
 from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
 from inlay_x86.cpu import features, vector_bits
 from inlay_x86.llvm.region import print_region
+from inlay_x86.llvm.values import NATIVE
 from inlay_x86.machine import TRIPLE, compile_text, data_layout
 from inlay_x86.options import FORMAT, FORMAT_VERSION, X86Options
 
@@ -24,7 +26,7 @@ class X86Codegen:
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
-        unit = replace(unit, kernels=tuple(map(expand_program, unit.kernels)))
+        unit = replace(unit, kernels=tuple(legalise(expand_program(kernel), NATIVE) for kernel in unit.kernels))
         text = print_region(unit, symbol, TRIPLE, data_layout(), self._attributes())
         return Artifact(
             symbol=symbol,

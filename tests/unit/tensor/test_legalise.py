@@ -1,0 +1,98 @@
+"""Narrow element types as arithmetic on bits, against ml_dtypes and numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay.tensor import interp, ir, te
+from inlay.tensor.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, carrier, decode, encode, legalise, round_to_odd
+from inlay.tensor.lower import lower
+from inlay.types import DTYPES, dtype
+
+NATIVE = frozenset({"float32", "float64", "bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64))})
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 6.0, 7.0, 448.0, 464.0, 480.0, 57344.0, 61440.0, 65504.0, 65519.0, 65520.0]
+
+
+def samples(kind: str) -> np.ndarray:
+    """Numbers of every exponent, bit patterns at random, and the borders of the formats."""
+    generator = np.random.default_rng(7)
+    with np.errstate(all="ignore"):
+        spread = generator.standard_normal(4000) * 10.0 ** generator.uniform(-46, 39, 4000)
+        patterns = generator.integers(0, 2**32, 4000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+        return np.concatenate([spread, patterns.astype(np.float64), SPECIAL]).astype(kind)
+
+
+def apply(function, array):
+    buffer = ir.Buffer("x", (), dtype(array.dtype.name))
+    return interp.evaluate_vector(function(buffer[()]), {buffer: array})
+
+
+def same(a, b):
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+
+
+@pytest.mark.parametrize("name", [*FORMATS, EXPONENT_ONLY])
+def test_every_code_decodes(name):
+    of = dtype(name)
+    codes = np.arange(2 ** max(of.bits, 4) if of.bits != 4 else 16, dtype=carrier(of).numpy)
+    wanted = codes.view(of.numpy).astype(np.float32)
+    assert same(apply(lambda code: decode(code, of), codes), wanted).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_float32_encodes_as_ml_dtypes_does(name):
+    of = dtype(name)
+    values = samples("float32")
+    if FORMATS[name].nan is None:
+        values = values[~np.isnan(values)]  # the type has no NaN; what becomes of one is ours to say
+    with np.errstate(all="ignore"):
+        wanted = values.astype(of.numpy)
+    got = apply(lambda value: encode(value, of), values).astype(carrier(of).numpy).view(of.numpy)
+    assert same(got, wanted).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_finite_codes_survive_a_round_trip(name):
+    of = dtype(name)
+    codes = np.arange(2 ** max(of.bits, 4) if of.bits != 4 else 16, dtype=carrier(of).numpy)
+    codes = codes[np.isfinite(codes.view(of.numpy).astype(np.float32))]
+    assert (apply(lambda code: encode(decode(code, of), of), codes) == codes).all()
+
+
+def test_float64_rounds_once_to_float16():
+    values = samples("float64")
+    # Just above a tie between two float16 numbers, by less than float32 can tell.
+    ties = (np.arange(1024, 2047) + 0.5) / 1024 * (1 + 2.0**-40)
+    values = np.concatenate([values, ties, -ties])
+    half = dtype("float16")
+    with np.errstate(all="ignore"):
+        wanted = values.astype(np.float16)
+    got = apply(lambda value: encode(round_to_odd(value), half), values).astype(np.uint16).view(np.float16)
+    assert same(got, wanted).all()
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if name not in NATIVE and name != "string"])
+def test_a_legalised_program_moves_and_converts_alike(name):
+    """Load, select, convert to float32 and back, store: over all codes."""
+    of = dtype(name)
+    codes = np.arange(16 if of.bits <= 4 else 256, dtype=np.uint8) if of.bytes == 1 else np.arange(0, 65536, 17, dtype=np.uint16)
+    if name in NARROW_INTEGERS:
+        codes = codes[: 2**of.bits]
+    x = te.placeholder((len(codes),), of, "x")
+    wide = te.compute(x.shape, lambda i: te.cast(x[i], "float32"), "wide")
+    back = te.compute(x.shape, lambda i: te.select(wide[i] < 1.0, x[i], te.cast(wide[i], of)), "back")
+    program = lower([wide, back], [x], name)
+    plain = interp.run(program, [codes.view(of.numpy)])
+    narrow = legalise(program, NATIVE)
+    assert all(buffer.dtype.name in NATIVE for buffer in narrow.params)
+    legal = interp.run(narrow, [codes.view(carrier(of).numpy)])
+    assert same(legal[0], plain[0]).all()
+    assert same(legal[1].astype(carrier(of).numpy).view(of.numpy), plain[1]).all()
+
+
+def test_programs_of_native_types_stay_as_they_are():
+    x = te.placeholder((4,), "float32", "x")
+    program = lower([te.compute((4,), lambda i: x[i] + 1.0, "y")], [x], "add")
+    assert legalise(program, NATIVE) is program
