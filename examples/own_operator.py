@@ -1,0 +1,73 @@
+"""Define an operator outside the core, by a tensor expression, and use it in a model that is built in Python.
+
+    python examples/own_operator.py
+
+The operator is Hard Swish with a bound of one's own: x * clip(x + shift, 0, bound) / bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import inlay
+from inlay.tensor import te
+
+
+@dataclass(frozen=True)
+class SwishAttrs(inlay.Attrs):
+    """The typed attributes; keywords of the call."""
+
+    shift: float = 3.0
+    bound: float = 6.0
+
+
+def infer(attrs, x):
+    """The result has the type of the input. What raises ValueError here is reported with the operator and its inputs."""
+    if not x.dtype.is_float:
+        raise ValueError("the input must be of floats")
+    return x
+
+
+def reference(attrs, x):
+    """What it means, in numpy: what everything else is compared with."""
+    return (x * np.clip(x + attrs.shift, 0, attrs.bound) / attrs.bound).astype(x.dtype)
+
+
+def compute(attrs, x):
+    """What it means element by element. Targets that take loop programs, such as x86, make native code of this."""
+    zero, shift, bound = (te.const(value, x.dtype) for value in (0.0, attrs.shift, attrs.bound))
+    return te.compute(x.shape, lambda *i: x[i] * te.minimum(te.maximum(x[i] + shift, zero), bound) / bound, "my_swish")
+
+
+swish = inlay.Operator(
+    "my.swish",
+    infer,
+    SwishAttrs,
+    reference=reference,
+    compute=compute,
+    fusion=inlay.FusionKind.INJECTIVE,  # each element of the result reads one place of the input,
+    elementwise=True,  # the same place: so it can be computed in the loops of the operator before it
+    arity=(1, 1),
+    inputs=("x",),
+)
+
+# matmul + bias, then our operator. Types are worked out while the graph is built; one that does not fit raises here.
+generator = np.random.default_rng(0)
+weights = generator.standard_normal((16, 8)).astype(np.float32)
+bias = generator.standard_normal(8).astype(np.float32)
+x = inlay.var("x", inlay.TensorType((4, 16), "float32"))
+y = inlay.ops.add(inlay.ops.matmul(x, inlay.constant(weights)), inlay.constant(bias))
+module = inlay.Module({"main": inlay.function([x], swish(y, bound=5.0))})
+
+executable = inlay.compile(module, targets=["x86"])
+print(executable)
+data = generator.standard_normal((4, 16)).astype(np.float32)
+(result,) = executable.run({"x": data}).values()
+expected = reference(SwishAttrs(bound=5.0), data @ weights + bias)
+np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+print(f"largest difference from numpy: {np.abs(result - expected).max():.1e}")
+
+# It was fused: one kernel computes product, bias and our operator.
+print(executable.profile({"x": data}).table())

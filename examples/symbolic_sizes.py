@@ -1,0 +1,36 @@
+"""Compile once for any batch and any length, within bounds.
+
+    python examples/symbolic_sizes.py
+
+For a model in a file: `inlay.compile("model.onnx", dims={"batch": (1, 64), "length": 128})`, or `inlay compile model.onnx --dim
+batch=1:64 --dim length=128`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import inlay
+
+batch, length = inlay.SizeVar("batch", 1, 64), inlay.SizeVar("length", 1, 512)
+x = inlay.var("x", inlay.TensorType((batch, length, 8), "float32"))
+
+# Attention of every place to every other: the scores have shape (batch, length, length).
+scores = inlay.ops.matmul(x, inlay.ops.transpose(x, perm=(0, 2, 1)))
+result = inlay.ops.matmul(inlay.ops.softmax(scores, axis=2), x)
+executable = inlay.compile(inlay.Module({"main": inlay.function([x], result)}), targets=["x86"])
+print(executable)
+
+
+def attend(data: np.ndarray) -> np.ndarray:
+    """The same in numpy."""
+    weights = np.exp(data @ data.transpose(0, 2, 1))
+    return (weights / weights.sum(axis=2, keepdims=True)) @ data
+
+
+generator = np.random.default_rng(0)
+for shape in ((1, 3, 8), (5, 17, 8), (2, 64, 8)):
+    data = generator.standard_normal(shape).astype(np.float32)
+    (found,) = executable.run({"x": data}).values()
+    np.testing.assert_allclose(found, attend(data), rtol=1e-4, atol=1e-5)
+    print(f"{shape}: right; arena {executable.workspace_bytes({'x': data})} bytes")

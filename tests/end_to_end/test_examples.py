@@ -1,0 +1,68 @@
+"""Every example runs, without a warning, and prints what it promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inlay.plugins.registry import default_registry
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROMISES = {
+    "own_operator.py": ("largest difference from numpy", "my.swish"),
+    "partition.py": ("string is not among its capabilities", "regions: region0_reference on reference, region1_x86 on x86"),
+    "profile_model.py": ("source nodes", "the longest"),
+    "resnet50.py": ("top-5", "largest difference", "latency", "where each operator ran", "peak memory", "the answer is right"),
+    "save_and_load.py": ("square.inlay", "the compiler was loaded: False"),
+    "show_model.py": ("def @main", "conv("),
+    "symbolic_sizes.py": ("(5, 17, 8): right",),
+}
+SLOW = {"resnet50.py", "profile_model.py"}
+
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "", "a progress bar is for terminals only"
+    return done.stdout
+
+
+def test_every_example_is_listed():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PROMISES)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in PROMISES])
+def test_the_example_keeps_its_promises(name):
+    printed = run(name)
+    for promise in PROMISES[name]:
+        assert promise in printed
+
+
+@pytest.mark.slow
+def test_the_profile_is_written_as_a_chrome_trace(tmp_path):
+    path = tmp_path / "trace.json"
+    run("profile_model.py", str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"region", "kernel"}
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_gives_a_status_that_is_not_zero(tmp_path):
+    spoilt = (
+        (EXAMPLES / "resnet50.py")
+        .read_text()
+        .replace("(answer,) = executable.run(inputs).values()", "answer = np.zeros((1, 1000))")
+    )
+    script = tmp_path / "spoilt.py"
+    script.write_text(spoilt)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert "THE ANSWER IS WRONG" in done.stdout
