@@ -37,15 +37,19 @@ class Pass(Protocol[_Unit]):
 
 
 @dataclass(frozen=True)
-class ModulePass:
-    """A pass over whole graph modules, given by a function."""
+class UnitPass(Generic[_Unit]):
+    """A pass over whole units, given by a function: over graph modules, or over loop programs."""
 
     name: str
-    change: Callable[[Module], Module]
+    change: Callable[[_Unit], _Unit]
     requires: tuple[str, ...] = ()
 
-    def run(self, unit: Module) -> Module:
+    def run(self, unit: _Unit) -> _Unit:
         return self.change(unit)
+
+
+ModulePass = UnitPass[Module]
+"""A pass over whole graph modules."""
 
 
 @dataclass(frozen=True)

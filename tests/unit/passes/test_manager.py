@@ -12,7 +12,12 @@ from inlay.graph.interp import evaluate
 from inlay.graph.ir import Module, constant, function, var
 from inlay.graph.text import show
 from inlay.graph.verify import verify
-from inlay.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassManager, Timing, Verify, bisect
+from inlay.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassManager, Timing, UnitPass, Verify, bisect
+from inlay.tensor import te
+from inlay.tensor.ir import LoopProgram
+from inlay.tensor.lower import lower
+from inlay.tensor.lower_blocks import flatten_blocks, simplify_program
+from inlay.tensor.text import show as show_program
 from inlay.types import TensorType
 
 X = var("x", TensorType((), "float32"))
@@ -38,6 +43,18 @@ def test_passes_run_in_order_over_any_unit() -> None:
     assert PassManager([Append("a"), Append("b", ("append_a",))]).run("x") == "xab"
     with pytest.raises(CompileError, match="append_b must run after append_a"):
         PassManager([Append("b", ("append_a",)), Append("a")])
+
+
+def test_the_same_manager_runs_passes_over_loop_programs() -> None:
+    x = te.placeholder((4,), "float32", "x")
+    y = te.compute((4,), lambda i: x[i] * 2.0, "y")
+    program = lower((y,), [x], "double")
+    timing, texts = Timing[LoopProgram](), list[str]()
+    passes = [UnitPass("flatten", flatten_blocks), UnitPass("simplify", simplify_program, ("flatten",))]
+    result = PassManager(passes, [timing, Diff(show_program, texts.append)]).run(program)
+    assert [name for name, _ in timing.seconds] == ["flatten", "simplify"]
+    assert texts and texts[0].startswith("--- before flatten")
+    assert isinstance(result, LoopProgram)
 
 
 def test_module_and_function_passes() -> None:
