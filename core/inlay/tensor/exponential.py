@@ -187,7 +187,8 @@ def acosh(x: Expr) -> Expr:
     """The inverse hyperbolic cosine of a float64."""
     over = x - 1.0
     near = log1p(over + unary("sqrt", fma(over, over, over + over)), FLOAT64)
-    return select(x < 2.0**28, near, log(x, FLOAT64) + FLOAT64.ln2[0])
+    value = select(x < 2.0**28, near, log(x, FLOAT64) + FLOAT64.ln2[0])
+    return select(x < 1.0, const(NAN, x.dtype), value)
 
 
 def atanh(x: Expr) -> Expr:

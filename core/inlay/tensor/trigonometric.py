@@ -60,7 +60,7 @@ def _turns_short(x: Expr) -> tuple[Expr, Expr, Expr]:
     # 24 bits times 29 are 53. Seven pieces reach 75 bits behind the point for x up to 2^128, where no float32 comes nearer to a
     # multiple of pi/2 than 2^-30.
     terms = [_modulo_four(x * _piece(1 + 29 * index, 29, 0)) for index in range(7)]
-    return _quadrant(terms, [])
+    return _quadrant(terms)
 
 
 def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
@@ -79,11 +79,12 @@ def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
             select(beyond, const(_piece(128 * j + 53 * index - 53, 53, 128 * j), of), piece) for index, piece in enumerate(pieces)
         ]
     products = [two_product(scaled, piece) for piece in pieces]
-    return _quadrant([_modulo_four(high) for high, _ in products], [_modulo_four(low) for _, low in products])
+    return _quadrant([_modulo_four(part) for product in products for part in product])
 
 
-def _quadrant(terms: Sequence[Expr], late: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
-    total, errors = terms[0], list(late)
+def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
+    """The sum of terms between -2 and 2, split into quadrant and rest."""
+    total, errors = terms[0], []
     for term in terms[1:]:
         total, error = two_sum(total, term)
         errors.append(error)

@@ -202,9 +202,35 @@ def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
         # would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
         wide = _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
         return rounded(wide.astype(np.float32), of) if of.bits == 32 else _narrow_wide(wide, of)
-    a, b, c = np.broadcast_arrays(a, b, c)
-    result = np.array([_fma64(float(x), float(y), float(z)) for x, y, z in zip(a.flat, b.flat, c.flat, strict=True)], np.float64)
-    return result.reshape(a.shape)[()]
+    return _fma_wide(a, b, c)
+
+
+def _fma_wide(a: Value, b: Value, c: Value) -> Value:
+    """The same for float64: the exact product and sum as several numbers, of which the last two are added rounded to odd (Boldo and
+    Melquiond). Where that might overflow or underflow, in fractions."""
+    high = a * b
+    a_high, b_high = a * 134217729.0, b * 134217729.0
+    a_high, b_high = a_high - (a_high - a), b_high - (b_high - b)
+    a_low, b_low = a - a_high, b - b_high
+    low = ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
+    first, first_low = _two_sum(c, low)
+    second, second_low = _two_sum(high, first)
+    result = np.asarray(second + _sum_to_odd(second_low, first_low))
+    wide = np.abs(high)
+    plain = (wide > 2.0**-900) & (wide < 2.0**900) & (np.maximum(np.abs(a), np.abs(b)) < 2.0**900) & (np.abs(c) < 2.0**900)
+    if not np.all(plain):
+        every = np.broadcast_arrays(result, plain, a, b, c)
+        result = np.array(
+            [kept if good else _fma_exact(x, y, z) for kept, good, x, y, z in zip(*(item.flat for item in every), strict=True)],
+            np.float64,
+        ).reshape(every[0].shape)
+    return result[()]
+
+
+def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 def _narrow_wide(wide: Value, of: DType) -> Value:
@@ -219,21 +245,20 @@ def _narrow_wide(wide: Value, of: DType) -> Value:
 
 def _sum_to_odd(p: Value, c: Value) -> Value:
     """p + c in float64, rounded to odd: where inexact, the neighbour whose last bit is set."""
-    s = p + c
-    t = s - p
-    error = (p - (s - t)) + (c - t)
+    s, error = _two_sum(p, c)
     bits = np.asarray(s).view(np.int64)
     away = (error > 0) == (s > 0)
     odd = _where((error != 0) & np.isfinite(error) & (bits & 1 == 0), bits + _where(away, 1, -1), bits)
     return odd.view(np.float64)[()]
 
 
-def _fma64(a: float, b: float, c: float) -> float:
-    if not (scalar_math.isfinite(a) and scalar_math.isfinite(b) and scalar_math.isfinite(c)):
+def _fma_exact(a: float, b: float, c: float) -> float:
+    a, b, c = float(a), float(b), float(c)
+    if a == 0 or b == 0 or not (scalar_math.isfinite(a) and scalar_math.isfinite(b) and scalar_math.isfinite(c)):
         return a * b + c
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
-        return a * b + c if a == 0 or b == 0 else 0.0
+        return 0.0
     try:
         return float(exact)
     except OverflowError:
@@ -250,8 +275,7 @@ def cast(a: Value, source: DType, to: DType) -> Value:
     if to.is_float:
         if to.bits >= 32:
             return a.astype(to.numpy)
-        # float16 rounds once from float64; the others pass through float32, as in ml_dtypes.
-        return a.astype(to.numpy if to.name == "float16" else np.float32).astype(to.numpy).astype(np.float32)
+        return _narrow_wide(a.astype(np.float64), to) if source.bits > 32 else rounded(a.astype(np.float32), to)
     if source.is_float:
         return _saturated(a, to)
     return wrapped(a.astype(carrier(to)), to)
