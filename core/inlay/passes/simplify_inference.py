@@ -100,15 +100,15 @@ def _scaled(found: Match) -> Expr | None:
     type_ = product.type
     if not isinstance(type_, TensorType) or not type_.dtype.is_float or found.root.type != type_:
         return None
-    vector = _by_channel(product, scale.data.astype(np.float64))
+    vector = _by_channel(product, _values(scale))
     if vector is None:
         return None
-    weight = constant((weights.data.astype(np.float64) * vector).astype(weights.data.dtype), span=weights.span)
+    weight = _rounded(_values(weights) * vector, weights)
+    bias = _rounded(_values(found["bias"]) * _values(scale), found["bias"]) if "sum" in found else None
+    if weight is None or ("sum" in found and bias is None):
+        return None
     result: Expr = call(product.callee, (product.args[0], weight), product.attrs, product.span)
-    if "sum" in found:
-        bias = found.constant("bias").astype(np.float64) * scale.data.astype(np.float64)
-        result = add(result, constant(bias.astype(scale.data.dtype), span=found["bias"].span), span=found["sum"].span)
-    return result
+    return result if bias is None else add(result, bias, span=found["sum"].span)
 
 
 def _by_channel(product: Call, scale: Array) -> Array | None:
@@ -159,16 +159,25 @@ def _same_type(found: Match, result: Expr) -> Expr | None:
 
 
 def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
-    """Two float constants as one; None where the result leaves the range of the type's normal numbers."""
-    a, b = found.constant(first), found.constant(second)
-    of = from_numpy(a.dtype)
-    if of.name not in ("float32", "float64"):
+    """Two float constants as one; None where the result leaves the range of the type's normal numbers, which a value between the
+    two might have brought it back to."""
+    with np.errstate(all="ignore"):
+        value = combine(_values(found[first]), _values(found[second]))
+    result = _rounded(value, found[second])
+    if result is None or bool(np.any((np.abs(result.data) < np.finfo(result.data.dtype).tiny) & (value != 0))):
+        return None
+    return result
+
+
+def _rounded(value: Array, like: Expr) -> Constant | None:
+    """A value in the element type of a constant, float32 or float64; None where it is of another type or not finite."""
+    assert isinstance(like, Constant)
+    of = like.data.dtype
+    if of not in (np.float32, np.float64):
         return None
     with np.errstate(all="ignore"):
-        value = combine(a.astype(np.float64), b.astype(np.float64))
-        rounded = value.astype(a.dtype)
-    normal = np.isfinite(rounded) & ((np.abs(rounded) >= np.finfo(a.dtype).tiny) | (value == 0))
-    return constant(rounded, span=found[second].span) if bool(np.all(normal)) else None
+        rounded = value.astype(of)
+    return constant(rounded, span=like.span) if bool(np.all(np.isfinite(rounded))) else None
 
 
 def _with_constant(name: str, inner: Pattern, constant_name: str) -> Pattern:
