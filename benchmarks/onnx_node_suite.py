@@ -16,7 +16,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -80,8 +80,17 @@ def where(prepared: Any, model: onnx.ModelProto, device: str) -> tuple[str, str]
     elsewhere = {node for region in regions if region.target.split(":")[0] != device.split(":")[0] for node in region.nodes}
     if not elsewhere:
         return "native", ""
-    operators = {node.name or next(filter(None, node.output), node.op_type): node.op_type for node in model.graph.node}
+    operators = dict(_operators(model.graph))
     return "fallback", ", ".join(sorted({operators.get(node.split("/")[0], node) for node in elsewhere}))
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """The names by which spans know the nodes of a graph and its subgraphs, with their operators."""
+    for node in graph.node:
+        yield node.name or next(filter(None, node.output), node.op_type), node.op_type
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _operators(attribute.g)
 
 
 def _array(item: Any) -> Any:
