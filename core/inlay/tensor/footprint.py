@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
@@ -45,6 +46,11 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
             for region in outside(node, node.writes, ranges):
                 found[region.buffer, region.ranges] = None
     return tuple(ir.Region(buffer, box) for buffer, box in found if buffer not in private)
+
+
+def with_footprint(block: ir.Block) -> ir.Block:
+    """The block with its reads and writes worked out anew. No intrinsic is in it, and blocks inside it are right already."""
+    return replace(block, reads=reads(block.body), writes=writes(block.body))
 
 
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:

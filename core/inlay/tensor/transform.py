@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import Box, reads, writes
+from inlay.tensor.footprint import Box, with_footprint
 from inlay.tensor.lower_blocks import bound_iters, guarded, joined, mapped
 from inlay.tensor.rewrite import Rewriter
 
@@ -240,6 +240,8 @@ def remapped(
                     return ir.Store(other, simplified(place(stmt.indices), ranges), stmt.value)
                 case ir.Alloc(buffer=buffer) if buffer in maps:
                     return ir.Alloc(maps[buffer][0], stmt.body)
+                case ir.Block():
+                    return with_footprint(stmt)
             return None
 
         return Rewriter(expr=load, stmt=change)
@@ -248,10 +250,7 @@ def remapped(
         if isinstance(stmt, ir.Block):
             if not any(region.buffer in maps for region in (*stmt.reads, *stmt.writes)):
                 return stmt
-            inner = rewriter({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters})
-            body = inner.stmt(stmt.body)
-            init = None if stmt.init is None else inner.stmt(stmt.init)
-            return replace(stmt, body=body, init=init, reads=reads(body), writes=writes(body))
+            return rewriter({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters}).stmt(stmt)
         if isinstance(stmt, ir.Alloc) and stmt.buffer in maps:
             return ir.Alloc(maps[stmt.buffer][0], visit(stmt.body))
         if isinstance(stmt, (ir.For, ir.Seq, ir.Alloc, ir.If, ir.Let, ir.While)):

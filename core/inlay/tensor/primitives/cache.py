@@ -8,8 +8,8 @@ from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
 from inlay.tensor.lower_blocks import joined
-from inlay.tensor.primitives.place import block_of, block_path, failed, named_buffer, writers, written_buffer
-from inlay.tensor.primitives.regions import Spans, dense, domain_of, regenerated, touched_box
+from inlay.tensor.primitives.place import block_of, failed, named_buffer, outer_block, writers, written_buffer
+from inlay.tensor.primitives.regions import Spans, domain_of, produced_box, regenerated, touched_box
 from inlay.tensor.rewrite import Rewriter
 from inlay.tensor.transform import (
     Path,
@@ -37,7 +37,7 @@ def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = ""
     Move the new block with compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block does not
     read the buffer.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     reader = block_of(path)
     source = named_buffer(program, buffer)
     if not any(region.buffer is source for region in reader.reads):
@@ -64,7 +64,7 @@ def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[i
     Move the new block with reverse_compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block
     writes several buffers, or another block writes the same.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     writer = block_of(path)
     target = written_buffer(program, writer)
     if len(writers(program, target)) > 1:
@@ -74,10 +74,8 @@ def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[i
     changed = Rewriter(buffers={target: own}).stmt(writer)
     top, below = nest_of(path, target)
     ranges = loop_ranges(*loops_around(top[:-1]))
-    if ranges and not dense(below, target):
-        raise failed(program, f"what one iteration of the loops around block {block} writes of {target} is no box", writer)
-    boxes = [touched_box(below, box, ranges) for box in below.regions(writer.writes, target)]
-    copying = _copied(name, own, target, boxes if ranges else [None], ranges)
+    box, condition = last_box(program, below, target, ranges)
+    copying = _copied(name, own, target, [box], ranges, condition)
     program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], changed), copying)))
     return add_alloc(replace_alloc(program, target), own), name
 
@@ -108,11 +106,23 @@ def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
     return path[: start + 1], Site(block_of(path), tuple(loops_around(path[start:])))
 
 
-def _copied(name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges) -> ir.Stmt:
-    """Loops that copy at least the boxes of a buffer."""
+def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
+    """What a block writes of a buffer before anything else can use it (None: all that anyone writes), and under which condition."""
+    if not outer:
+        return None, arith.ONE
+    box = produced_box(site, buffer, outer)
+    if box is None:
+        raise failed(program, f"what one iteration around block {site.block.name} writes of {buffer} is not one box", site.block)
+    return box
+
+
+def _copied(
+    name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges, condition: arith.Expr = arith.ONE
+) -> ir.Stmt:
+    """Loops that copy at least the boxes of a buffer (None: all of it), where a condition on the loops outside holds."""
     iters = tuple(ir.IterVar(Var(f"v{place}"), arith.wrap(extent)) for place, extent in enumerate(source.shape))
     indices = tuple(item.var for item in iters)
     box = tuple((index, arith.ONE) for index in indices)
     body = ir.Store(target, indices, ir.Load(source.dtype, source, indices))
     block = ir.Block(name, iters, (), (ir.Region(source, box),), (ir.Region(target, box),), body)
-    return regenerated(block, domain_of(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer)
+    return regenerated(block, domain_of(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer, condition)

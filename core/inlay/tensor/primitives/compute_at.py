@@ -6,8 +6,8 @@ from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
 from inlay.tensor.lower_blocks import joined
-from inlay.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
-from inlay.tensor.primitives.regions import Spans, covers, dense, domain_of, offset_of, regenerated, touched_box
+from inlay.tensor.primitives.place import block_of, check_lasting, failed, loop_of, outer_block, outer_loop, writers
+from inlay.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
 from inlay.tensor.transform import (
     Path,
     Ranges,
@@ -36,12 +36,13 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     shrink to what one iteration needs. Raises `ScheduleError` where a reader is not inside the loop, the block writes an output of
     the program, or what it reads is computed inside the loop too late.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     producer = block_of(path)
     _movable(program, path, loop)
+    check_lasting(program, producer)
     buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
     bare = with_body(program, rebuilt(path, None))
-    where = loop_path(bare, loop)
+    where = outer_loop(bare, loop)
     target = loop_of(where)
     inside = list(sites(target.body))
     blocks_inside = {site.block for site in inside}
@@ -64,7 +65,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     stmt = regenerated(producer, domain, ranges)
     at, children = _children(where)
     first = next(place for place, child in enumerate(children) if any(site.reads(b) for site in sites(child) for b in buffers))
-    sources = {region.buffer for region in producer.reads}
+    sources = dict.fromkeys(region.buffer for region in producer.reads)
     for child in children[first:]:
         for site in sites(child):
             if any(site.writes(source) for source in sources):
@@ -72,7 +73,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
                     program, f"block {site.block.name} inside loop {loop} computes what {block} reads, too late", site.block
                 )
     program = with_body(bare, rebuilt(at, joined(*children[:first], stmt, *children[first:])))
-    for buffer in buffers:
+    for buffer in (*buffers, *sources):
         program = replace_alloc(program, buffer)
     return program
 
@@ -89,49 +90,63 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
 
     Raises `ScheduleError` where one iteration does not complete what the consumer reads, or other inputs of it come too late.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     consumer = block_of(path)
     _movable(program, path, loop)
     bare = with_body(program, rebuilt(path, None))
-    where = loop_path(bare, loop)
+    where = outer_loop(bare, loop)
     target = loop_of(where)
     inside = list(sites(target.body))
     everything = list(sites(bare.body))
     start = next(place for place, site in enumerate(everything) if site.block is inside[0].block)
     ranges = loop_ranges(*loops_around(where))
     analyzer = arith.Analyzer(ranges)
-    produced: list[tuple[ir.Buffer, Spans | None]] = []
+    produced: list[tuple[ir.Buffer, Spans]] = []
+    condition: arith.Expr = arith.ONE
     blocks_inside = {site.block for site in inside}
+    unfinished = {site.block for site in sites(loops_around(where)[0].body)}
     for buffer in dict.fromkeys(region.buffer for region in consumer.reads):
         for place, site in enumerate(everything):
             if site.writes(buffer) and site.block in blocks_inside:
                 _check_complete(program, site, where)
-            elif site.writes(buffer) and (place > start or any(other.writes(buffer) for other in inside)):
-                raise failed(program, f"block {site.block.name}, which {block} needs, is outside loop {loop}", site.block)
-        written = [box for site in inside for part in dense(site, buffer) for box in (touched_box(site, part, ranges),)]
-        if any(site.writes(buffer) for site in inside):
-            produced.append((buffer, written[0] if written else None))
+            elif site.writes(buffer) and (
+                place > start or site.block in unfinished or any(other.writes(buffer) for other in inside)
+            ):
+                raise failed(program, f"block {site.block.name}, which {block} needs, is not finished before {loop}", site.block)
+        written = [produced_box(site, buffer, ranges) for site in inside if site.writes(buffer)]
+        if written:
+            first = written[0]
+            if first is None or not all(other is not None and _same(first[0], other[0], analyzer) for other in written):
+                raise failed(program, f"what one iteration of loop {loop} writes of {buffer} is not one box", target)
+            produced.append((buffer, first[0]))
+            for part in written:
+                condition = condition if part is None else arith.logical_and(condition, part[1])
     if not produced:
         raise failed(program, f"nothing inside loop {loop} computes what block {block} reads", target)
     domain = _inverse_domain(program, consumer, produced, analyzer)
-    stmt = regenerated(consumer, domain, ranges)
+    stmt = regenerated(consumer, domain, ranges, condition)
     _check_covered(program, consumer, stmt, produced, ranges)
     at, children = _children(where)
     last = max(place for place, child in enumerate(children) if any(site.writes(b) for site in sites(child) for b, _ in produced))
     program = with_body(bare, rebuilt(at, joined(*children[: last + 1], stmt, *children[last + 1 :])))
-    for buffer in dict.fromkeys((*(buffer for buffer, _ in produced), *(region.buffer for region in consumer.writes))):
+    for buffer in dict.fromkeys(region.buffer for region in (*consumer.reads, *consumer.writes)):
         program = replace_alloc(program, buffer)
     return program
+
+
+def _same(a: Spans, b: Spans, analyzer: arith.Analyzer) -> bool:
+    return covers(a, b, analyzer) and covers(b, a, analyzer)
 
 
 def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
     block = block_of(path)
     if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
         raise failed(program, f"block {block.name} is inside loop {loop} already", block)
-    if any(isinstance(stmt, ir.Block) for stmt in path[:-1]):
-        raise failed(program, f"block {block.name} is inside another block", block)
     if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
         raise failed(program, f"block {block.name} has no iteration variables to choose from, or their order matters", block)
+    for region in block.writes:
+        if len(writers(program, region.buffer)) > 1:
+            raise failed(program, f"{region.buffer} is written by other blocks than {block.name}", block)
 
 
 def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
@@ -147,14 +162,12 @@ def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
 def _inverse_domain(
     program: ir.LoopProgram,
     block: ir.Block,
-    produced: list[tuple[ir.Buffer, Spans | None]],
+    produced: list[tuple[ir.Buffer, Spans]],
     analyzer: arith.Analyzer,
 ) -> dict[Var, arith.Span]:
     """The ranges of iteration variables for which the block reads only what is produced."""
     found: dict[Var, arith.Span] = {}
     for buffer, box in produced:
-        if box is None:
-            raise failed(program, f"what one iteration writes of {buffer} is no box", block)
         for region in block.reads:
             if region.buffer is not buffer:
                 continue
@@ -190,7 +203,7 @@ def _check_covered(
     program: ir.LoopProgram,
     consumer: ir.Block,
     stmt: ir.Stmt,
-    produced: list[tuple[ir.Buffer, Spans | None]],
+    produced: list[tuple[ir.Buffer, Spans]],
     ranges: Ranges,
 ) -> None:
     """Check that the consumer, over its new loops, reads no more than is produced."""
@@ -199,5 +212,5 @@ def _check_covered(
     for buffer, box in produced:
         for region in site.regions(consumer.reads, buffer):
             wanted = touched_box(site, region, ranges)
-            if wanted is None or box is None or not covers(box, wanted, analyzer):
+            if wanted is None or not covers(box, wanted, analyzer):
                 raise failed(program, f"block {consumer.name} reads more of {buffer} than one iteration produces", consumer)

@@ -9,7 +9,7 @@ from inlay.tensor import ir
 from inlay.tensor.footprint import inside
 from inlay.tensor.lower_blocks import bound_iters
 from inlay.tensor.primitives.place import failed, loop_of
-from inlay.tensor.primitives.regions import covers, touched_box
+from inlay.tensor.primitives.regions import covers, produced_box, touched_box
 from inlay.tensor.transform import Path, Ranges, Site, loop_ranges, loops_around, sites, spans_of
 
 
@@ -90,11 +90,11 @@ def _check_readers(
     for reader in below:
         if not reader.reads(buffer):
             continue
-        written = [touched_box(writer, box, outer) for box in writer.regions(writer.block.writes, buffer)]
+        written = produced_box(writer, buffer, outer)
         for box in reader.regions(reader.block.reads, buffer):
             wanted = touched_box(reader, box, outer)
             analyzer = arith.Analyzer(outer)
-            if wanted is None or not any(given is not None and covers(given, wanted, analyzer) for given in written):
+            if wanted is None or written is None or not covers(written[0], wanted, analyzer):
                 raise failed(
                     program,
                     f"the iterations of loop {loop.var} are not independent: block {reader.block.name} reads elements of {buffer} "

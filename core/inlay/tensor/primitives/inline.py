@@ -6,10 +6,22 @@ from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import reads, writes
-from inlay.tensor.primitives.place import block_of, block_path, failed, readers, writers, written_buffer
+from inlay.tensor.footprint import reads, with_footprint, writes
+from inlay.tensor.lower_blocks import conjuncts
+from inlay.tensor.primitives.place import (
+    block_of,
+    block_path,
+    check_lasting,
+    check_open,
+    failed,
+    outer_block,
+    readers,
+    writers,
+    written_buffer,
+)
+from inlay.tensor.primitives.regions import index_limits
 from inlay.tensor.rewrite import Rewriter
-from inlay.tensor.transform import Path, allocated, find, rebuilt, with_body
+from inlay.tensor.transform import Path, allocated, find, loop_ranges, loops_around, rebuilt, replace_alloc, sites, with_body
 
 
 def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
@@ -23,12 +35,13 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     Raises `ScheduleError` where the block reduces, stores more than one element at its own iteration variables, or writes an output
     of the program.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     producer = block_of(path)
     buffer, store = _elementwise(program, producer)
     position = _positions(program, producer, store)
     if len(writers(program, buffer)) > 1:
         raise failed(program, f"{buffer} is written by other blocks than {block}", producer)
+    check_lasting(program, producer)
     program = _without(program, path, buffer)
 
     def inlined(node: ir.Expr) -> ir.Expr | None:
@@ -36,8 +49,13 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
             return None
         return ir.substitute(store.value, {item.var: node.indices[position[item.var]] for item in producer.iters})
 
+    def refreshed(stmt: ir.Stmt) -> ir.Stmt | None:
+        return with_footprint(stmt) if isinstance(stmt, ir.Block) else None
+
     for site in readers(program, buffer):
-        program = _rewritten(program, site.block, Rewriter(expr=inlined))
+        program = _rewritten(program, site.block, Rewriter(expr=inlined, stmt=refreshed))
+    for source in dict.fromkeys(region.buffer for region in producer.reads):
+        program = replace_alloc(program, source)
     return program
 
 
@@ -52,7 +70,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     Raises `ScheduleError` where the producer reduces, the block reads anything but each element of one intermediate buffer once, or
     other blocks read that buffer.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     consumer = block_of(path)
     target, store = _elementwise(program, consumer)
     buffer = _source(program, consumer, store)
@@ -60,6 +78,8 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     if len(producers) != 1 or len(readers(program, buffer)) != 1:
         raise failed(program, f"{buffer} is written or read by other blocks", consumer)
     producer = producers[0].block
+    _check_sources(program, consumer, producer, buffer)
+    condition = _condition(program, path, block_path(program, producer.name))
     stored, first = _elementwise(program, producer)
     assert stored is buffer
     load = next(node for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.buffer is buffer)
@@ -68,8 +88,43 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     body = ir.Store(target, tuple(map(seen.index, store.indices)), seen.expr(store.value))
     program = _without(program, path, buffer)
     where = block_path(program, producer.name)
-    new = replace(producer, body=body, reads=reads(body), writes=writes(body))
-    return with_body(program, rebuilt(where, new))
+    predicate = arith.logical_and(producer.predicate, condition)
+    new = replace(producer, body=body, reads=reads(body), writes=writes(body), predicate=predicate)
+    program = with_body(program, rebuilt(where, new))
+    for used in dict.fromkeys(region.buffer for region in (*consumer.reads, *consumer.writes) if region.buffer is not buffer):
+        program = replace_alloc(program, used)
+    return program
+
+
+def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
+    """What of a consumer's predicate the producer must take over: conditions on loops around both."""
+    block = block_of(path)
+    common = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
+    analyzer = arith.Analyzer(loop_ranges(*loops_around(path)))
+    limits = index_limits(block, analyzer)
+    condition: arith.Expr = arith.ONE
+    for part in conjuncts(block.predicate):
+        if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common:
+            condition = arith.logical_and(condition, part)
+        elif analyzer.simplify(part) not in limits:
+            raise failed(program, f"block {block.name} leaves elements out where not {part!r}", block)
+    return condition
+
+
+def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Block, buffer: ir.Buffer) -> None:
+    """Check that what the consumer reads besides a buffer is complete before the loops around the producer start."""
+    place = block_path(program, producer.name)
+    nest = next(stmt for stmt in place if isinstance(stmt, (ir.For, ir.Block)))
+    inside = {site.block for site in sites(nest)}
+    before = set()
+    for site in sites(program.body):
+        if site.block in inside:
+            break
+        before.add(site.block)
+    for source in dict.fromkeys(region.buffer for region in consumer.reads if region.buffer is not buffer):
+        for site in writers(program, source):
+            if site.block not in before:
+                raise failed(program, f"{source}, which {consumer.name} reads, is not complete before {producer.name}", consumer)
 
 
 def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, ir.Store]:
@@ -128,8 +183,5 @@ def _without(program: ir.LoopProgram, path: Path, buffer: ir.Buffer) -> ir.LoopP
 
 def _rewritten(program: ir.LoopProgram, block: ir.Block, rewriter: Rewriter) -> ir.LoopProgram:
     """The program with the body of a block rewritten, and its footprint worked out anew."""
-    path = block_path(program, block.name)
-    body = rewriter.stmt(block.body)
-    init = None if block.init is None else rewriter.stmt(block.init)
-    new = replace(block, body=body, init=init, reads=reads(body), writes=writes(body))
-    return with_body(program, rebuilt(path, new))
+    check_open(program, block)
+    return with_body(program, rebuilt(block_path(program, block.name), rewriter.stmt(block)))

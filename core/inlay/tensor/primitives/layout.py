@@ -11,8 +11,8 @@ from inlay.tensor.footprint import writes
 from inlay.tensor.lower_blocks import joined
 from inlay.tensor.primitives.cache import nest_of
 from inlay.tensor.primitives.independence import determined
-from inlay.tensor.primitives.place import block_path, failed, named_buffer, writers
-from inlay.tensor.transform import nest, rebuilt, remapped, unique_name, with_body
+from inlay.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
+from inlay.tensor.transform import nest, rebuilt, remapped, sites, unique_name, with_body
 
 ALIGNMENTS = "storage_align"
 """Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.align` reads it."""
@@ -39,6 +39,9 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
     for var, dim in zip(index_map.variables, old.shape, strict=True):
         if not determined(var, arith.wrap(dim), index_map.results, analyzer):
             raise failed(program, f"{layout} puts elements of {buffer} that differ in {var} at the same place")
+    for site in sites(program.body):
+        if site.reads(old) or site.writes(old):
+            check_open(program, site.block)
     try:
         new = ir.Buffer(old.name, index_map.shape(old.shape), old.dtype, old.scope)
     except ValueError as error:

@@ -93,9 +93,7 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
         raise failed(program, f"the loops {', '.join(map(repr, loops))} are not nested in one another", loop_of(inner))
     chain = _chain(program, outer, tuple(loop.var for loop in loops_around(inner[len(outer) - 1 :])))
     for site in sites(chain[-1].body):
-        for item, binding in zip(site.block.iters, site.block.bindings, strict=True):
-            if item.kind is ir.IterKind.OPAQUE and not arith.free_vars(binding).isdisjoint(loops):
-                raise failed(program, f"block {site.block.name} depends on the order in which {item.var} runs", site.block)
+        _check_order(program, site.block, set(loops))
     places = [index for index, loop in enumerate(chain) if loop.var in loops]
     by_var = {loop.var: loop for loop in chain}
     order = list(chain)
@@ -105,6 +103,20 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
     for loop in reversed(order):
         body = ir.For(loop.var, loop.extent, body, loop.kind, loop.thread, loop.annotations)
     return with_body(program, rebuilt(outer, body))
+
+
+def _check_order(program: ir.LoopProgram, block: ir.Block, loops: set[Var]) -> None:
+    """Check that a block computes the same when loops around it change places."""
+    used: dict[ir.IterKind, set[arith.Expr]] = {kind: set() for kind in ir.IterKind}
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        used[item.kind] |= arith.free_vars(binding)
+    if not used[ir.IterKind.OPAQUE].isdisjoint(loops):
+        raise failed(program, f"block {block.name} depends on the order in which the loops run", block)
+    # A loop that runs through a reduction and on to the next element must start each reduction at 0.
+    mixed = used[ir.IterKind.REDUCTION] & used[ir.IterKind.SPATIAL] & loops
+    if block.init is not None and mixed:
+        loop = min(map(repr, mixed))
+        raise failed(program, f"loop {loop} runs through elements and reductions of block {block.name} at once", block)
 
 
 def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:

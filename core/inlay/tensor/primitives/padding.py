@@ -10,7 +10,7 @@ from inlay.tensor import ir
 from inlay.tensor.footprint import reads, writes
 from inlay.tensor.lower_blocks import joined
 from inlay.tensor.primitives.cache import nest_of
-from inlay.tensor.primitives.place import block_path, failed
+from inlay.tensor.primitives.place import check_open, failed, outer_block
 from inlay.tensor.transform import nest, rebuilt, remapped, unique_name, with_body
 
 
@@ -27,13 +27,18 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...]) -> ir.L
     are no longer those of its iteration variables, a variable to pad is used otherwise than as an index, or zeros would change a
     sum.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     old = path[-1]
     assert isinstance(old, ir.Block)
+    check_open(program, old)
     if len(multiples) != len(old.iters) or any(multiple < 1 for multiple in multiples):
         raise failed(program, f"block {block} has {len(old.iters)} iteration variables, got multiples {multiples}", old)
     top, site = nest_of(path, old.writes[0].buffer)
-    if old.predicate != arith.ONE or old.bindings != tuple(loop.var for loop in site.loops):
+    if (
+        old.predicate != arith.ONE
+        or old.bindings != tuple(loop.var for loop in site.loops)
+        or any(not isinstance(stmt, ir.For) for stmt in path[len(top) - 1 : -1])
+    ):
         raise failed(
             program, f"the loops around block {block} are not those of its iteration variables", old, "pad before all else"
         )

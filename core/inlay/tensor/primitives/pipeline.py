@@ -8,9 +8,9 @@ from dataclasses import replace
 from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
-from inlay.tensor.footprint import reads, writes
+from inlay.tensor.footprint import with_footprint
 from inlay.tensor.lower_blocks import joined, mapped
-from inlay.tensor.primitives.place import block_path, failed, loop_of, loop_path, written_buffer
+from inlay.tensor.primitives.place import check_open, failed, loop_of, outer_block, outer_loop, written_buffer
 from inlay.tensor.primitives.regions import touched_box
 from inlay.tensor.rewrite import Rewriter
 from inlay.tensor.transform import (
@@ -49,7 +49,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     `stages` has a number for each statement directly in the loop. Buffers allocated in the loop get a copy per iteration that is
     under way. Raises `ScheduleError` where the extent is not constant, or a stage needs what a later one computes.
     """
-    path = loop_path(program, loop)
+    path = outer_loop(program, loop)
     old = loop_of(path)
     allocs, parts = _parts(old)
     last = max(stages, default=0)
@@ -68,6 +68,9 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         if copies == 1:
             inner.append(buffer)
             continue
+        for site in sites(old.body):
+            if site.reads(buffer) or site.writes(buffer):
+                check_open(program, site.block)
         ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
         staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
         allocs = [ring if item is buffer else item for item in allocs]
@@ -89,7 +92,7 @@ def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 
     Raises `ScheduleError` where the block's buffer is not allocated directly in a loop, and where software_pipeline does.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     buffer = written_buffer(program, path[-1]) if isinstance(path[-1], ir.Block) else None
     loop = next((stmt for stmt in reversed(path) if isinstance(stmt, ir.For) and buffer in _parts(stmt)[0]), None)
     if loop is None:
@@ -114,7 +117,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     One element per cache line of 64 bytes is asked for; past the end, the last one. Returns the new block's name. Raises
     `ScheduleError` where the block is not in the loop, does not read the buffer, or reads no box of constant size.
     """
-    path = loop_path(program, loop)
+    path = outer_loop(program, loop)
     old = loop_of(path)
     site = next((site for site in sites(old.body) if site.block.name == block), None)
     if site is None:
@@ -122,6 +125,8 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     source = next((region.buffer for region in site.block.reads if region.buffer.name == buffer), None)
     if source is None:
         raise failed(program, f"block {block} does not read {buffer}", site.block)
+    if any(isinstance(stmt, ir.Alloc) and stmt.buffer is source for stmt in ir.walk_stmts(old.body)):
+        raise failed(program, f"{buffer} is allocated in loop {loop}: nothing of it is there before", old)
     ranges = loop_ranges(*loops_around(path))
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
@@ -224,19 +229,13 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
             match node:
                 case ir.Store() if node.buffer is buffer:
                     return ir.Store(ring, place(node.indices), node.value)
+                case ir.Block():
+                    return with_footprint(node)
             return None
 
-        rewriter = Rewriter(expr=load, stmt=store)
-        body = rewriter.stmt(stmt.body)
-        return replace(
-            stmt,
-            iters=(*stmt.iters, version),
-            bindings=(*stmt.bindings, loop % copies),
-            body=body,
-            init=None if stmt.init is None else rewriter.stmt(stmt.init),
-            reads=reads(body),
-            writes=writes(body),
-        )
+        new = Rewriter(expr=load, stmt=store).stmt(stmt)
+        assert isinstance(new, ir.Block)
+        return replace(new, iters=(*new.iters, version), bindings=(*new.bindings, loop % copies))
     return mapped(stmt, lambda child: _ringed(child, buffer, ring, window, loop, copies))
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from inlay import arith
 from inlay.errors import ScheduleError
-from inlay.tensor import ir
+from inlay.tensor import ir, text
 from inlay.tensor.transform import Path, Site, find, sites
 
 
 def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:
     """The error to raise, with the program printed and a place in it marked."""
-    from inlay.tensor import text
-
     advice = f"; {remedy}" if remedy else ""
     return ScheduleError(f"{program.name}: {problem}{advice}\n{text.show(program, mark=at)}")
 
@@ -22,6 +20,41 @@ def block_path(program: ir.LoopProgram, name: str) -> Path:
     if path is None:
         raise failed(program, f"there is no block {name}")
     return path
+
+
+def outer_block(program: ir.LoopProgram, name: str) -> Path:
+    """The way to a block that is not part of another. Raises `ScheduleError`."""
+    path = block_path(program, name)
+    _check_outer(program, path)
+    return path
+
+
+def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
+    """The way to a loop that is not inside a block. Raises `ScheduleError`."""
+    path = loop_path(program, var)
+    _check_outer(program, path)
+    return path
+
+
+def _check_outer(program: ir.LoopProgram, path: Path) -> None:
+    for stmt in path[:-1]:
+        if isinstance(stmt, ir.Block):
+            raise failed(program, f"this is part of block {stmt.name}", path[-1], "do it before blockize")
+
+
+def check_open(program: ir.LoopProgram, block: ir.Block) -> None:
+    """Check that the body of a block can be rewritten: no intrinsic does it. Raises `ScheduleError`."""
+    if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(block.body)):
+        raise failed(program, f"an intrinsic does what block {block.name} says", block, "do it before tensorize")
+
+
+def check_lasting(program: ir.LoopProgram, block: ir.Block) -> None:
+    """Check that what a block reads stays where it is written, so that the block may read it at another time. Raises
+    `ScheduleError` for buffers that go round."""
+    for buffer in dict.fromkeys(region.buffer for region in block.reads):
+        for site in writers(program, buffer):
+            if any(item.kind is ir.IterKind.OPAQUE for item in site.block.iters):
+                raise failed(program, f"{buffer}, which {block.name} reads, is overwritten in turn by {site.block.name}", block)
 
 
 def block_of(path: Path) -> ir.Block:

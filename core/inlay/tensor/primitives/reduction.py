@@ -9,17 +9,19 @@ from inlay.arith import Var
 from inlay.tensor import ir
 from inlay.tensor.footprint import reads, writes
 from inlay.tensor.lower_blocks import conjuncts, joined, truth
-from inlay.tensor.primitives.cache import nest_of
-from inlay.tensor.primitives.place import block_of, block_path, failed, written_buffer
-from inlay.tensor.primitives.regions import dense, domain_of, regenerated, touched_box
+from inlay.tensor.primitives.cache import last_box, nest_of
+from inlay.tensor.primitives.place import block_of, failed, outer_block, written_buffer
+from inlay.tensor.primitives.regions import domain_of, regenerated
 from inlay.tensor.rewrite import Rewriter
 from inlay.tensor.transform import (
+    Path,
     add_alloc,
     fresh_iters,
     loop_ranges,
     loops_around,
     nest,
     rebuilt,
+    replace_alloc,
     unique_name,
     with_body,
 )
@@ -39,7 +41,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
 
     Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside runs the reduction.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     old = block_of(path)
     place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.For) and stmt.var is loop), None)
     if old.init is None or place is None:
@@ -50,9 +52,12 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
             reducing |= arith.free_vars(binding)
+    _check_start(program, old, reducing)
     if not outside.isdisjoint(reducing):
         raise failed(program, f"loop {loop} is inside the reduction of block {block}", old, "choose a loop further out")
     inner = [item for item in loops_around(path[place:]) if item.var not in reducing]
+    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, place):
+        raise failed(program, f"what block {block} writes goes round in loop {loop}", old, "choose a loop inside")
     renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
     spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
     iters, variables = fresh_iters(spatial)
@@ -74,7 +79,10 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     init = ir.Block(name, iters, tuple(bindings), reads(body), writes(body), body, None, predicate)
     loops = [(var, item.extent) for item, var in zip(inner, renamed.values(), strict=True) if isinstance(var, Var)]
     update = rebuilt(path[place:], replace(old, init=None))
-    return with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update))), name
+    program = with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update)))
+    for region in old.writes:
+        program = replace_alloc(program, region.buffer)
+    return program, name
 
 
 def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tuple[ir.LoopProgram, str]:
@@ -89,20 +97,24 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     the block of partial results; the other keeps its name. Raises `ScheduleError` where the loop does not run the reduction alone,
     or the block combines otherwise than by one of add, mul, min, max, and, or, xor.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     old = block_of(path)
     buffer = written_buffer(program, old)
     chosen = next((item for item in loops_around(path) if item.var is loop), None)
     if chosen is None or old.init is None:
         problem = "has no init" if old.init is None else f"is not inside loop {loop}"
         raise failed(program, f"block {block} {problem}", old)
+    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters):
+        raise failed(program, f"what block {block} writes goes round", old)
     op, indices, value, identity = _combination(program, old)
     reducing: set[arith.Expr] = set()
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
             reducing |= arith.free_vars(binding)
-        elif loop in arith.free_vars(binding):
-            raise failed(program, f"loop {loop} does not run the reduction alone: {item.var} of block {block} uses it", old)
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is not ir.IterKind.REDUCTION and not reducing.isdisjoint(arith.free_vars(binding)):
+            raise failed(program, f"{item.var} of block {block} shares loops with the reduction", old)
+    _check_start(program, old, reducing)
     if loop not in reducing:
         raise failed(program, f"loop {loop} runs no reduction of block {block}", old)
     if not 0 <= axis <= len(buffer.shape):
@@ -160,13 +172,30 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     final = ir.Block(block, (*iters, last), (), reads(body), writes(body), body, ir.Store(buffer, at, identity))
     top, below = nest_of(path, buffer)
     outer = loop_ranges(*loops_around(top[:-1]))
-    if outer and not dense(below, buffer):
-        raise failed(program, f"what one iteration of the loops around block {block} writes of {buffer} is no box", old)
-    boxes = [touched_box(below, box, outer) if outer else None for box in below.regions(old.writes, buffer)]
-    domain = domain_of(final, [(buffer, box) for box in boxes], arith.Analyzer(outer))
-    summed = regenerated(final, domain, outer)
+    box, condition = last_box(program, below, buffer, outer)
+    summed = regenerated(final, domain_of(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
     program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], first), summed)))
     return add_alloc(program, partial), name
+
+
+def _goes_round(path: Path, place: int) -> bool:
+    """Whether what the last block on a path writes may be overwritten in turn by the loops from a place inwards: they feed a
+    variable whose order matters, or hold the buffer's allocation."""
+    block = block_of(path)
+    inner = {loop.var for loop in loops_around(path[place:])}
+    buffers = {region.buffer for region in block.writes}
+    return any(isinstance(stmt, ir.Alloc) and stmt.buffer in buffers for stmt in path[place:]) or any(
+        item.kind is ir.IterKind.OPAQUE and not inner.isdisjoint(arith.free_vars(binding))
+        for item, binding in zip(block.iters, block.bindings, strict=True)
+    )
+
+
+def _check_start(program: ir.LoopProgram, block: ir.Block, loops: set[arith.Expr]) -> None:
+    """Check that the first round of the loops of a reduction is the one that initialises it."""
+    start = dict.fromkeys(loops, arith.ZERO)
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION and arith.simplify(arith.substitute(binding, start)) != arith.ZERO:
+            raise failed(program, f"the loops around block {block.name} do not start {item.var}, {binding!r}, at 0", block)
 
 
 def _combination(program: ir.LoopProgram, block: ir.Block) -> tuple[str, tuple[arith.Expr, ...], ir.Expr, ir.Expr]:

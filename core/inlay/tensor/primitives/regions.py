@@ -6,6 +6,7 @@ from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
 from inlay.tensor.footprint import Box, inside
+from inlay.tensor.lower_blocks import conjuncts
 from inlay.tensor.transform import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
 
 Spans = list[arith.Span]
@@ -33,9 +34,33 @@ def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
     )
 
 
-def dense(site: Site, buffer: ir.Buffer) -> list[Box]:
-    """The boxes of a buffer that a block writes without gaps."""
-    return [box for box in site.regions(site.block.writes, buffer) if _without_gaps(site, box)]
+def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
+    """The conditions, simplified, that iteration variables of a block lie in their ranges."""
+    limits = set()
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
+            limits.add(analyzer.simplify(limit))
+    return limits
+
+
+def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, arith.Expr] | None:
+    """The box of a buffer that a block fills in one run of the loops of a site, and the condition, on the loops outside, under
+    which it does. None where what it writes is not all of one box, but for elements outside the block's extents."""
+    block = site.block
+    analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
+    limits = index_limits(block, analyzer)
+    moving = {loop.var for loop in site.loops}
+    condition: arith.Expr = arith.ONE
+    for part in conjuncts(block.predicate):
+        if moving.isdisjoint(arith.free_vars(part)):
+            condition = arith.logical_and(condition, part)
+        elif analyzer.simplify(part) not in limits:
+            return None
+    for box in site.regions(block.writes, buffer):
+        touched = touched_box(site, box, outer) if _without_gaps(site, box) else None
+        if touched is not None:
+            return touched, condition
+    return None
 
 
 def _without_gaps(site: Site, box: Box) -> bool:
@@ -62,8 +87,8 @@ def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
     return parts[1] if parts is not None and parts[0] == arith.ONE else None
 
 
-def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges) -> ir.Stmt:
-    """New loops around a block, over the given ranges of its iteration variables."""
+def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, condition: arith.Expr = arith.ONE) -> ir.Stmt:
+    """New loops around a block, over the given ranges of its iteration variables, where a condition on the loops outside holds."""
     loops: list[tuple[Var, arith.Expr]] = []
     bindings: list[arith.Expr] = []
     wanted: list[tuple[ir.IterVar, arith.Expr]] = []
@@ -79,10 +104,10 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges) -
         if item.var in domain:
             wanted.append((item, bindings[-1]))
     inner = arith.Analyzer(outer | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops})
-    predicate: arith.Expr = arith.ONE
+    predicate = condition
     for item, binding in wanted:
-        for condition in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
-            predicate = arith.logical_and(predicate, inner.simplify(condition))
+        for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
+            predicate = arith.logical_and(predicate, inner.simplify(limit))
     return nest(loops, with_bindings(block, tuple(bindings), predicate))
 
 

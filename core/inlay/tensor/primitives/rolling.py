@@ -7,7 +7,7 @@ from dataclasses import replace
 from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
-from inlay.tensor.primitives.place import block_of, block_path, failed, writers, written_buffer
+from inlay.tensor.primitives.place import block_of, block_path, check_open, failed, outer_block, writers, written_buffer
 from inlay.tensor.primitives.regions import offset_of, touched_box
 from inlay.tensor.transform import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 
@@ -24,7 +24,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     Raises `ScheduleError` where the buffer is not allocated directly in a serial loop, or its window does not move by a constant
     step along one dimension.
     """
-    path = block_path(program, block)
+    path = outer_block(program, block)
     producer = block_of(path)
     buffer = written_buffer(program, producer)
     place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer), None)
@@ -37,6 +37,9 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     if loop.kind is not ir.ForKind.SERIAL or len(writers(program, buffer)) != 1:
         raise failed(program, f"loop {loop.var} is not serial, or other blocks write {buffer}", loop)
     ranges = loop_ranges(*around)
+    for user in sites(loop.body):
+        if user.reads(buffer) or user.writes(buffer):
+            check_open(program, user.block)
     site = next(site for site in sites(loop.body) if site.block is producer)
     axis, low, extent, step = _window(program, site, buffer, loop, arith.Analyzer(ranges))
     binding = _along(program, producer, buffer, axis)
