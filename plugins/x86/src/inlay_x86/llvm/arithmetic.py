@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from inlay.errors import Unsupported
 from inlay.types import DType
 from inlay_x86.llvm.function import FunctionPrinter
@@ -10,6 +12,9 @@ from inlay_x86.llvm.values import Value, scalar_type, splat, vector_type
 _FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "mod": "frem"}
 _INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_FLOAT_BITS = re.compile("0x([0-9A-F]{16})")
+_MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
+"""Of a double: the bits but the sign, and infinity. Constants are written as doubles."""
 _UNARY_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
 
 
@@ -38,15 +43,28 @@ def compare(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Va
     return p.op(f"icmp {name} {a}, {b.ref}", "i1", a.lanes)
 
 
+def fma(p: FunctionPrinter, dtype: DType, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c with one rounding."""
+    if dtype.is_float:
+        return p.intrinsic("fma", a.scalar, [a, b, c])
+    return binary(p, "add", binary(p, "mul", a, b, dtype), c, dtype)
+
+
 def _is_constant(value: Value) -> bool:
     return not value.ref.startswith("%")
 
 
+def _is_number(value: Value) -> bool:
+    """Whether a float is a constant other than NaN."""
+    bits = _FLOAT_BITS.search(value.ref) if _is_constant(value) else None
+    return bits is not None and int(bits[1], 16) & _MAGNITUDE <= _INFINITY
+
+
 def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
-    """min or max that returns NaN if either operand is NaN. Against a constant, which is never NaN here, one instruction does."""
-    if _is_constant(a):
+    """min or max that returns NaN if either operand is NaN. Against a constant that is not NaN one instruction does."""
+    if _is_number(a):
         a, b = b, a
-    if _is_constant(b):
+    if _is_number(b):
         wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {b}, {a.ref}", "i1", a.lanes)
         return p.op(f"select {wins}, {b}, {a}", a.scalar, a.lanes)
     return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [a, b])

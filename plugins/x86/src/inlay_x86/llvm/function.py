@@ -21,6 +21,7 @@ class FunctionPrinter:
         self.declarations = declarations
         self.block = "entry"
         self._names = 0
+        self._zero = ""
         self._memo: list[dict[Hashable, Value]] = [{}]
 
     def fresh(self, hint: str = "") -> str:
@@ -105,6 +106,13 @@ class FunctionPrinter:
         name = f"%{self.fresh('local')}"
         self.allocas.append(f"  {name} = alloca [{count} x {scalar}], align {align}")
         return name
+
+    def zero(self) -> str:
+        """The address of eight bytes of zeros."""
+        if not self._zero:
+            self._zero = self.alloca("i64", 1, align=8)
+            self.allocas.append(f"  store i64 0, ptr {self._zero}, align 8")
+        return self._zero
 
     def finish(self, header: str) -> str:
         """The whole function."""

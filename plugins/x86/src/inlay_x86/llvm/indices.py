@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from inlay import arith
 from inlay.arith import bounds
+from inlay.tensor.lower_blocks import reads_data
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.values import Value, splat
 
 INDEX = "i64"
+
+
+Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
+"""Prints one of two values, which functions print, on a condition."""
 
 
 class IndexPrinter:
@@ -17,13 +23,14 @@ class IndexPrinter:
 
     `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
     meant. `ranges` holds what is known of variables, and lets divisions of non-negative numbers be plain. `opaque` prints a
-    checked value. `cells` holds where sizes lie in memory that the kernel itself works out: they are loaded at each use, since
-    they change.
+    checked value, `choose` one of two values that are evaluated only where they are chosen. `cells` holds where sizes lie in
+    memory that the kernel itself works out: they are loaded at each use, since they change.
     """
 
-    def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value]) -> None:
+    def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value], choose: Choose) -> None:
         self.printer = printer
         self.opaque = opaque
+        self.choose = choose
         self.values: dict[arith.Expr, Value] = {}
         self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
         self.cells: dict[arith.Expr, str] = {}
@@ -33,9 +40,15 @@ class IndexPrinter:
         self.values[variable] = value
         self.ranges[variable] = (low, high)
 
-    def unbind(self, variable: arith.Expr) -> None:
-        """End the scope of a variable."""
+    @contextmanager
+    def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
+        """Give a variable its value and inclusive range for a while."""
+        outer = self.values.get(variable), self.ranges.get(variable)
+        self.bind(variable, value, low, high)
+        yield
         del self.values[variable], self.ranges[variable]
+        if outer[0] is not None and outer[1] is not None:
+            self.values[variable], self.ranges[variable] = outer[0], outer[1]
 
     def print(self, expr: arith.Expr) -> Value:
         """The value of an expression, i64 (comparisons give 0 or 1)."""
@@ -65,6 +78,8 @@ class IndexPrinter:
                 left, right = self._pair(self.print(a), self.print(b))
                 name = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne"}[op]
                 value = self.printer.op(f"icmp {name} {left}, {right.ref}", "i1", left.lanes)
+            case arith.And(operands=(a, b)) if reads_data(b):
+                value = self.choose(self.condition(a), lambda: self.condition(b), lambda: Value("false", "i1"))
             case arith.And(operands=(a, b)) | arith.Or(operands=(a, b)):
                 left, right = self._pair(self.condition(a), self.condition(b))
                 value = self.printer.op(f"{'and' if isinstance(expr, arith.And) else 'or'} {left}, {right.ref}", "i1", left.lanes)
@@ -113,6 +128,8 @@ class IndexPrinter:
         return self.printer.op(f"{opcode} {left}, {right.ref}", INDEX, left.lanes)
 
     def _select(self, condition: arith.Expr, a: arith.Expr, b: arith.Expr) -> Value:
+        if reads_data(a) or reads_data(b):
+            return self.choose(self.condition(condition), lambda: self.print(a), lambda: self.print(b))
         flag, left, right = self.condition(condition), self.print(a), self.print(b)
         lanes = max(flag.lanes, left.lanes, right.lanes)
         if lanes:

@@ -7,13 +7,14 @@ does not read the lane stays scalar, a load whose index has the lane with coeffi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from inlay import arith
 from inlay.arith import affine, bounds
 from inlay.errors import CompileError, Unsupported
 from inlay.tensor import ir
+from inlay.tensor.lower_blocks import reads_data
 from inlay.tensor.region import size_vars
 from inlay_x86.llvm import arithmetic
 from inlay_x86.llvm.function import FunctionPrinter, mangle
@@ -36,12 +37,14 @@ class KernelPrinter:
         self.declarations = declarations
         self.functions: list[str] = []
         self.p = FunctionPrinter(declarations)
-        self.index = IndexPrinter(self.p, self._checked)
+        self.index = IndexPrinter(self.p, self._checked, self._choose)
         self.pointers: dict[ir.Buffer, str] = {}
         self.context = "%context"
         self.lane: arith.Expr | None = None
         self.lanes = 0
         self.mask: Value | None = None
+        self.private: set[ir.Buffer] = set()
+        self._guarded: dict[ir.Expr, bool] = {}
 
     def print(self) -> list[str]:
         """The functions of the kernel, its entry last."""
@@ -98,7 +101,9 @@ class KernelPrinter:
         elif loop.kind is ir.ForKind.PARALLEL and self.lane is None:
             self._parallel_loop(loop)
         elif loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
-            self._serial_loop(loop.var, Value("0", INDEX), self.index.print(loop.extent), loop)
+            with self.p.scope():
+                extent = self.index.print(loop.extent)
+            self._serial_loop(loop.var, Value("0", INDEX), extent, loop)
         else:
             raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
 
@@ -114,11 +119,9 @@ class KernelPrinter:
         more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
         p.branch_if(more, body, done)
         p.label(body)
-        with p.scope():
-            high = bounds(loop.extent, self.index.ranges)[1]
-            self.index.bind(variable, Value(counter, INDEX), 0, None if high is None else high - 1)
+        high = bounds(loop.extent, self.index.ranges)[1]
+        with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
             self._statement(loop.body)
-            self.index.unbind(variable)
         p.branch(latch)
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {counter}, 1")
@@ -135,16 +138,16 @@ class KernelPrinter:
             return
         ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
         self.lane, self.lanes = loop.var, lanes
-        self.index.bind(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1)
-        with self.p.scope():
+        with self.p.scope(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._statement(loop.body)
-        self.index.unbind(loop.var)
         self.lane, self.lanes = None, 0
+        self.private.clear()
 
     def _parallel_loop(self, loop: ir.For) -> None:
         """Outline the body as `i32 (closure, begin, end)`; the closure holds every pointer and index in scope."""
         p, index = self.p, self.index
-        extent = index.print(loop.extent)
+        with p.scope():
+            extent = index.print(loop.extent)
         captured = [(variable, value) for variable, value in index.values.items() if value.ref.startswith("%") and not value.lanes]
         pointers = list(self.pointers.items())
         fields = [self.context, *(pointer for _, pointer in pointers)]
@@ -171,7 +174,7 @@ class KernelPrinter:
     ) -> None:
         outer = (self.p, self.index, self.pointers, self.context)
         self.p = FunctionPrinter(self.declarations)
-        self.index = IndexPrinter(self.p, self._checked)
+        self.index = IndexPrinter(self.p, self._checked, self._choose)
         self.index.ranges = dict(outer[1].ranges)
         self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
         loaded = []
@@ -230,10 +233,8 @@ class KernelPrinter:
                 value = self._check(value, *stmt.bounds)
         if stmt.bounds is not None:
             low, high = bounds(stmt.bounds[0], self.index.ranges)[0], bounds(stmt.bounds[1], self.index.ranges)[1]
-        with self.p.scope():
-            self.index.bind(stmt.var, value, low, high)
+        with self.p.scope(), self.index.bound(stmt.var, value, low, high):
             self._statement(stmt.body)
-            self.index.unbind(stmt.var)
 
     def _alloc(self, buffer: ir.Buffer) -> None:
         size = arith.product(buffer.shape)
@@ -241,7 +242,12 @@ class KernelPrinter:
             raise CompileError(
                 f"kernel {self.program.name}: local buffer {buffer.name} of shape {buffer.shape} is too large for the stack"
             )
-        self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), max(size, 1))
+        count = max(size, 1)
+        if self.lane is not None:
+            # Every lane has a buffer of its own: the elements of all lanes lie side by side.
+            self.private.add(buffer)
+            count *= self.lanes
+        self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), count)
 
     def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:
         if self.lane is not None:
@@ -270,6 +276,9 @@ class KernelPrinter:
         flat: arith.Expr = arith.ZERO
         for extent, index in zip(buffer.shape, indices, strict=True):
             flat = arith.add(arith.mul(flat, extent), index)
+        if buffer in self.private:
+            assert self.lane is not None
+            flat = arith.add(arith.mul(flat, self.lanes), self.lane)
         return flat
 
     def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
@@ -280,7 +289,9 @@ class KernelPrinter:
         base = self.pointers[buffer]
         if offset.ref == "0":
             return Value(base, "ptr")
-        return self.p.op(f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
+        # Under a mask the address may lie outside, where no lane reads.
+        opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
+        return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
 
     def _lane_stride(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
         """(base, stride) when an index is base + stride * lane and the base does not vary by lane, else None."""
@@ -293,15 +304,19 @@ class KernelPrinter:
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Whether an index depends on the lane, directly or through a let-bound variable."""
-        lanes = self.index.values
-        return any(variable == self.lane or (variable in lanes and lanes[variable].lanes) for variable in arith.free_vars(expr))
+        values = self.index.values
+        if any(variable == self.lane or (variable in values and values[variable].lanes) for variable in arith.free_vars(expr)):
+            return True
+        payloads = [node.payload for node in arith.walk(expr) if isinstance(node, arith.Opaque)] if self.private else []
+        below = ir.walk_exprs(*(payload for payload in payloads if isinstance(payload, ir.Expr)))
+        return any(isinstance(node, ir.Load) and node.buffer in self.private for node in below)
 
     def _load(self, load: ir.Load) -> Value:
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
         kind = memory_type(buffer.dtype)
         align = buffer.dtype.bytes
         if self.lane is None or not self._varies(flat):
-            value = self.p.op(f"load {kind}, ptr {self._address(buffer, flat)}, align {align}", kind)
+            value = self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {align}", kind)
             return self._from_memory(value, buffer)
         shape = self._lane_stride(flat)
         if shape is not None and shape[1] == 1:
@@ -309,6 +324,21 @@ class KernelPrinter:
         else:
             value = self._gather(buffer, flat)
         return self._from_memory(value, buffer)
+
+    def _safe(self, address: str) -> str:
+        """An address that may be read although no lane is active: that of a zero in place of one that may lie outside."""
+        if self.mask is None:
+            return address
+        return self.p.op(f"select {self._any(self.mask)}, ptr {address}, ptr {self.p.zero()}", "ptr").ref
+
+    def _any(self, flag: Value) -> Value:
+        """Whether a flag holds in some lane."""
+        known = self.p.recall(("any", flag.ref))
+        if known is not None:
+            return known
+        name = f"llvm.vector.reduce.or.v{flag.lanes}i1"
+        self.declarations[name] = f"declare i1 @{name}({flag.type})"
+        return self.p.remember(("any", flag.ref), self.p.op(f"call i1 @{name}({flag})", "i1"))
 
     def _vector_load(self, buffer: ir.Buffer, address: str) -> Value:
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
@@ -373,23 +403,20 @@ class KernelPrinter:
         return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
 
     def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
-        """Return an error from the kernel where an index is outside [lower, upper]. In a vector, only unmasked lanes count; the
-        others are clamped, since their addresses are computed all the same."""
+        """Return an error from the kernel where an index is outside [lower, upper]. Under a mask only lanes that it holds count;
+        values outside become `lower` there, since addresses are computed from them all the same."""
         p = self.p
         low, high = self.index.print(lower), self.index.print(upper)
-        if self.mask is not None:
-            value = p.widen(value, self.lanes)
-        if value.lanes:
-            low, high = p.widen(low, value.lanes), p.widen(high, value.lanes)
+        value, low, high = self._same_lanes(value, low, high)
         below = p.op(f"icmp slt {value}, {low.ref}", "i1", value.lanes)
         above = p.op(f"icmp sgt {value}, {high.ref}", "i1", value.lanes)
         bad = p.op(f"or {below}, {above.ref}", "i1", value.lanes)
-        if value.lanes:
-            counted = p.op(f"and {bad}, {self.mask.ref}", "i1", value.lanes) if self.mask is not None else bad
-            name = f"llvm.vector.reduce.or.v{value.lanes}i1"
-            self.declarations[name] = f"declare i1 @{name}({counted.type})"
+        if value.lanes or self.mask is not None:
             value = p.op(f"select {bad}, {low}, {value}", INDEX, value.lanes)
-            bad = p.op(f"call i1 @{name}({counted})", "i1")
+        if value.lanes:
+            bad = self._any(p.op(f"and {bad}, {self.mask.ref}", "i1", value.lanes) if self.mask is not None else bad)
+        elif self.mask is not None:
+            bad = p.op(f"and {bad}, {self._any(self.mask).ref}", "i1")
         fine, failed = p.fresh("inside"), p.fresh("outside")
         p.branch_if(bad, failed, fine)
         p.label(failed)
@@ -400,10 +427,49 @@ class KernelPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
+        """The value of an expression. Iterative, apart from guarded choices: fused expressions may be thousands of nodes deep."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            waiting = [] if self._known(node) is not None else [arg for arg in self._eager(node) if self._known(arg) is None]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            if self._known(node) is None:
+                self.p.remember(id(node), self._node(node))
+        found = self._known(expr)
+        assert found is not None
+        return found
+
+    def _known(self, expr: ir.Expr) -> Value | None:
         if isinstance(expr, ir.Const):
             return Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype))
-        known = self.p.recall(id(expr))
-        return known if known is not None else self.p.remember(id(expr), self._node(expr))
+        return self.p.recall(id(expr))
+
+    def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
+        """The operands that are evaluated whatever they are: all but the sides of a choice that may be evaluated only if chosen."""
+        if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
+            return (expr.condition,)
+        return ir.operands(expr)
+
+    def _needs_guard(self, expr: ir.Expr) -> bool:
+        """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            below = ir.operands(node)
+            waiting = [arg for arg in below if arg not in self._guarded]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            self._guarded[node] = (
+                isinstance(node, ir.Load)
+                or (isinstance(node, ir.Index) and reads_data(node.index))
+                or any(self._guarded[arg] for arg in below)
+            )
+        return self._guarded[expr]
 
     def _node(self, expr: ir.Expr) -> Value:
         p = self.p
@@ -426,14 +492,14 @@ class KernelPrinter:
             case ir.Bitcast(a=a, dtype=dtype):
                 return arithmetic.reinterpret(p, self._expr(a), dtype)
             case ir.Fma(a=a, b=b, c=c):
-                return p.intrinsic("fma", scalar_type(expr.dtype), self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
+                return arithmetic.fma(p, expr.dtype, *self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise)
         raise CompileError(f"kernel {self.program.name} holds a {type(expr).__name__}, which must be expanded first")
 
     def _narrow(self, value: Value, to: str) -> Value:
         if not value.ref.startswith("%") and not value.lanes:
-            return Value(value.ref, to)
+            return Value(str(int(value.ref) & ((1 << int(to[1:])) - 1)), to)
         return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
 
     def _same_lanes(self, *values: Value) -> list[Value]:
@@ -459,43 +525,35 @@ class KernelPrinter:
 
     def _select(self, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> Value:
         flag = self._expr(condition)
-        guarded = _reads(then), _reads(otherwise)
-        if not any(guarded):
-            a, b = self._expr(then), self._expr(otherwise)
-        elif flag.lanes:
-            with self._under(flag), self.p.scope():
-                a = self._expr(then)
-            with self._under(self._not(flag)), self.p.scope():
-                b = self._expr(otherwise)
-        else:
-            return self._branch(flag, then, otherwise)
+        if self._needs_guard(then) or self._needs_guard(otherwise):
+            return self._choose(flag, lambda: self._expr(then), lambda: self._expr(otherwise))
+        return self._merge(flag, self._expr(then), self._expr(otherwise))
+
+    def _choose(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        """One of two values that are printed by functions, each evaluated only where it is chosen: under a mask, or in a branch."""
+        p = self.p
+        if flag.lanes:
+            with self._under(flag), p.scope():
+                a = then()
+            with self._under(self._not(flag)), p.scope():
+                b = otherwise()
+            return self._merge(flag, a, b)
+        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no)
+        sides = []
+        for label, side in ((yes, then), (no, otherwise)):
+            p.label(label)
+            with p.scope():
+                value = side()
+                # Both sides must have one type, and what the other is is not known yet.
+                sides.append((p.widen(value, self.lanes) if self.lanes else value, p.block))
+            p.branch(done)
+        p.label(done)
+        (a, left), (b, right) = sides
+        return p.op(f"phi {a.type} [ {a.ref}, %{left} ], [ {b.ref}, %{right} ]", a.scalar, a.lanes)
+
+    def _merge(self, flag: Value, a: Value, b: Value) -> Value:
         lanes = max(flag.lanes, a.lanes, b.lanes)
         if lanes:
             a, b = self.p.widen(a, lanes), self.p.widen(b, lanes)
         return self.p.op(f"select {flag}, {a}, {b}", a.scalar, lanes)
-
-    def _branch(self, flag: Value, then: ir.Expr, otherwise: ir.Expr) -> Value:
-        """A select on a scalar condition whose sides read memory: only the chosen side runs."""
-        p = self.p
-        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
-        p.branch_if(flag, yes, no)
-        p.label(yes)
-        with p.scope():
-            a = self._expr(then)
-            lanes = self.lanes if self.lane is not None else 0
-            a = p.widen(a, lanes) if lanes else a
-        left = p.block
-        p.branch(done)
-        p.label(no)
-        with p.scope():
-            b = self._expr(otherwise)
-            b = p.widen(b, lanes) if lanes else b
-        right = p.block
-        p.branch(done)
-        p.label(done)
-        return p.op(f"phi {a.type} [ {a.ref}, %{left} ], [ {b.ref}, %{right} ]", a.scalar, lanes)
-
-
-def _reads(expr: ir.Expr) -> bool:
-    """Whether an expression loads from memory, and so must not be evaluated where it is not chosen."""
-    return any(isinstance(node, ir.Load) for node in ir.walk_exprs(expr))

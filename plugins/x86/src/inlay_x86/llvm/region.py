@@ -8,6 +8,8 @@ The result is 0 or the error code of the kernel that failed, whose message is co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from inlay import arith
 from inlay.arith import substitute
 from inlay.errors import CompileError
@@ -70,7 +72,7 @@ class _Entry:
         self.symbol = symbol
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
-        self.index = IndexPrinter(self.p, self._no_data)
+        self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
         self.bases: dict[tuple[str, int], str] = {}
 
     def print(self) -> tuple[str, list[str]]:
@@ -100,6 +102,9 @@ class _Entry:
 
     def _no_data(self, node: arith.Opaque) -> Value:
         raise CompileError(f"region {self.region.name}: a size depends on data: {node!r}")
+
+    def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        raise CompileError(f"region {self.region.name}: a size depends on a choice over data")
 
     def _call(self, call: KernelCall, number: int) -> None:
         p = self.p
