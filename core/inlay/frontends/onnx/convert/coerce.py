@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlay import ops
 from inlay.errors import TypeInferenceError
-from inlay.graph.ir import Expr, call
+from inlay.graph.ir import Expr, Span, call
 from inlay.graph.unify import join_types
 from inlay.ops.container import NOTHING, host_attrs
 from inlay.types import OptionalType, SequenceType, TensorType, Type
@@ -36,12 +36,12 @@ def common_type(a: Type, b: Type) -> Type:
     return join_types(a, b)
 
 
-def coerce(expr: Expr, wanted: Type) -> Expr:
-    """The value, of a type that `common_type` made wider."""
+def coerce(expr: Expr, wanted: Type, span: Span) -> Expr:
+    """The value, of a type that `common_type` made wider; `span` is of the node that needs it so."""
     if expr.type == wanted or isinstance(wanted, TensorType):
         return expr
     if isinstance(wanted, OptionalType) and not isinstance(expr.type, OptionalType):
-        return coerce(ops.optional_some(expr, span=expr.span), wanted)
+        return coerce(ops.optional_some(expr, span=span), wanted, span)
     if isinstance(wanted, (OptionalType, SequenceType)):
-        return call(ops.host_widen, (expr,), host_attrs(wanted), expr.span)
+        return call(ops.host_widen, (expr,), host_attrs(wanted), span)
     raise TypeInferenceError(f"a value of type {expr.type!r} does not fit {wanted!r}")

@@ -51,8 +51,8 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
     except TypeInferenceError:
         node.require_static(0)  # the branches differ in rank or dtype: only one of them can be imported
         raise
-    first, second = (tuple_(map(coerce, side, types), node.span) for side in (then, otherwise))
-    result = if_(scalar(node.input(0)), first, second, span=node.span)
+    sides = [[coerce(item, wanted, node.span) for item, wanted in zip(side, types, strict=True)] for side in (then, otherwise)]
+    result = if_(scalar(node.input(0)), tuple_(sides[0], node.span), tuple_(sides[1], node.span), span=node.span)
     return tuple(tuple_item(result, index, node.span) for index in range(len(types)))
 
 

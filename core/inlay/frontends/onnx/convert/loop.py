@@ -81,8 +81,10 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
         wider = [_widen(a, b, ours) for a, b in zip(types, results, strict=True)]
         if wider == types:
             fields = list(_fields(made))
-            fields[first : first + len(states)] = map(coerce, fields[first : first + len(states)], types)
-            return function(made.params, tuple_(fields), span=made.span), tuple(map(coerce, states, types))
+            for index, wanted in enumerate(types, first):
+                fields[index] = coerce(fields[index], wanted, node.span)
+            started = tuple(coerce(state, wanted, node.span) for state, wanted in zip(states, types, strict=True))
+            return function(made.params, tuple_(fields, node.span), span=made.span), started
         types = wider
     raise node.error("the types of the carried values do not settle")
 
