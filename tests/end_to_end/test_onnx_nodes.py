@@ -1,0 +1,81 @@
+"""ONNX's own node cases and light models on Inlay, and ONNX's own test runner on Inlay's backend."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import unittest
+import warnings
+from pathlib import Path
+
+import pytest
+
+import inlay.onnx_backend as backend
+
+REPOSITORY = Path(__file__).parents[2]
+
+LEAST_PASSED = 1820
+LEAST_NATIVE = 1700
+"""Node cases on x86. Raise them as they grow: what passed once must go on passing."""
+
+
+def _suite():
+    path = REPOSITORY / "benchmarks" / "onnx_node_suite.py"
+    spec = importlib.util.spec_from_file_location("onnx_node_suite", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+suite = _suite()
+NAMES = list(suite.node_cases())
+LIGHT = sorted(path.stem for path in suite.LIGHT.glob("*.onnx"))
+
+
+@pytest.mark.parametrize("device", ["reference", "x86"])
+def test_a_sample_of_the_node_cases(device):
+    """Every thirtieth case; the draws of random operators are Inlay's own, so that those cases cannot pass."""
+    names = [name for name in NAMES[::30] if not re.search("bernoulli|training_dropout|image_decoder", name)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcomes = [suite.run_node_case(suite.node_cases()[name], device) for name in names]
+    assert [(item.name, item.reason) for item in outcomes if not item.passed] == []
+
+
+@pytest.mark.slow
+def test_all_node_cases_on_x86():
+    outcomes = suite.run_all(NAMES, "x86", min(os.cpu_count() or 1, 4))
+    passed, native = sum(item.passed for item in outcomes), sum(item.state == "native" for item in outcomes)
+    assert len(outcomes) >= 1884
+    assert passed >= LEAST_PASSED, [(item.name, item.reason) for item in outcomes if not item.passed]
+    assert native >= LEAST_NATIVE, [(item.name, item.reason) for item in outcomes if item.state == "fallback"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_models_on_x86(name):
+    outcome = suite.run_light_model(name, "x86")
+    assert outcome.state == "native", outcome.reason
+
+
+def test_onnx_runs_its_own_tests_on_the_backend():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test import BackendTest
+
+        tests = BackendTest(backend, __name__)
+    for pattern in (
+        "test_relu_cpu",
+        "test_reshape_reordered_all_dims_cpu",
+        "test_sequence_insert_at_back_cpu",
+        "test_add_bcast_cpu",
+    ):
+        tests.include(f"^{pattern}$")
+    result = unittest.TestResult()
+    tests.test_suite.run(result)
+    assert not result.failures and not result.errors, result.failures + result.errors
+    ran = result.testsRun - len(result.skipped)
+    assert ran == 4
