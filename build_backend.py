@@ -1,12 +1,36 @@
-"""hatchling, except that a source distribution always names the plugins by version."""
+"""hatchling, except for what the extras name.
+
+While a front end resolves what to install from a checkout, an extra names the folder of the plugin that lies beside the core. In
+what is built to be handed on, it names the plugin by version: in source distributions, and in wheels whose metadata no front end
+has asked for beforehand.
+"""
+
+from __future__ import annotations
 
 import os
+from typing import Any
+
+# Under pip, hatchling leaves out the hooks that prepare metadata, for projects whose build hooks change them. Inlay has none, and
+# without them pip builds a whole wheel to read its dependencies.
+os.environ.pop("PIP_BUILD_TRACKER", None)
 
 from hatchling import build as _hatchling
 from hatchling.build import *  # noqa: F403
 
+RELEASE = "INLAY_RELEASE"
+"""The environment variable that tells `hatch_build.py` to name plugins by version. A front end calls each hook in a process of its
+own, so that setting it here lasts no longer than the call."""
 
-def build_sdist(sdist_directory, config_settings=None):
+
+def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
     """PEP 517 hook."""
-    os.environ["INLAY_RELEASE"] = "1"
+    os.environ[RELEASE] = "1"
     return _hatchling.build_sdist(sdist_directory, config_settings)
+
+
+def build_wheel(wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None) -> str:
+    """PEP 517 hook. A front end that installs has prepared the metadata, and must find the same in the wheel; one that builds for
+    others has not."""
+    if metadata_directory is None:
+        os.environ[RELEASE] = "1"
+    return _hatchling.build_wheel(wheel_directory, config_settings, metadata_directory)

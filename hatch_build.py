@@ -1,27 +1,29 @@
 """Names the extras: one per plugin folder.
 
-In a checkout an extra points at the folder, so that plain pip installs the plugin that lies beside the core; in a source
-distribution, and so in every wheel made from one, it names the plugin by version.
+In a checkout an extra points at the folder, so that plain pip installs the plugin that lies beside the core. In a source
+distribution and in a wheel for an index (see `build_backend.py`) it names the plugin by version.
 """
+
+from __future__ import annotations
 
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
-
-VERSIONS = ">=0.1,<0.2"
 
 
 class CustomMetadataHook(MetadataHookInterface):
     """Fills in `optional-dependencies`."""
 
-    def update(self, metadata):
+    def update(self, metadata: dict[str, Any]) -> None:
         """Called by hatchling with the project table."""
+        major, minor, _ = metadata["version"].split(".")
+        versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins are released in step with the core
         released = os.environ.get("INLAY_RELEASE") == "1"
         extras = {}
-        for folder in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):
-            project = tomllib.loads(folder.read_text())["project"]["name"]
-            local = f"{project} @ {folder.parent.as_uri()}"
-            extras[folder.parent.name] = [f"{project}{VERSIONS}" if released else local]
+        for file in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):
+            name = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]
+            extras[file.parent.name] = [f"{name}{versions}" if released else f"{name} @ {file.parent.as_uri()}"]
         metadata["optional-dependencies"] = extras
