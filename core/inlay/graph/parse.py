@@ -417,5 +417,5 @@ class _Parser:
             tokens.expect("}")
         if name not in self._sizes:
             existential = name.startswith("?")
-            self._sizes[name] = fresh_size(name.strip("?0123456789"), upper) if existential else arith.SizeVar(name, lower, upper)
+            self._sizes[name] = fresh_size(name, upper) if existential else arith.SizeVar(name, lower, upper)
         return self._sizes[name]

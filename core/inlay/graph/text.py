@@ -52,6 +52,7 @@ from inlay.graph.ir import (
 )
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlay.graph.unify import size_hint
 from inlay.types import DType, FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
@@ -331,7 +332,7 @@ class _Printer:
         the text does not depend on what else the process has done."""
         name = size.name
         if size.existential:
-            name = f"?{name.strip('?0123456789') or 'n'}{sum(other.name[0] == '?' for other in self._sizes.values())}"
+            name = f"?{size_hint(name)}{sum(other.name[0] == '?' for other in self._sizes.values())}"
         if not _SIZE.fullmatch(name) or name in RESERVED:
             name = f"`{name.replace('`', chr(39))}`"
         self._sizes[size] = arith.SizeVar(name)

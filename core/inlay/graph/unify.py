@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,22 @@ if TYPE_CHECKING:
     from inlay.graph.ir import Span
 
 _fresh = itertools.count()
+"""The one thing that changes in this module: the numbers that make names unlike all others of the process."""
 
 
 def fresh_size(hint: str = "n", upper: Dim | None = None) -> SizeVar:
-    """A new existential dimension, with an inclusive upper bound where one is known."""
-    return SizeVar(f"?{hint}{next(_fresh)}", 0, upper)
+    """A new existential dimension, with an inclusive upper bound where one is known. No other of the process has its name."""
+    return SizeVar(f"?{size_hint(hint)}{next(_fresh)}", 0, upper)
+
+
+def numbered_size(size: SizeVar, number: int, upper: Dim | None) -> SizeVar:
+    """An existential dimension under a name that depends on a number alone, and that no fresh one has."""
+    return SizeVar(f"?{size_hint(size.name)}_{number}", size.lower, upper)
+
+
+def size_hint(name: str) -> str:
+    """What of the name of an existential dimension is for reading."""
+    return re.sub(r"^\?|_*\d*$", "", name) or "n"
 
 
 def fits(declared: Type, actual: Type) -> bool:
@@ -93,7 +105,7 @@ def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
         if size not in found:
             assert isinstance(size, SizeVar)
             upper = None if size.upper is None else unwrap(substitute(wrap(size.upper), found))
-            found[size] = fresh_size(size.name.strip("?0123456789"), upper)
+            found[size] = fresh_size(size.name, upper)
 
 
 def join_types(a: Type, b: Type, span: Span | None = None) -> Type:

@@ -11,6 +11,7 @@ from inlay.passes.cse import share_common
 from inlay.passes.dead_code import remove_dead_code
 from inlay.passes.fold_constants import fold_constants
 from inlay.passes.manager import FunctionPass, ModulePass
+from inlay.passes.name_sizes import name_sizes
 from inlay.passes.simplify import simplify
 from inlay.passes.simplify_inference import simplify_inference
 
@@ -26,5 +27,6 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("fold_again", fold_constants, ("simplify_inference", "simplify")),
     FunctionPass("cse", share_common, ("graph_form",)),
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
+    FunctionPass("name_sizes", name_sizes),
 )
 """They know no target. What a target takes whole is decided afterwards: see `inlay.passes.decompose` and `inlay.partitioning`."""
