@@ -8,6 +8,7 @@ from inlay import arith
 from inlay.tensor import ir
 from inlay.tensor.compact import compact_buffers
 from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
+from inlay.tensor.peel import peel_loops
 
 STACK_BYTES = 4096
 """Buffers larger than this are not left to a kernel's stack."""
@@ -15,7 +16,7 @@ STACK_BYTES = 4096
 
 def finish(program: ir.LoopProgram) -> ir.LoopProgram:
     """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
-    program = compact_buffers(simplify_program(flatten_blocks(program)))
+    program = peel_loops(compact_buffers(simplify_program(flatten_blocks(program))))
     program = simplify_program(unroll_loops(program))
     check_registers(program)
     return hoist_scratch(program)

@@ -20,7 +20,7 @@ from inlay.graph.unify import upper_bound
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
 from inlay.memory.planner import Lifetime, plan
-from inlay.schedules.rule import KernelContext, ScheduleRule
+from inlay.schedules.rule import Given, KernelContext, ScheduleRule
 from inlay.tensor import ir
 from inlay.tensor.layouts import relayout
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
@@ -171,7 +171,7 @@ class _RegionLowering:
     def _call(self, call: graph.Expr, params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]) -> None:
         params, body, args = inline_scalars(params, body, args)
         given = tuple(self.values[id(arg)][0] for arg in args)
-        kernel = self._kernel(params, body, tuple(self.buffers[number].layout for number in given))
+        kernel = self._kernel(params, body, tuple(self._given(number) for number in given))
         program = self.kernels[kernel.number]
         inputs = tuple(self._in_layout(number, layout) for number, layout in zip(given, kernel.layouts, strict=False))
         step = len(self.calls)
@@ -188,7 +188,7 @@ class _RegionLowering:
         self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, _nodes(call, body)))
         self.values[id(call)] = tuple(results)
 
-    def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr, given: tuple[Layout, ...]) -> _Kernel:
+    def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr, given: tuple[Given, ...]) -> _Kernel:
         """The kernel for a fused function whose inputs lie as given."""
         shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
         key = (shape, given)
@@ -201,7 +201,11 @@ class _RegionLowering:
             self.kernels.append(finish(program))
         return self.known[key]
 
-    def _schedule(self, source: ir.LoopProgram, given: tuple[Layout, ...]) -> tuple[tuple[Layout, ...], ir.LoopProgram]:
+    def _given(self, number: int) -> Given:
+        """What rules may know of an input of a kernel."""
+        return Given(self.buffers[number].layout, number in self.arrays)
+
+    def _schedule(self, source: ir.LoopProgram, given: tuple[Given, ...]) -> tuple[tuple[Layout, ...], ir.LoopProgram]:
         """The first offer of a rule, carried out; without one, the program as it is, over row-major buffers."""
         for rule in self.rules:
             offer = rule.offer(source, self.context, given)

@@ -9,9 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlay.arith import Var
-from inlay.schedules.rule import KernelContext, Offer
-from inlay.schedules.shape import Anchor, axis_loops, find_anchor, inline_all, is_static, last_of, present
+from inlay.schedules.rule import Given, KernelContext, Offer
+from inlay.schedules.shape import (
+    Anchor,
+    axis_loops,
+    constant_extent,
+    find_anchor,
+    inline_all,
+    is_static,
+    last_of,
+    layouts_by_name,
+    mark_tile,
+    present,
+    tile_size,
+)
 from inlay.tensor import ir
 from inlay.tensor.layouts import with_layouts
 from inlay.tensor.schedule import Schedule
@@ -33,7 +44,7 @@ class ConvRule:
 
     name = "conv2d"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Layout, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines what is not such a convolution, or has dimensions that are not static."""
         if not is_static(program) or not context.capabilities.vector_bits:
             return None
@@ -62,22 +73,15 @@ def _is_conv(program: ir.LoopProgram, anchor: Anchor) -> bool:
 
 
 def _tile(anchor: Anchor, context: KernelContext) -> _Tile | None:
-    lanes = context.capabilities.vector_bits // 32
-    outputs, width = (_extent(anchor.spatial[axis]) for axis in (1, 3))
-    if outputs % lanes or _extent(anchor.reduced[0]) < 2:
+    widest = context.capabilities.vector_bits // 32
+    outputs, width = (constant_extent(anchor.spatial[axis]) for axis in (1, 3))
+    lanes = next((lanes for lanes in (widest, widest // 2) if lanes > 1 and outputs % lanes == 0), 0)
+    if not lanes or constant_extent(anchor.reduced[0]) < 2:
         return None
     vectors = 2 if outputs % (2 * lanes) == 0 else 1
     # All registers but those for the weights of a step, and one for a broadcast.
     limit = (context.capabilities.vector_registers - vectors - 2) // vectors
-    pixels = max(size for size in range(1, min(limit, width) + 1) if width % size == 0)
-    return _Tile(lanes, vectors, pixels, _extent(anchor.reduced[0]) % lanes == 0)
-
-
-def _extent(item: ir.IterVar) -> int:
-    extent = item.extent
-    assert hasattr(extent, "value")
-    value: int = extent.value
-    return value
+    return _Tile(lanes, vectors, tile_size(width, limit), constant_extent(anchor.reduced[0]) % lanes == 0)
 
 
 def _layouts(program: ir.LoopProgram, anchor: Anchor, tile: _Tile) -> dict[ir.Buffer, Layout]:
@@ -114,10 +118,10 @@ def _schedule(
         _schedule_padding(s, block.name, tile, context)
     conv, final = anchor.block.name, last_of(anchor)
     inline_all(s, [block.name for block in anchor.after if block.name != final])
-    names = {buffer.name: layout for buffer, layout in layouts.items()}
+    registers: dict[str, Layout] = {}
     if final is None:
         final = s.cache_write(conv, "register")
-        names[final] = Layout(((1, tile.lanes),))
+        registers[final] = Layout(((1, tile.lanes),))
     else:
         s.set_scope(anchor.buffer.name, "register")
     n, channel, y, x = axis_loops(s, final)
@@ -127,7 +131,7 @@ def _schedule(
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), vector, lane)
     s.compute_at(conv, outside[-1])
-    _mark_tile(s, *present(pixel), vector, lane)
+    mark_tile(s, *present(pixel), vector, lane)
     c, *taps = axis_loops(s, conv)[4:]
     assert c is not None
     channel, *pixels = [loop for loop in s.loops(conv)[len(outside) :] if loop not in (c, *taps)]
@@ -136,23 +140,10 @@ def _schedule(
     s.reorder(*dict.fromkeys((blocks, *present(*taps), c, *pixels, vector, lane)))
     init = s.decompose_reduction(conv, blocks)
     for part in (init, conv):
-        _mark_tile(s, *s.loops(part)[-2 - len(pixels) :])
+        mark_tile(s, *s.loops(part)[-2 - len(pixels) :])
     if context.threads != 1:
         s.parallel(s.fuse(*present(n, outer, y)))
-    return with_layouts(s.program, _by_name(s.program, names))
-
-
-def _by_name(program: ir.LoopProgram, names: dict[str, Layout]) -> dict[ir.Buffer, Layout]:
-    """The layouts of a scheduled program's buffers, parameters and allocated ones."""
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
-
-
-def _mark_tile(s: Schedule, *loops: Var) -> None:
-    """Unroll all loops but the innermost, which becomes vectors."""
-    for loop in loops[:-1]:
-        s.unroll(loop)
-    s.vectorize(loops[-1])
+    return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
 
 
 def _schedule_padding(s: Schedule, block: str, tile: _Tile, context: KernelContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
+from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rule import ScheduleRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), GenericRule())
+SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), MatmulRule(), GenericRule())

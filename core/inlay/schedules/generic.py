@@ -5,11 +5,11 @@ from __future__ import annotations
 from inlay import arith
 from inlay.arith import Var
 from inlay.errors import ScheduleError
-from inlay.schedules.rule import KernelContext, Offer
+from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import blocks_of
 from inlay.tensor import ir
 from inlay.tensor.schedule import Schedule
-from inlay.types import ROW_MAJOR, Layout
+from inlay.types import ROW_MAJOR
 
 PARALLEL_WORK = 1 << 15
 """Iterations of a block from which on threads are worth waking."""
@@ -22,7 +22,7 @@ class GenericRule:
 
     name = "generic"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Layout, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Row-major buffers throughout."""
         return Offer((ROW_MAJOR,) * len(program.params), lambda source: _schedule(source, context))
 

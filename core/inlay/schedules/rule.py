@@ -20,6 +20,14 @@ class KernelContext:
 
 
 @dataclass(frozen=True)
+class Given:
+    """What is known of an input of a kernel: the layout in which it lies now, and whether it is constant."""
+
+    layout: Layout
+    constant: bool = False
+
+
+@dataclass(frozen=True)
 class Offer:
     """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
     `schedule`, which turns the program into a scheduled one whose parameters lie so."""
@@ -35,9 +43,9 @@ class ScheduleRule(Protocol):
     def name(self) -> str:
         """For reports and traces."""
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Layout, ...]) -> Offer | None:
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline.
 
-        `given` are the layouts in which the inputs lie now. Asking for others costs a copy, except for constants, which are packed
-        at compile time.
+        `given` tells of the inputs, in order. Asking for other layouts than theirs costs a copy, except for constants, which are
+        packed at compile time.
         """

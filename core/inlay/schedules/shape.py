@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inlay.arith import Var
+from inlay.arith import Const, Var
 from inlay.tensor import ir
 from inlay.tensor.schedule import Schedule
+from inlay.types import Layout
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,35 @@ def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
 def present(*loops: Var | None) -> list[Var]:
     """The loops that there are."""
     return [loop for loop in loops if loop is not None]
+
+
+def constant_extent(item: ir.IterVar) -> int:
+    """The extent of an iteration variable of a program of static shape."""
+    extent = item.extent
+    assert isinstance(extent, Const), f"the extent {extent!r} is not constant"
+    return extent.value
+
+
+def mark_tile(schedule: Schedule, *loops: Var) -> None:
+    """Unroll all loops but the innermost, which becomes vectors."""
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
+
+
+def layouts_by_name(
+    program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None
+) -> dict[ir.Buffer, Layout]:
+    """The layouts of a scheduled program's buffers: those of the same names before, and `more` by name."""
+    names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+
+
+def tile_size(extent: int, limit: int) -> int:
+    """Into what tiles to cut an extent, at most `limit` long: the greatest divisor, unless that is less than half the limit; then
+    the limit, and a last tile that is shorter."""
+    if extent <= limit:
+        return extent
+    divisor = max(size for size in range(1, limit + 1) if extent % size == 0)
+    return divisor if 2 * divisor > limit else limit
