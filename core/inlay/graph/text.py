@@ -15,7 +15,7 @@
 Each line applies one operator to names and constants; names stand for shared expressions, and a line stands in the scope that
 evaluates it. `let %y = ...` begins a `Let` whose body is the rest of the block, or ends at `end(%y, body)`. Attributes that have
 their default are left out. A constant of a few elements prints whole, any other as its shape and content hash: the arrays go
-beside the text. A type is printed where it cannot be inferred, or introduces an existential size, such as `?n0{0..12}`; bounds
+beside the text. A type is printed where it cannot be inferred, or introduces an existential size, such as `?n_0{0..12}`; bounds
 of a size follow its first occurrence in a function.
 `parse` reads the text back.
 """
@@ -332,7 +332,7 @@ class _Printer:
         the text does not depend on what else the process has done."""
         name = size.name
         if size.existential:
-            name = f"?{size_hint(name)}{sum(other.name[0] == '?' for other in self._sizes.values())}"
+            name = f"?{size_hint(name)}_{sum(other.name[0] == '?' for other in self._sizes.values())}"
         if not _SIZE.fullmatch(name) or name in RESERVED:
             name = f"`{name.replace('`', chr(39))}`"
         self._sizes[size] = arith.SizeVar(name)

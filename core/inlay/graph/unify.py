@@ -20,7 +20,7 @@ _fresh = itertools.count()
 
 def fresh_size(hint: str = "n", upper: Dim | None = None) -> SizeVar:
     """A new existential dimension, with an inclusive upper bound where one is known. No other of the process has its name."""
-    return SizeVar(f"?{size_hint(hint)}{next(_fresh)}", 0, upper)
+    return SizeVar(f"?{size_hint(hint)}__{next(_fresh)}", 0, upper)
 
 
 def numbered_size(size: SizeVar, number: int, upper: Dim | None) -> SizeVar:
@@ -30,7 +30,7 @@ def numbered_size(size: SizeVar, number: int, upper: Dim | None) -> SizeVar:
 
 def size_hint(name: str) -> str:
     """What of the name of an existential dimension is for reading."""
-    return re.sub(r"^\?|_*\d*$", "", name) or "n"
+    return re.sub(r"^\?|_+\d*$", "", name) or "n"
 
 
 def fits(declared: Type, actual: Type) -> bool:

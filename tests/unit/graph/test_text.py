@@ -157,7 +157,7 @@ def test_symbolic_and_existential_sizes() -> None:
     body = tuple_([ops.reshape(x, shape=(n * odd,)), ops.reshape(twice, shape=(k, 2)), POSITIVE(twice)])
     unit = module(x, y, body=body)
     text = print_module(unit)[0]
-    assert "`past + seq`{2..}" in text and "?k0{0..n}" in text
+    assert "`past + seq`{2..}" in text and "?k_0{0..n}" in text
     again = round_trip(unit)
     inputs = [np.ones((3, 2), np.float32), np.asarray([1, -1, 2], np.float32)]
     for a, b in zip(evaluate(unit, inputs), evaluate(again, inputs), strict=True):
