@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inlay import arith
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
@@ -40,7 +41,7 @@ class _Tile:
 
 
 class ConvRule:
-    """Two-dimensional convolution of float32 without groups whose output channels fill vectors."""
+    """Two-dimensional convolution of float32 where the output channels of a group fill vectors."""
 
     name = "conv2d"
 
@@ -60,28 +61,43 @@ class ConvRule:
 
 
 def _is_conv(program: ir.LoopProgram, anchor: Anchor) -> bool:
-    """out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx], over inputs or one padded copy of an input."""
+    """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over an input or a padded copy of one."""
     spatial, reduced = anchor.spatial, anchor.reduced
     if len(spatial) != 4 or len(reduced) != 3 or anchor.product is None or anchor.buffer.dtype.name != "float32":
         return False
     data, weights = anchor.product
     n, o, _, _ = (item.var for item in spatial)
     c, ky, kx = (item.var for item in reduced)
-    if weights.buffer not in program.inputs or weights.indices != (o, c, ky, kx) or data.indices[:2] != (n, c):
+    if weights.buffer not in program.inputs or weights.indices != (o, c, ky, kx) or data.indices[0] != n:
+        return False
+    outputs, inputs = _group(anchor)
+    if (
+        arith.simplify(data.indices[1] - (o // outputs * inputs + c if outputs < constant_extent(anchor.spatial[1]) else c))
+        != arith.ZERO
+    ):
         return False
     return len(anchor.before) <= 1 and (data.buffer in program.inputs or len(anchor.before) == 1)
 
 
+def _group(anchor: Anchor) -> tuple[int, int]:
+    """Output and input channels of one group."""
+    assert anchor.product is not None
+    data, inputs = anchor.product[0].buffer, constant_extent(anchor.reduced[0])
+    channels = data.shape[1]
+    assert isinstance(channels, int)
+    return constant_extent(anchor.spatial[1]) // max(channels // inputs, 1), inputs
+
+
 def _tile(anchor: Anchor, context: KernelContext) -> _Tile | None:
     widest = context.capabilities.vector_bits // 32
-    outputs, width = (constant_extent(anchor.spatial[axis]) for axis in (1, 3))
+    (outputs, inputs), width = _group(anchor), constant_extent(anchor.spatial[3])
     lanes = next((lanes for lanes in (widest, widest // 2) if lanes > 1 and outputs % lanes == 0), 0)
-    if not lanes or constant_extent(anchor.reduced[0]) < 2:
+    if not lanes or inputs < 2:
         return None
     vectors = 2 if outputs % (2 * lanes) == 0 else 1
     # All registers but those for the weights of a step, and one for a broadcast.
     limit = (context.capabilities.vector_registers - vectors - 2) // vectors
-    return _Tile(lanes, vectors, tile_size(width, limit), constant_extent(anchor.reduced[0]) % lanes == 0)
+    return _Tile(lanes, vectors, tile_size(width, limit), inputs % lanes == 0)
 
 
 def _layouts(program: ir.LoopProgram, anchor: Anchor, tile: _Tile) -> dict[ir.Buffer, Layout]:
@@ -115,7 +131,7 @@ def _schedule(
     """
     s = Schedule(program)
     for block in anchor.before:
-        _schedule_padding(s, block.name, tile, context)
+        schedule_padding(s, block.name, tile.lanes if tile.blocked_input else 0, context)
     conv, final = anchor.block.name, last_of(anchor)
     inline_all(s, [block.name for block in anchor.after if block.name != final])
     registers: dict[str, Layout] = {}
@@ -146,12 +162,12 @@ def _schedule(
     return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
 
 
-def _schedule_padding(s: Schedule, block: str, tile: _Tile, context: KernelContext) -> None:
+def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
+    """A padded copy of an input: blocks of channels in parallel, `lanes` channels a vector (0: channels are not blocked)."""
     n, channel, y, x = s.loops(block)
-    if tile.blocked_input:
-        outer, lane = s.split(channel, (None, tile.lanes))
-        s.reorder(n, outer, y, x, lane)
+    if lanes:
+        channel, lane = s.split(channel, (None, lanes))
+        s.reorder(n, channel, y, x, lane)
         s.vectorize(lane)
-        channel = outer
     if context.threads != 1:
         s.parallel(s.fuse(n, channel))

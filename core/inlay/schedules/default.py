@@ -6,5 +6,6 @@ from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rule import ScheduleRule
+from inlay.schedules.window import WindowRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), MatmulRule(), GenericRule())
+SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), WindowRule(), MatmulRule(), GenericRule())

@@ -1,0 +1,135 @@
+"""Windows over each channel by itself, pooling and depthwise convolution, on vector CPUs: channels fill vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlay import arith
+from inlay.schedules.conv import schedule_padding
+from inlay.schedules.rule import Given, KernelContext, Offer
+from inlay.schedules.shape import (
+    Anchor,
+    axis_loops,
+    constant_extent,
+    find_anchor,
+    inline_all,
+    is_static,
+    last_of,
+    layouts_by_name,
+    mark_tile,
+    present,
+    tile_size,
+)
+from inlay.tensor import ir
+from inlay.tensor.layouts import with_layouts
+from inlay.tensor.schedule import Schedule
+from inlay.types import ROW_MAJOR, Layout
+
+PIXELS = 8
+"""Pixels of a row that are reduced at a time, one vector each."""
+
+
+@dataclass(frozen=True)
+class _Loads:
+    """What a window reads: data by channel (axis 1) and weights by channel (axis 0)."""
+
+    data: tuple[ir.Buffer, ...]
+    weights: tuple[ir.Buffer, ...]
+
+
+class WindowRule:
+    """out[n, c, y, x] = a reduction over a window of data[n, c, ...], weighted by channel or not, whose channels fill vectors."""
+
+    name = "window"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines what is not such a window, or has dimensions that are not static."""
+        if not is_static(program) or not context.capabilities.vector_bits:
+            return None
+        anchor = find_anchor(program)
+        if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
+            return None
+        loads = _loads(anchor)
+        widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
+        channels = constant_extent(anchor.spatial[1])
+        lanes = next((lanes for lanes in (widest, widest // 2) if lanes > 1 and channels % lanes == 0), 0)
+        if loads is None or not lanes:
+            return None
+        layouts = _layouts(program, anchor, loads, lanes)
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda source: _schedule(source, anchor, lanes, layouts, context))
+
+
+def _loads(anchor: Anchor) -> _Loads | None:
+    """The buffers that the window reads; None where a load is neither by channel nor the accumulator."""
+    n, c, *_ = (item.var for item in anchor.spatial)
+    spatial = {item.var for item in anchor.spatial}
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.block.iters})
+    data: dict[ir.Buffer, None] = {}
+    weights: dict[ir.Buffer, None] = {}
+    assert isinstance(anchor.block.body, ir.Store)
+    for node in ir.walk_exprs(anchor.block.body.value):
+        if not isinstance(node, ir.Load) or node.buffer is anchor.buffer:
+            continue
+        if len(node.indices) == 4 and node.indices[0] == n and analyzer.simplify(node.indices[1]) == c:
+            data[node.buffer] = None
+        elif node.indices and node.indices[0] == c and not any(spatial & arith.free_vars(index) for index in node.indices[1:]):
+            weights[node.buffer] = None
+        else:
+            return None
+    return _Loads(tuple(data), tuple(weights)) if data else None
+
+
+def _layouts(program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int) -> dict[ir.Buffer, Layout]:
+    channels = anchor.buffer.shape[1]
+    by_channel = Layout(((1, lanes),))
+    found = dict.fromkeys(loads.data, by_channel)
+    found.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
+    for block in anchor.before:
+        found.update((region.buffer, by_channel) for region in block.reads)
+    for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
+        if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in found:
+            found[buffer] = by_channel
+    return found
+
+
+def _schedule(
+    program: ir.LoopProgram, anchor: Anchor, lanes: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> ir.LoopProgram:
+    """
+    for n, channels, y, x:                    # parallel over n, channels, y
+        acc[pixel, lane] = identity
+        for window:
+            acc = combine(acc, data)          # pixel unrolled, lane vectorised
+        out = after(acc)
+    """
+    s = Schedule(program)
+    for block in anchor.before:
+        schedule_padding(s, block.name, lanes, context)
+    window, final = anchor.block.name, last_of(anchor)
+    inline_all(s, [block.name for block in anchor.after if block.name != final])
+    registers: dict[str, Layout] = {}
+    if final is None:
+        final = s.cache_write(window, "register")
+        registers[final] = Layout(((1, lanes),))
+    else:
+        s.set_scope(anchor.buffer.name, "register")
+    n, channel, y, x = axis_loops(s, final)
+    assert channel is not None
+    outer, lane = s.split(channel, (None, lanes))
+    x, pixel = (None, None) if x is None else s.split(x, (None, tile_size(constant_extent(anchor.spatial[3]), PIXELS)))
+    outside = present(n, outer, y, x)
+    s.reorder(*outside, *present(pixel), lane)
+    s.compute_at(window, outside[-1])
+    mark_tile(s, *present(pixel), lane)
+    taps = present(*axis_loops(s, window)[4:])
+    lane, *pixels = [loop for loop in s.loops(window)[len(outside) :] if loop not in taps]
+    s.reorder(*taps, *pixels, lane)
+    parts = [window]
+    if taps:
+        parts.append(s.decompose_reduction(window, taps[0]))
+    for part in parts:
+        mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
+    if context.threads != 1:
+        s.parallel(s.fuse(*present(n, outer, y)))
+    return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
