@@ -159,7 +159,7 @@ class _Parser:
                 return unquoted(token.text)
             case "number":
                 return _number(token.text)
-            case "name" if token.text in ("true", "false", "null", "none"):
+            case "name" if token.text in ("true", "false", "none"):
                 return {"true": True, "false": False}.get(token.text)
             case "name":
                 return self._find_buffer(token.text)

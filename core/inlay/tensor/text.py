@@ -184,7 +184,7 @@ class _Printer:
 
     def _block(self, block: ir.Block) -> Iterator[str]:
         yield from self._headed(block, f"block {quoted_name(block.name)}:")
-        for item, binding in zip(block.iters, block.bindings, strict=True):
+        for item, binding in zip(block.iters, block.bindings, strict=False):  # programs that are wrong print too
             kind = "" if item.kind is ir.IterKind.SPATIAL else f", {item.kind.value}"
             binding_text, extent = self._shared_index(binding), self.index(item.extent)
             yield from _indented(self._headed(_NOTHING, f"iter {self.name(item.var)} = {binding_text} in {extent}{kind}"))

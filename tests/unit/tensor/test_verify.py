@@ -1,0 +1,124 @@
+"""What the verifier of loop programs refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from inlay import arith
+from inlay.errors import VerifyError
+from inlay.tensor import ir
+from inlay.tensor.parse import parse
+from inlay.tensor.verify import verify
+from inlay.types import dtype
+
+X, Y = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("y", (4,), dtype("float32"))
+P, J = arith.Var("i"), arith.Var("j")
+F32, I32, BOOL = dtype("float32"), dtype("int32"), dtype("bool")
+Z = ir.Buffer("z", (4,), F32)
+N = arith.SizeVar("n")
+
+
+def loop(value: ir.Expr, buffer: ir.Buffer = Y, index: arith.Expr = P) -> ir.Stmt:
+    return ir.For(P, arith.Const(4), ir.Store(buffer, (index,), value))
+
+
+def one(of: str = "float32") -> ir.Expr:
+    return ir.const(1, of)
+
+
+GOOD: list[Callable[[], ir.Stmt]] = [
+    lambda: loop(X[P]),
+    lambda: loop(ir.select(ir.as_expr(arith.compare("<", P, 2), BOOL), X[P], 0.0)),
+    lambda: ir.For(J, arith.Const(2), loop(X[0], index=arith.ZERO), ir.ForKind.UNROLLED),
+    lambda: ir.For(J, arith.Const(4), ir.Store(Y, (J,), X[J]), ir.ForKind.VECTORIZED),
+]
+BAD: list[tuple[str, Callable[[], ir.Stmt]]] = [
+    ("never written", lambda: ir.Seq(())),
+    ("not in scope", lambda: ir.Store(Y, (P,), one())),
+    ("not in scope", lambda: loop(X[J])),
+    ("not in scope", lambda: loop(ir.Index(dtype("int64"), J).astype("float32"))),
+    ("not in scope", lambda: ir.For(J, arith.SizeVar("m"), loop(X[0]))),
+    ("bound twice", lambda: ir.For(P, arith.Const(1), loop(X[P]))),
+    ("not declared", lambda: loop(ir.Buffer("z", (4,), F32)[P])),
+    ("not declared", lambda: ir.Seq((ir.Alloc(Z, ir.Store(Z, (arith.ZERO,), one())), loop(Z[P])))),
+    ("got 2 indices", lambda: ir.Store(Y, (arith.ZERO, arith.ZERO), one())),
+    ("got 0 indices", lambda: loop(ir.Load(F32, X, ()))),
+    ("input x is written", lambda: loop(one(), X)),
+    ("stored into", lambda: loop(one("int32"))),
+    ("extent is constant", lambda: ir.Alloc(Z, ir.For(P, arith.add(N, 1), ir.Store(Y, (P,), one()), ir.ForKind.VECTORIZED))),
+    ("holds no loops", lambda: ir.For(J, arith.Const(4), loop(X[P]), ir.ForKind.VECTORIZED)),
+    ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), ir.ForKind.THREAD)),
+    ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), thread="threadIdx.x")),
+    ("a condition is a bool", lambda: ir.If(one(), loop(X[P]))),
+    ("a condition is a bool", lambda: loop(ir.Select(F32, one("int32"), one(), one()))),
+    ("a select of", lambda: loop(ir.Select(F32, ir.const(True, BOOL), one(), one("int32")))),
+    ("add of", lambda: loop(ir.Binary(F32, "add", one(), one("int32")))),
+    ("add of bool", lambda: loop(ir.cast(ir.Binary(BOOL, "add", ir.const(True, BOOL), ir.const(True, BOOL)), F32))),
+    ("and of float32", lambda: loop(ir.Binary(F32, "and", one(), one()))),
+    ("lt of", lambda: loop(ir.Binary(F32, "lt", one(), one()))),
+    ("no operation", lambda: loop(ir.Binary(F32, "plus", one(), one()))),
+    ("floor of int32", lambda: loop(ir.cast(ir.Unary(I32, "floor", one("int32")), F32))),
+    ("popcount of float32", lambda: loop(ir.Unary(F32, "popcount", one()))),
+    ("not of float32", lambda: loop(ir.Unary(F32, "not", one()))),
+    ("fma of", lambda: loop(ir.Fma(F32, one(), one(), one("int32")))),
+    ("no mathematical function", lambda: loop(ir.CallMath(F32, "expo", (one(),)))),
+    ("exp of int32", lambda: loop(ir.CallMath(F32, "exp", (one("int32"),)))),
+    ("widths differ", lambda: loop(ir.Bitcast(F32, one("int64")))),
+    ("a load of", lambda: loop(ir.Load(I32, X, (P,)))),
+    ("is no float32", lambda: loop(ir.Const(F32, 1))),
+    ("is no bool", lambda: loop(ir.Cast(F32, ir.Const(BOOL, 1)))),
+    ("is no int32", lambda: loop(ir.Cast(F32, ir.Const(I32, 1 << 31)))),
+    ("index is an integer or bool", lambda: loop(ir.Index(F32, P))),
+    ("checked index is an integer", lambda: loop(one(), index=arith.Opaque(one(), 0, 3))),
+    ("value is an integer", lambda: ir.Let(J, one(), loop(X[P]))),
+]
+
+
+def program(stmt: ir.Stmt) -> ir.LoopProgram:
+    return ir.LoopProgram("f", (X,), (Y,), stmt, sizes=(N,))
+
+
+@pytest.mark.parametrize("made", GOOD)
+def test_good_programs(made: Callable[[], ir.Stmt]) -> None:
+    verify(program(made()))
+
+
+@pytest.mark.parametrize(("problem", "made"), BAD)
+def test_bad_programs(problem: str, made: Callable[[], ir.Stmt]) -> None:
+    with pytest.raises(VerifyError, match=problem):
+        verify(program(made()))
+
+
+def test_the_error_shows_the_place() -> None:
+    with pytest.raises(VerifyError, match=r"y\[i\] = int32\(1\)\n +#\^+"):
+        verify(program(loop(one("int32"))))
+
+
+def test_blocks() -> None:
+    block = "  block {}:\n    iter j = 0 in 2\n    where (j < 2)\n    y[] = float32(1.0)\n"
+    head = "program f() -> (y: float32[]):\n"
+    verify(parse(head + block.format("a")))
+    with pytest.raises(VerifyError, match="two blocks"):
+        verify(parse(head + block.format("a") + block.format("a").replace("j", "k")))
+    good = parse(head + block.format("a"))
+    assert isinstance(good.body, ir.Block)
+    with pytest.raises(VerifyError, match="1 iteration variables and 0 bindings"):
+        verify(replace(good, body=replace(good.body, bindings=())))
+    with pytest.raises(VerifyError, match="j is not in scope"):
+        verify(replace(good, body=replace(good.body, iters=(), bindings=())))
+
+
+def test_sizes_are_defined_by_outputs() -> None:
+    size = arith.SizeVar("?n", upper=4)
+    count = ir.Buffer("count", (1,), dtype("int64"))
+    wrong = ir.LoopProgram("f", (), (count,), ir.Store(count, (arith.ZERO,), ir.const(1, "int64")), ((size, count),))
+    with pytest.raises(VerifyError, match="defines a size"):
+        verify(wrong)
+
+
+def test_parameters_are_distinct() -> None:
+    with pytest.raises(VerifyError, match="twice"):
+        verify(ir.LoopProgram("f", (X, X), (Y,), loop(X[P])))
