@@ -355,6 +355,8 @@ class Importer:
             raise
         except InlayError as error:
             raise node.error(str(error)) from error
+        except KeyError as error:
+            raise node.error(f"attribute {error} is missing") from error
         except Exception as error:  # an attribute of the wrong kind, a shape out of all bounds: whatever a damaged model brings
             raise node.error(f"{type(error).__name__}: {error}") from error
 
