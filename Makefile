@@ -1,54 +1,64 @@
 # Everything a developer types. `make help` lists it.
 
-PYTHON ?= python3
+# The first Python that is new enough; or say which: make demo PYTHON=/path/to/python3.12
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in $(CANDIDATES); do $$name -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
+
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-DEV := $(VENV)/.developing
-SOURCES := core plugins/*/src
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Stand for what was installed: copies of the packages, or the sources themselves with the tools to work on them.
+INSTALLED := $(VENV)/.installed
+DEVELOPING := $(VENV)/.developing
+METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
+SOURCES := $(shell find core plugins/*/src -name '*.py')
 PATHS := core plugins tests examples benchmarks hatch_build.py build_backend.py
 
-.PHONY: help demo test test-fast lint format types contracts bench clean
+.PHONY: help demo test test-fast check lint format types contracts clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml hatch_build.py build_backend.py plugins/x86/pyproject.toml
-	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check ".[x86]"
-	touch $@
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Inlay needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
 
-$(DEV): pyproject.toml hatch_build.py build_backend.py plugins/x86/pyproject.toml requirements-dev.txt
-	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e . -e plugins/x86
-	touch $@ $(STAMP)
+# pip takes a plugin that it has installed before to be up to date, whatever has become of the folder.
+$(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
+	@$(PIP) uninstall --yes inlay-x86 2>/dev/null
+	$(PIP) install ".[x86]"
+	@touch $@
 
-demo: $(STAMP) ## compile ResNet-50 for this CPU, run it, and check the answer
+$(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
+	$(PIP) install -r requirements-dev.txt
+	$(PIP) install -e . $(patsubst %/pyproject.toml,-e %,$(wildcard plugins/*/pyproject.toml))
+	@touch $@
+
+demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResNet-50 for this CPU, run it, and check the answer
 	$(BIN)/python examples/resnet50.py
 
-test: $(DEV) lint contracts types ## lint, import contracts, types, all tests
+test: check ## lint, import contracts, types, all tests
 	$(BIN)/python -m pytest -n 2
 
-test-fast: $(DEV) ## the tests that are not slow
+test-fast: $(DEVELOPING) ## the tests that are not slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-lint: $(DEV) ## ruff: style, mistakes, formatting
+check: lint contracts types ## what reads the code without running it
+
+lint: $(DEVELOPING) ## ruff: style, mistakes, formatting
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
 
-format: $(DEV) ## let ruff put things right
+format: $(DEVELOPING) ## let ruff put things right
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
 
-types: $(DEV) ## mypy, strict
+types: $(DEVELOPING) ## mypy, strict
 	$(BIN)/mypy
 
-contracts: $(DEV) ## import-linter: the layers of the core
+contracts: $(DEVELOPING) ## import-linter: the layers of the core
 	$(BIN)/lint-imports
-
-bench: $(DEV) ## time Inlay beside ONNX Runtime
-	$(BIN)/python benchmarks/models.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
