@@ -14,7 +14,7 @@ from inlay.types import TensorType, TupleType, Type
 
 LIMIT = 1 << 20
 """Bytes of a result up to which it is folded even where it is larger than what it is computed from."""
-WEIGHTS_LIMIT = 1 << 26
+WEIGHTS_LIMIT = 1 << 29
 """The same for weights of convolutions and matrix products: known ones can be scaled and packed when the model is compiled."""
 
 

@@ -96,7 +96,7 @@ def _tile(anchor: Anchor, context: KernelContext) -> _Tile | None:
         return None
     vectors = 2 if outputs % (2 * lanes) == 0 else 1
     # All registers but those for the weights of a step, and one for a broadcast.
-    limit = (context.capabilities.vector_registers - vectors - 2) // vectors
+    limit = max((context.capabilities.vector_registers - vectors - 2) // vectors, 1)
     return _Tile(lanes, vectors, tile_size(width, limit), inputs % lanes == 0)
 
 

@@ -29,9 +29,10 @@ class GenericRule:
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
     s = Schedule(program)
-    for block in blocks_of(program):
+    for name in [block.name for block in blocks_of(program)]:
+        block = next(block for block in blocks_of(s.program) if block.name == name)
         if _worth_inlining(s.program, block):
-            s.compute_inline(block.name)
+            s.compute_inline(name)
     if context.threads != 1:
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:

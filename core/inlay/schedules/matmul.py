@@ -66,7 +66,13 @@ def _is_matmul(program: ir.LoopProgram, anchor: Anchor) -> bool:
         return False
     a, b = anchor.product
     k, n = anchor.reduced[0].var, anchor.spatial[-1].var
-    if len(b.indices) < 2 or b.indices[-2:] != (k, n) or not a.indices or a.indices[-1] != k:
+    if (
+        constant_extent(anchor.reduced[0]) < 2
+        or len(b.indices) < 2
+        or b.indices[-2:] != (k, n)
+        or not a.indices
+        or a.indices[-1] != k
+    ):
         return False
     return all(n not in arith.free_vars(index) for index in (*a.indices, *b.indices[:-1]))
 
@@ -81,7 +87,7 @@ def _tile(anchor: Anchor, context: KernelContext) -> _Tile | None:
         return None
     most = min(LONGEST_ROW if rows == 1 else 2, columns // lanes)
     vectors = next(count for count in range(most, 0, -1) if columns % (lanes * count) == 0 or count == 1)
-    limit = (registers - vectors - 2) // vectors
+    limit = max((registers - vectors - 2) // vectors, 1)
     return _Tile(lanes, vectors, tile_size(rows, limit))
 
 

@@ -1,0 +1,177 @@
+"""Schedule rules: what they make of a kernel computes the same, and has the shape that they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules.conv import ConvRule
+from inlay.schedules.generic import GenericRule
+from inlay.schedules.matmul import MatmulRule
+from inlay.schedules.rule import Given, KernelContext
+from inlay.schedules.window import WindowRule
+from inlay.tensor import interp, ir
+from inlay.types import ROW_MAJOR, Layout, TensorType
+
+CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
+CHECKED = settings(max_examples=25, deadline=None)
+
+
+def kernel(params, body):
+    return build(KernelSource("kernel", tuple(params), body))
+
+
+def check(rule, program, threads=1, constant=frozenset()):
+    """Carry out the rule's offer; the scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
+    context = KernelContext(CAPABILITIES, threads)
+    facts = tuple(Given(ROW_MAJOR, number in constant) for number in range(len(program.inputs)))
+    offer = rule.offer(program, context, facts)
+    assert offer is not None, "the rule declines"
+    scheduled = finish(offer.schedule(program))
+    generator = np.random.default_rng(3)
+    arrays = [generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in program.inputs]
+    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+    for array, buffer in zip(packed, scheduled.inputs, strict=True):
+        assert array.shape == buffer.shape
+    wanted = interp.run(program, arrays)[0]
+    got = interp.run(scheduled, packed)[0]
+    assert np.array_equal(got, offer.layouts[len(program.inputs)].pack(wanted))
+    return offer, scheduled
+
+
+def declined(rule, program):
+    facts = (Given(ROW_MAJOR),) * len(program.inputs)
+    return rule.offer(program, KernelContext(CAPABILITIES), facts) is None
+
+
+def kinds(program):
+    return {stmt.kind for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For)}
+
+
+def conv(n, c, h, w, o, k, stride, pad, groups=1, after=0):
+    x = graph.var("x", TensorType((n, c, h, w), "float32"))
+    weight = graph.var("w", TensorType((o, c // groups, k, k), "float32"))
+    bias = graph.var("b", TensorType((o, 1, 1), "float32"))
+    y = ops.conv(x, weight, strides=(stride, stride), pads=(pad,) * 4, dilations=(1, 1), groups=groups)
+    params = [x, weight]
+    if after:
+        params.append(bias)
+        y = ops.add(y, bias)
+    if after > 1:
+        residual = graph.var("r", y.type)
+        params.append(residual)
+        y = ops.relu(ops.add(y, residual))
+    return kernel(params, y)
+
+
+@CHECKED
+@given(
+    st.integers(1, 2), st.integers(2, 9), st.integers(1, 3), st.integers(1, 3), st.sampled_from([4, 8, 12]), st.integers(0, 2),
+    st.integers(1, 2), st.integers(0, 1), st.integers(3, 16),
+)  # fmt: skip
+def test_convolution_computes_the_same(n, c, k, height, o, after, stride, pad, width):
+    program = conv(n, c, k + height, k + width, o, k, stride, pad, after=after)
+    offer, scheduled = check(ConvRule(), program)
+    assert ir.ForKind.VECTORIZED in kinds(scheduled)
+    assert ir.ForKind.UNROLLED not in kinds(scheduled)
+    assert offer.layouts[-1] == Layout(((1, 4),))
+
+
+def test_convolution_blocks_channels_and_packs_weights():
+    offer, _ = check(ConvRule(), conv(1, 8, 6, 6, 16, 3, 1, 1, after=2))
+    blocked = Layout(((1, 4),))
+    assert offer.layouts == (blocked, Layout(((1, 4), (0, 8))), ROW_MAJOR, blocked, blocked)
+
+
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(8, 8, 2), (16, 16, 2), (6, 12, 3)])
+def test_grouped_convolution_computes_the_same(channels, outputs, groups):
+    check(ConvRule(), conv(1, channels, 5, 5, outputs, 3, 1, 1, groups=groups, after=1))
+
+
+def test_parallel_convolution_computes_the_same():
+    _, scheduled = check(ConvRule(), conv(2, 4, 6, 6, 8, 3, 1, 1, after=1), threads=2)
+    assert ir.ForKind.PARALLEL in kinds(scheduled)
+
+
+def test_convolution_declines_what_does_not_fill_vectors():
+    assert declined(ConvRule(), conv(1, 4, 5, 5, 3, 3, 1, 0))
+    assert declined(ConvRule(), conv(1, 4, 5, 5, 4, 3, 1, 0, groups=4))
+
+
+@CHECKED
+@given(st.integers(1, 40), st.integers(2, 9), st.integers(4, 40), st.booleans(), st.booleans(), st.integers(1, 2))
+def test_matrix_product_computes_the_same(m, k, n, bias, constant, threads):
+    a, b = graph.var("a", TensorType((m, k), "float32")), graph.var("b", TensorType((k, n), "float32"))
+    y = ops.matmul(a, b)
+    params = [a, b]
+    if bias:
+        params.append(graph.var("bias", TensorType((n,), "float32")))
+        y = ops.relu(ops.add(y, params[-1]))
+    check(MatmulRule(), kernel(params, y), threads, frozenset({1}) if constant else frozenset())
+
+
+@pytest.mark.parametrize("shapes", [((3, 5, 6), (3, 6, 8)), ((2, 3, 5, 6), (6, 8)), ((6,), (6, 8)), ((2, 1, 5, 6), (3, 6, 8))])
+def test_batched_matrix_product_computes_the_same(shapes):
+    a, b = (graph.var(name, TensorType(shape, "float32")) for name, shape in zip("ab", shapes, strict=True))
+    check(MatmulRule(), kernel([a, b], ops.matmul(a, b)))
+
+
+def test_matrix_product_declines_few_columns():
+    a, b = graph.var("a", TensorType((4, 4), "float32")), graph.var("b", TensorType((4, 1), "float32"))
+    assert declined(MatmulRule(), kernel([a, b], ops.matmul(a, b)))
+
+
+@CHECKED
+@given(
+    st.sampled_from(["max", "average", "depthwise"]),
+    st.sampled_from([4, 8]),
+    st.integers(1, 3),
+    st.integers(1, 11),
+    st.integers(0, 1),
+)
+def test_windows_compute_the_same(kind, channels, k, width, pad):
+    pad = min(pad, k - 1)
+    x = graph.var("x", TensorType((2, channels, k + 1, k + width), "float32"))
+    window = {"kernel": (k, k), "strides": (1, 1), "pads": (pad,) * 4}
+    params = [x]
+    if kind == "max":
+        y = ops.max_pool(x, dilations=(1, 1), **window)
+    elif kind == "average":
+        y = ops.avg_pool(x, dilations=(1, 1), count_include_pad=True, **window)
+    else:
+        params.append(graph.var("w", TensorType((channels, 1, k, k), "float32")))
+        y = ops.conv(x, params[1], strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), groups=channels)
+    program = kernel(params, y)
+    facts = (Given(ROW_MAJOR),) * len(params)
+    if WindowRule().offer(program, KernelContext(CAPABILITIES), facts) is None:
+        # A window of one element is no reduction.
+        assert k == 1
+        return
+    _, scheduled = check(WindowRule(), program)
+    assert ir.ForKind.VECTORIZED in kinds(scheduled)
+
+
+@CHECKED
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 2))
+def test_the_generic_rule_takes_everything(m, n, threads):
+    a = graph.var("a", TensorType((m, n), "float32"))
+    check(GenericRule(), kernel([a], ops.exp(ops.mul(ops.add(a, a), graph.constant(0, "float32")))), threads)
+    check(GenericRule(), kernel([a], ops.reduce_sum(ops.mul(a, a), axes=(1,), keepdims=False)), threads)
+    check(GenericRule(), kernel([a], ops.transpose(a, perm=(1, 0))), threads)
+
+
+def test_the_generic_rule_merges_chains():
+    a = graph.var("a", TensorType((300, 200), "float32"))
+    program = kernel([a], ops.relu(ops.add(ops.mul(a, a), a)))
+    offer = GenericRule().offer(program, KernelContext(CAPABILITIES, 2), (Given(ROW_MAJOR),))
+    scheduled = offer.schedule(program)
+    blocks = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Block)]
+    assert len(blocks) == 1
+    assert ir.ForKind.PARALLEL in kinds(scheduled)
