@@ -192,7 +192,33 @@ def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
     """All named cases, in that order, in `jobs` processes."""
     done: dict[str, Outcome] = {}
 
-    def report(outcomes: Sequence[Outcome], device: str) -> str:
+    def report(outcome: Outcome) -> None:
+        done[outcome.name] = outcome
+        if sys.stderr.isatty():
+            print(f"\r{len(done)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
+
+    # Before the fork, so that the processes share it, and a broken installation shows at once.
+    importlib.import_module("inlay.onnx_backend")
+    node_cases()
+    with ThreadPoolExecutor(jobs) as threads:
+        for share in [threads.submit(_run_share, names[start::jobs], device, report) for start in range(jobs)]:
+            share.result()
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    return [done[name] for name in names]
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Counts in one line."""
+    states = collections.Counter(item.state for item in outcomes)
+    passed = sum(item.passed for item in outcomes)
+    return (
+        f"{passed} of {len(outcomes)} passed: {states['native']} wholly native, {states['constant']} with nothing left to run, "
+        f"{states['fallback']} partly on the reference target; {states['failed']} failed"
+    )
+
+
+def coverage_page(outcomes: Sequence[Outcome], device: str) -> str:
     """The coverage page: counts, and what falls back or fails, by reason."""
     nodes = [item for item in outcomes if not item.name.startswith("light_")]
     lights = [item for item in outcomes if item.name.startswith("light_")]
@@ -229,8 +255,9 @@ def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
 def _group(item: Outcome) -> str:
     """The reason without what differs from case to case: the place and the numbers."""
     if item.reason.startswith("the values differ"):
-        drawn = re.search("bernoulli|training_dropout", item.name)
-        return "the numbers that a random operator draws are Inlay's own" if drawn else "the values differ by more than the tolerance"
+        if re.search("bernoulli|training_dropout", item.name):
+            return "the numbers that a random operator draws are Inlay's own"
+        return "the values differ by more than the tolerance"
     reason = re.sub(r" \(operator [^)]*\)|; inputs are .*", "", item.reason)
     reason = re.sub(r" \(opset \d+\)", "", reason)
     return re.sub(r"specialise=.*", "...", reason)
@@ -252,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{item.state} {item.name} ({item.seconds:.1f} s): {item.reason}")
     print(summary(outcomes))
     if options.write:
-        options.write.write_text(report(outcomes, options.device))
+        options.write.write_text(coverage_page(outcomes, options.device))
     return 0
 
 
