@@ -78,8 +78,17 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=1)
-        yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
+        task = progress.add_task("import", total=None)
+        current = ""
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal current
+            if stage != current:
+                current = stage
+                progress.reset(task, total=total or None)  # a bar that runs to and fro where the number of steps is not known
+            progress.update(task, description=stage, completed=done)
+
+        yield report
 
 
 def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False) -> Executable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from inlay import ops
 from inlay.artifact import Artifact
@@ -25,7 +26,7 @@ FALLBACK = "reference"
 """The target that takes what no listed target does."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how many steps of it are done, and how many there are."""
+"""Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
 
 
 def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
@@ -71,19 +72,18 @@ def compile_module(
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
-    report("partition", 0, 1)
+    report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments)
     plans = build_plans(partitioned.module)
     artifacts: dict[str, Artifact] = {}
     infos = []
-    for number, (name, index) in enumerate(partitioned.regions.items()):
+    for name, index in partitioned.regions.items():
         target = takers[index].target
-        report(f"compile {target}", number, len(partitioned.regions))
         region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        artifacts[name] = _compile_region(region, registry)
+        artifacts[name] = _compile_region(region, registry, report)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))
-    report("load", 0, 1)
+    report("load", 0, 0)
     package = Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
     return Executable(package, registry=registry)
 
@@ -94,14 +94,14 @@ def _own_passes(function: Function, target: Target, registry: PluginRegistry) ->
     return PassManager(own).run(Module({"main": function})).main if own else function
 
 
-def _compile_region(region: Region, registry: PluginRegistry) -> Artifact:
+def _compile_region(region: Region, registry: PluginRegistry, report: Progress) -> Artifact:
     target = region.target
-    context = DriverContext(target, registry, ops.TABLE)
+    context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {region.symbol}"))
     codegen = registry.codegen(target)
     try:
-        if registry.spec(target.kind).level is Level.LOOP:
-            return codegen.compile(context.lower(region), context)
-        return codegen.compile(region, context)
+        unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region
+        report(f"generate {region.symbol}", 0, 0)
+        return codegen.compile(unit, context)
     except InlayError as error:
         error.plugin = error.plugin or registry.owner(target.kind)
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from inlay.errors import CompileError
@@ -19,11 +19,12 @@ from inlay.tensor.region import RegionProgram
 
 @dataclass(frozen=True)
 class DriverContext:
-    """Implements `inlay.plugins.CompileContext` for one target."""
+    """Implements `inlay.plugins.CompileContext` for one target. `progress` is told how far the lowering of a region is."""
 
     target: Target
     registry: PluginRegistry
     operators: Mapping[str, Operator]
+    progress: Callable[[int, int], None] = lambda done, total: None
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
@@ -31,7 +32,7 @@ class DriverContext:
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores)
-        program = lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context)
+        program = lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context, self.progress)
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 

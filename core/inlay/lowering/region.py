@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,9 +36,17 @@ class RegionSource:
     function: graph.Function
 
 
-def lower_region(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> RegionProgram:
-    """Lower a region. Equal kernels are built once. Raises `CompileError` naming operator and node."""
-    return _RegionLowering(source, tuple(rules), context).run()
+def lower_region(
+    source: RegionSource,
+    rules: Sequence[ScheduleRule],
+    context: KernelContext,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> RegionProgram:
+    """Lower a region. Equal kernels are built once. `progress` is told how many expressions are done, and how many there are.
+
+    Raises `CompileError` naming operator and node.
+    """
+    return _RegionLowering(source, tuple(rules), context).run(progress)
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
@@ -99,12 +107,14 @@ class _RegionLowering:
     arrays: dict[int, graph.Constant] = field(default_factory=dict)
     values: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
-    def run(self) -> RegionProgram:
+    def run(self, progress: Callable[[int, int], None]) -> RegionProgram:
         function = self.source.function
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
-        for expr in _in_order(function.body):
+        exprs = tuple(_in_order(function.body))
+        for done, expr in enumerate(exprs):
+            progress(done, len(exprs))
             if id(expr) not in self.values:
                 self._visit(expr)
         self._outputs(self.values[id(function.body)])
