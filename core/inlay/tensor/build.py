@@ -103,13 +103,13 @@ class Builder:
 
     @staticmethod
     def _close(stmts: list[ir.Stmt]) -> ir.Stmt:
-        done: list[ir.Stmt] = []
+        last_first: list[ir.Stmt] = []
         for stmt in reversed(stmts):
             if isinstance(stmt, _Open):
-                done = [stmt.wrap(_seq(done))]
+                last_first = [stmt.wrap(_seq(last_first[::-1]))]
             else:
-                done.insert(0, stmt)
-        return _seq(done)
+                last_first.append(stmt)
+        return _seq(last_first[::-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

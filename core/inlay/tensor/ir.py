@@ -5,7 +5,8 @@ this module. `Index` turns the former into the latter, `checked` the latter into
 
 Value semantics, the same on every target:
 * integer arithmetic wraps at the width of its dtype; `div` and `mod` of integers truncate (as C does), x / 0 and x mod 0 are 0;
-* a cast from float to integer truncates and saturates, NaN becomes 0; to a float it rounds to nearest even;
+* a cast from float to integer truncates and saturates, NaN becomes 0; to a float it rounds to nearest even, once; to bool it tells
+  whether the value is not zero. Arithmetic on floats narrower than float32 is that of float32, rounded after each node;
 * `fma` rounds once. `min` and `max` of floats return NaN if either operand is NaN.
 * both operands of a binary node have the same dtype; comparisons yield bool; `and`/`or` of bools evaluate both sides.
 * `Select` may evaluate both sides, except that a load on the side not chosen is not performed out of bounds: code generators
@@ -595,22 +596,29 @@ def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
     return map_expr(expr, lambda node: None, lambda index: arith.substitute(index, mapping))
 
 
+def payloads(index: arith.Expr) -> Iterator[Expr]:
+    """The values that an integer expression checks."""
+    for part in arith.walk(index):
+        if isinstance(part, arith.Opaque):
+            assert isinstance(part.payload, Expr), "a checked index of a loop program wraps a value expression"
+            yield part.payload
+
+
+def parts(expr: Expr) -> tuple[Expr, ...]:
+    """The value expressions directly below one: its operands, and the values that its indices check."""
+    return (*operands(expr), *(value for index in index_operands(expr) for value in payloads(index)))
+
+
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
     """Every value expression below the roots once, from left to right, those inside checked indices included."""
     seen: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        yield node
-        below = list(operands(node))
-        for index in index_operands(node):
-            for part in arith.walk(index):
-                if isinstance(part, arith.Opaque) and isinstance(part.payload, Expr):
-                    below.append(part.payload)
-        stack.extend(reversed(below))
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(parts(node)))
 
 
 def free_vars(expr: Expr) -> frozenset[arith.Expr]:

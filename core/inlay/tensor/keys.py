@@ -7,7 +7,7 @@ from typing import Any
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.text import flattened, parts
+from inlay.tensor.text import flattened
 
 
 def structural_key(program: ir.LoopProgram) -> str:
@@ -97,7 +97,7 @@ class _Walk:
         stack = [root]
         while stack:
             node = stack[-1]
-            missing = [part for part in parts(node) if part not in self._exprs]
+            missing = [part for part in ir.parts(node) if part not in self._exprs]
             if node not in self._exprs and missing:
                 stack.extend(reversed(missing))
                 continue

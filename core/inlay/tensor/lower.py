@@ -155,7 +155,7 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
     """The condition under which no iteration of the axes runs; 0 where at least one always does."""
     empty: arith.Expr = arith.ZERO
     for axis in axes:
-        if not (isinstance(axis.extent, arith.SizeVar) and axis.extent.lower > 0):
+        if not arith.prove(arith.compare("<", 0, axis.extent)):
             empty = arith.logical_or(empty, arith.compare("<=", axis.extent, 0))
     return empty
 

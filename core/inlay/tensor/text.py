@@ -23,6 +23,7 @@ dtype of the other operand. Names are made unique; `tensor.parse` reads the text
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -248,9 +249,9 @@ class _Printer:
             uses[node] = uses.get(node, 0) + 1
             if uses[node] == 1:
                 stack.append((node, True))
-                stack.extend((part, False) for part in reversed(parts(node)))
+                stack.extend((part, False) for part in reversed(ir.parts(node)))
         for node in order:
-            depth[node] = 1 + max((depth[part] for part in parts(node)), default=0)
+            depth[node] = 1 + max((depth[part] for part in ir.parts(node)), default=0)
             worth_it = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _DEEP
             if worth_it and node not in self._temporaries:
                 text = self.value(node)
@@ -310,16 +311,6 @@ def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
             yield node
 
 
-def parts(node: ir.Expr) -> list[ir.Expr]:
-    """The values directly below a node, those in checked indices included."""
-    below = list(ir.operands(node))
-    for index in ir.index_operands(node):
-        for part in arith.walk(index):
-            if isinstance(part, arith.Opaque) and isinstance(part.payload, ir.Expr):
-                below.append(part.payload)
-    return below
-
-
 def plain(item: ir.Const) -> bool:
     """Whether a constant beside an operator may stand without its dtype."""
     value = item.value
@@ -348,56 +339,23 @@ def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]
     for stmt in ir.walk_stmts(program.body):
-        pending += stmt_indices(stmt)
-        for value in ir.walk_exprs(*stmt_values(stmt)):
+        values, indices = ir.statement_operands(stmt)
+        pending += map(arith.wrap, indices)
+        checked = (value for index in indices for value in ir.payloads(arith.wrap(index)))
+        for value in ir.walk_exprs(*values, *checked):
             pending += ir.index_operands(value)
     seen: set[arith.Expr] = set()
-    while pending:
-        node = pending.pop(0)
+    queue = deque(pending)
+    while queue:
+        node = queue.popleft()
         if node in seen:
             continue
         seen.add(node)
-        pending += node.operands
+        queue += node.operands
         if isinstance(node, arith.Opaque):
-            pending += [node.lower, node.upper]
+            queue += (node.lower, node.upper)
         elif isinstance(node, arith.SizeVar):
             found[node] = None
             if node.upper is not None:
-                pending.append(arith.wrap(node.upper))
+                queue.append(arith.wrap(node.upper))
     return list(found)
-
-
-def stmt_indices(stmt: ir.Stmt) -> list[arith.Expr]:
-    """The integer expressions that a statement holds itself."""
-    match stmt:
-        case ir.For(extent=extent):
-            return [extent]
-        case ir.Block():
-            ranges = [item for region in stmt.reads + stmt.writes for pair in region.ranges for item in pair]
-            return [*(item.extent for item in stmt.iters), *stmt.bindings, *ranges, stmt.predicate]
-        case ir.Store(indices=indices):
-            return list(indices)
-        case ir.Let(bounds=bounds):
-            return list(bounds or ())
-        case ir.Alloc(buffer=buffer):
-            return [arith.wrap(dim) for dim in buffer.shape]
-        case ir.Intrinsic(regions=regions):
-            return [item for region in regions for pair in region.ranges for item in pair]
-    return []
-
-
-def stmt_values(stmt: ir.Stmt) -> list[ir.Expr]:
-    """The value expressions that a statement holds itself, checked indices' values included."""
-    values: list[ir.Expr] = []
-    match stmt:
-        case ir.Store(value=value) | ir.Let(value=value):
-            values = [value]
-        case ir.If(condition=condition) | ir.While(condition=condition):
-            values = [condition]
-        case ir.Intrinsic(args=args):
-            values = list(args)
-    for index in stmt_indices(stmt):
-        values += (
-            node.payload for node in arith.walk(index) if isinstance(node, arith.Opaque) and isinstance(node.payload, ir.Expr)
-        )
-    return values

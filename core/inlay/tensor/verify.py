@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from inlay import arith
 from inlay.errors import VerifyError
 from inlay.tensor import ir
-from inlay.tensor.text import parts, show, stmt_indices
+from inlay.tensor.text import show
 
 _THREADED = (ir.ForKind.THREAD, ir.ForKind.VTHREAD)
 _FLOAT_ONLY = ("sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf")
@@ -107,7 +107,6 @@ class _Verifier:
                     self._stmt(item)
             case ir.Intrinsic(regions=regions, args=args):
                 self._regions(regions)
-                self._indices(*stmt_indices(stmt))
                 self._values(*args)
                 # Only the target knows which regions it writes.
                 self._written |= {region.buffer for region in regions}
@@ -137,7 +136,6 @@ class _Verifier:
         variables = self._bind(item.var for item in block.iters)
         self._indices(block.predicate)
         self._regions(block.reads + block.writes)
-        self._indices(*(end for region in block.reads + block.writes for pair in region.ranges for end in pair))
         for part in ir.substatements(block):
             self._stmt(part)
         self._scope -= set(variables)
@@ -151,6 +149,7 @@ class _Verifier:
     def _regions(self, regions: tuple[ir.Region, ...]) -> None:
         for region in regions:
             self._place(region.buffer, len(region.ranges))
+            self._indices(*(end for pair in region.ranges for end in pair))
 
     def _write(self, buffer: ir.Buffer) -> None:
         if buffer in self._program.inputs:
@@ -184,7 +183,7 @@ class _Verifier:
             if node in seen:
                 continue
             seen.add(node)
-            pending += parts(node)
+            pending += ir.parts(node)
             if isinstance(node, ir.Load):
                 self._place(node.buffer, len(node.indices))
             for index in ir.index_operands(node):
