@@ -18,23 +18,34 @@ def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str) 
     Every compute on the way becomes a perfect loop nest around one block; every extern becomes a block without iteration variables
     around its body, and the sizes it defines become further outputs (see `ir.LoopProgram`). Tensors in between are allocated around
     all. An output that is an input, or that is listed before, is a copy. Where a reduction axis may be empty, the identity is
-    stored first by a nest of its own, under a condition.
+    stored first by a nest of its own, under a condition. A scan becomes a loop over its steps around the nests of one step; their
+    blocks have an opaque iteration variable for the number of the step.
 
     Raises ValueError when a placeholder that is needed is not among the inputs.
     """
-    return _Lowering(tuple(outputs), tuple(inputs)).run(name)
+    lowering = _Lowering(tuple(outputs), tuple(inputs), set(), ())
+    params, results = lowering.run(name)
+    sizes = tuple(buffer for _, buffer in lowering.defines)
+    program = ir.LoopProgram(name, params, results + sizes, lowering.body(), tuple(lowering.defines))
+    return replace(program, sizes=_further_sizes(program))
 
 
 class _Lowering:
-    def __init__(self, outputs: tuple[te.Tensor, ...], inputs: tuple[te.Tensor, ...]) -> None:
+    """One run. `names` are those of blocks, unique in a program; `steps` are the scans around, by their step numbers."""
+
+    def __init__(
+        self, outputs: tuple[te.Tensor, ...], inputs: tuple[te.Tensor, ...], names: set[str], steps: tuple[ir.IterVar, ...]
+    ) -> None:
+        self.defines: list[tuple[arith.SizeVar, ir.Buffer]] = []
         self._outputs = outputs
         self._inputs = inputs
-        self._names: set[str] = set()
+        self._names = names
+        self._steps = steps
         self._stmts: list[ir.Stmt] = []
         self._allocs: list[ir.Buffer] = []
-        self._defines: list[tuple[arith.SizeVar, ir.Buffer]] = []
 
-    def run(self, name: str) -> ir.LoopProgram:
+    def run(self, name: str) -> tuple[tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
+        """Emit everything; the buffers of inputs and of outputs."""
         given: dict[ir.Buffer, None] = {}
         params = []
         for tensor in self._inputs:
@@ -59,18 +70,21 @@ class _Lowering:
                     written = self._compute(op)
                 case te.Extern():
                     written = self._extern(op)
+                case te.Scan():
+                    written = self._scan(op)
                 case _:
                     raise ValueError(f"{name} needs {op.name}, which is not among its inputs")
             self._allocs += [buffer for buffer in written if buffer not in external]
         for tensor, copy in copies:
-            self._copy(tensor, copy)
+            self._copy(tensor.buffer, copy)
+        return tuple(params), tuple(results)
 
+    def body(self) -> ir.Stmt:
+        """What has been emitted, with the buffers in between allocated around it."""
         body: ir.Stmt = self._stmts[0] if len(self._stmts) == 1 else ir.Seq(tuple(self._stmts))
         for buffer in reversed(self._allocs):
             body = ir.Alloc(buffer, body)
-        sizes = tuple(buffer for _, buffer in self._defines)
-        program = ir.LoopProgram(name, tuple(params), tuple(results) + sizes, body, tuple(self._defines))
-        return replace(program, sizes=_further_sizes(program))
+        return body
 
     def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
         """The operations that the outputs need, producers first."""
@@ -94,17 +108,55 @@ class _Lowering:
         return chosen
 
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
-        self._defines += op.defines
+        if op.defines and self._steps:
+            raise ValueError(f"{op.name} works out a size, which differs from step to step of the scan around it")
+        self.defines += op.defines
         read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
         self._stmts.append(ir.Block(self._unique(op.name), (), (), read, written, op.body))
         defined = {buffer for _, buffer in op.defines}
         return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
 
-    def _copy(self, tensor: te.Tensor, target: ir.Buffer) -> None:
-        axes = tuple(ir.IterVar(arith.Var(f"i{n}"), arith.wrap(extent)) for n, extent in enumerate(tensor.shape))
+    def _scan(self, op: te.Scan) -> tuple[ir.Buffer, ...]:
+        states = tuple(state.buffer for state in op.states)
+        for tensor, state in zip(op.inputs, states, strict=False):
+            self._copy(tensor.buffer, state)
+        step = ir.IterVar(op.time, op.length, ir.IterKind.OPAQUE)
+        inputs = (*op.states, *op.inputs[len(states) :])
+        inner = _Lowering(op.results, inputs, self._names, (*self._steps, step))
+        _, results = inner.run(op.name)
+        # Only when all next states are there may the present ones be overwritten.
+        for result, state in zip(results, states, strict=True):
+            inner._copy(result, state)
+        for result, stacked in zip(results, op.buffers, strict=True):
+            inner._copy(result, stacked, (op.time,))
+        inner._allocs += results
+        self._stmts.append(ir.For(op.time, op.length, inner.body()))
+        return states + op.buffers
+
+    def _copy(self, source: ir.Buffer, target: ir.Buffer, at: tuple[arith.Expr, ...] = ()) -> None:
+        """target[at] = source."""
+        axes = tuple(ir.IterVar(arith.Var(f"i{n}"), arith.wrap(extent)) for n, extent in enumerate(source.shape))
         indices = tuple(axis.var for axis in axes)
-        store = ir.Store(target, indices, ir.load(tensor.buffer, indices))
-        self._stmts.append(_nest(self._unique(target.name), axes, store, None))
+        steps, rename = self._own_steps()
+        place = tuple(rename.get(index, index) for index in at)
+        store = ir.Store(target, (*place, *indices), ir.load(source, indices))
+        self._stmts.append(self._nest(self._unique(target.name), axes, store, None, steps))
+
+    def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
+        """Iteration variables of one block for the numbers of steps, and what to put for those numbers in it."""
+        own = tuple(ir.IterVar(arith.Var(step.var.name), step.extent, step.kind) for step in self._steps)
+        return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
+
+    def _nest(
+        self, name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None, steps: tuple[ir.IterVar, ...]
+    ) -> ir.Stmt:
+        """Loops over the axes around a block, which also has the step numbers of scans around."""
+        loops = tuple(arith.Var(axis.var.name) for axis in axes)
+        bindings = (*(step.var for step in self._steps), *loops)
+        stmt: ir.Stmt = ir.Block(name, steps + axes, bindings, reads(body), writes(body), body, init)
+        for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
+            stmt = ir.For(loop, axis.extent, stmt)
+        return stmt
 
     def _compute(self, op: te.Compute) -> tuple[ir.Buffer, ...]:
         first = op.body[0]
@@ -112,11 +164,13 @@ class _Lowering:
         axes = op.axes + (reduction.axes if reduction else ())
         # Every block has iteration variables of its own: two computes may share the variables of a reduction axis.
         fresh = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent, axis.kind) for axis in axes)
-        rewriter = Rewriter({old.var: new.var for old, new in zip(axes, fresh, strict=True)}, expr=_forget_tensor)
+        steps, rename = self._own_steps()
+        rename |= {old.var: new.var for old, new in zip(axes, fresh, strict=True)}
+        rewriter = Rewriter(rename, expr=_forget_tensor)
         indices = tuple(axis.var for axis in fresh[: len(op.axes)])
         if reduction is None:
             values = tuple(map(rewriter.expr, op.body))
-            self._stmts.append(_nest(self._unique(op.name), fresh, _store_all(op.buffers, indices, values), None))
+            self._stmts.append(self._nest(self._unique(op.name), fresh, _store_all(op.buffers, indices, values), None, steps))
             return op.buffers
 
         buffers = _accumulators(op, reduction)
@@ -130,10 +184,10 @@ class _Lowering:
         if empty != arith.ZERO:
             spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in op.axes)
             fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
-            nest = _nest(self._unique(f"{op.name}_empty"), spare, fill, None)
+            nest = self._nest(self._unique(f"{op.name}_empty"), spare, fill, None, self._own_steps()[0])
             self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
         if empty != arith.ONE:
-            self._stmts.append(_nest(name, fresh, update, _store_all(buffers, indices, identity)))
+            self._stmts.append(self._nest(name, fresh, update, _store_all(buffers, indices, identity), steps))
         return buffers
 
 
@@ -158,16 +212,6 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
         if not arith.prove(arith.compare("<", 0, axis.extent)):
             empty = arith.logical_or(empty, arith.compare("<=", axis.extent, 0))
     return empty
-
-
-def _nest(name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None) -> ir.Stmt:
-    """Loops over the axes around a block."""
-    loops = tuple(arith.Var(axis.var.name) for axis in axes)
-    block = ir.Block(name, axes, loops, reads(body), writes(body), body, init)
-    stmt: ir.Stmt = block
-    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
-        stmt = ir.For(loop, axis.extent, stmt)
-    return stmt
 
 
 def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:

@@ -35,7 +35,7 @@ from inlay.types import DType, dtype
 
 __all__ = [
     "Reducer", "Tensor", "bitcast", "cast", "checked", "comm_reducer", "compute", "const", "extern", "fma", "math", "max_",
-    "maximum", "min_", "minimum", "placeholder", "prod", "reduce_axis", "select", "sum_", "unary",
+    "maximum", "min_", "minimum", "placeholder", "prod", "reduce_axis", "scan", "select", "sum_", "unary",
 ]  # fmt: skip
 
 
@@ -109,6 +109,18 @@ class Extern(Operation):
     input_buffers: tuple[ir.Buffer, ...]
     output_buffers: tuple[ir.Buffer, ...]
     defines: tuple[tuple[arith.SizeVar, ir.Buffer], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan(Operation):
+    """States carried through steps: `results` are tensors over the `states` (placeholders) and the step number `time`; the outputs,
+    `buffers`, hold the states after every step. `inputs` are the initial states, then whatever else the steps read."""
+
+    time: arith.Var
+    length: arith.Expr
+    states: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    buffers: tuple[ir.Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,9 +201,13 @@ def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
 
 
 def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
+    return tuple(dict.fromkeys(node.tensor for node in ir.walk_exprs(*_roots(values)) if isinstance(node, Read)))
+
+
+def _roots(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The value expressions of a compute's body: below its reduction where it has one."""
     first = values[0]
-    roots = first.reduction.values if isinstance(first, Reduce) else values
-    return tuple(dict.fromkeys(node.tensor for node in ir.walk_exprs(*roots) if isinstance(node, Read)))
+    return first.reduction.values if isinstance(first, Reduce) else values
 
 
 def extern(
@@ -213,6 +229,61 @@ def extern(
     body(builder, in_buffers, out_buffers + sizes)
     op = Extern(name, tuple(inputs), builder.finish(), in_buffers, out_buffers + sizes, tuple(zip(defines, sizes, strict=True)))
     return tuple(Tensor(buffer, op, index) for index, buffer in enumerate(out_buffers))
+
+
+def scan(
+    init: Sequence[Tensor],
+    length: Dim,
+    step: Callable[[arith.Var, tuple[Tensor, ...]], Sequence[Tensor]],
+    name: str = "scan",
+) -> tuple[Tensor, ...]:
+    """The states after each of `length` steps, stacked along a new first dimension.
+
+    `step(number, states)` gives the next states as tensors computed from the present ones, from other tensors and from the number
+    of the step; it may take several computes, and reductions:
+
+        (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
+
+    What a step computes from neither states nor its number is computed once. Only computes read the number. Raises ValueError when
+    the next states do not have the shapes and dtypes of the initial ones.
+    """
+    time = arith.Var("t")
+    states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
+    results = tuple(step(time, states))
+    wanted, found = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
+    if wanted != found:
+        raise ValueError(f"a step of {name} turns states {wanted} into {found}")
+    buffers = tuple(
+        ir.Buffer(f"{name}_{index}", (arith.unwrap(length), *tensor.shape), tensor.dtype) for index, tensor in enumerate(init)
+    )
+    outside = _read_by_steps(time, states, results)
+    op = Scan(name, (*init, *outside), time, arith.wrap(length), states, results, buffers)
+    return tuple(Tensor(buffer, op, index) for index, buffer in enumerate(buffers))
+
+
+def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors, none of which changes from step to step, that steps read."""
+    moves: dict[Operation, bool] = {state.op: True for state in states}
+    stack = [tensor.op for tensor in reversed(results)]
+    while stack:
+        op = stack[-1]
+        missing = [tensor.op for tensor in op.inputs if tensor.op not in moves]
+        if op in moves or not missing:
+            stack.pop()
+            if op not in moves:
+                moves[op] = any(moves[tensor.op] for tensor in op.inputs) or time in _free_in(op)
+        else:
+            stack.extend(reversed(missing))
+    read = [tensor for op, moving in moves.items() if moving for tensor in op.inputs]
+    return tuple(dict.fromkeys(tensor for tensor in (*read, *results) if not moves[tensor.op]))
+
+
+def _free_in(op: Operation) -> frozenset[arith.Expr]:
+    """The index variables that a compute, or the steps of a scan, read from outside."""
+    if isinstance(op, Scan):
+        return frozenset().union(*(_free_in(tensor.op) for tensor in op.results))
+    roots = _roots(op.body) if isinstance(op, Compute) else ()
+    return frozenset().union(*map(ir.free_vars, roots))
 
 
 def comm_reducer(

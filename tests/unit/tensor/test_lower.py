@@ -10,6 +10,7 @@ from inlay.errors import InputError, KernelFault
 from inlay.tensor import ir, te
 from inlay.tensor.interp import run
 from inlay.tensor.lower import lower
+from inlay.tensor.verify import verify
 
 RNG = np.random.default_rng(7)
 
@@ -232,3 +233,69 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     for bad in (good[:1], (good[0], good[1][:3]), (good[0].astype(np.float64), good[1]), (good[0], good[1][0])):
         with pytest.raises(InputError):
             run(program, list(bad))
+
+
+def test_scan() -> None:
+    """A recurrent layer: h' = tanh(W h + x[t])."""
+    n = arith.SizeVar("n")
+    x, w, h0 = te.placeholder((n, 3), "float64", "x"), te.placeholder((3, 3), "float64", "w"), te.placeholder((3,), "float64", "h")
+    k = te.reduce_axis(3)
+
+    def step(t: arith.Var, states: tuple[te.Tensor, ...]) -> list[te.Tensor]:
+        (h,) = states
+        halved = te.compute((3, 3), lambda i, j: w[i, j] * 0.5, "halved")
+        product = te.compute((3,), lambda i: te.sum_(halved[i, k] * h[k], k), "product")
+        return [te.compute((3,), lambda i: te.math("tanh", product[i] + x[t, i]), "next")]
+
+    (states,) = te.scan([h0], n, step)
+    program = lower([states], [x, w, h0], "recurrent")
+    verify(program)
+    # What no step changes is computed once, before the loop.
+    assert "halved" not in {stmt.name for stmt in ir.walk_stmts(_loop_over_steps(program)) if isinstance(stmt, ir.Block)}
+    xs, ws, h = RNG.standard_normal((5, 3)), RNG.standard_normal((3, 3)), RNG.standard_normal(3)
+    expected = []
+    state = h
+    for row in xs:
+        state = np.tanh(ws * 0.5 @ state + row)
+        expected.append(state)
+    np.testing.assert_allclose(run(program, [xs, ws, h])[0], expected)
+    assert run(program, [xs[:0], ws, h])[0].shape == (0, 3)
+
+
+def _loop_over_steps(program: ir.LoopProgram) -> ir.Stmt:
+    return next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.var.name == "t")
+
+
+def test_scan_updates_all_states_at_once() -> None:
+    one = te.placeholder((), "int64", "one")
+    both = te.scan([one, one], 8, lambda t, s: [s[1], te.compute((), lambda: s[0][()] + s[1][()], "sum")], "fibonacci")
+    a, b = run(lower(list(both), [one], "fibonacci"), [np.array(1)])
+    assert a.tolist() == [1, 2, 3, 5, 8, 13, 21, 34]
+    assert b.tolist() == [2, 3, 5, 8, 13, 21, 34, 55]
+
+
+def test_scans_nest() -> None:
+    """sum over u <= t of u, twice: the inner scan starts anew in every step of the outer."""
+    zero = te.placeholder((), "int64", "zero")
+
+    def outer(t: arith.Var, states: tuple[te.Tensor, ...]) -> list[te.Tensor]:
+        def inner(u: arith.Var, inside: tuple[te.Tensor, ...]) -> list[te.Tensor]:
+            return [te.compute((), lambda: inside[0][()] + ir.as_expr(u + t), "add")]
+
+        (sums,) = te.scan([states[0]], 3, inner, "inner")
+        return [te.compute((), lambda: sums[2], "last")]
+
+    (found,) = te.scan([zero], 4, outer, "outer")
+    program = lower([found], [zero], "nested")
+    verify(program)
+    expected, state = [], 0
+    for t in range(4):
+        state += sum(u + t for u in range(3))
+        expected.append(state)
+    assert run(program, [np.array(0)])[0].tolist() == expected
+
+
+def test_scan_keeps_shapes_and_dtypes() -> None:
+    h = te.placeholder((3,), "float32", "h")
+    with pytest.raises(ValueError, match="turns states"):
+        te.scan([h], 4, lambda t, s: [te.compute((2,), lambda i: s[0][i], "less")])
