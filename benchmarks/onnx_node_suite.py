@@ -257,6 +257,8 @@ def _group(item: Outcome) -> str:
     if item.reason.startswith("the values differ"):
         if re.search("bernoulli|training_dropout", item.name):
             return "the numbers that a random operator draws are Inlay's own"
+        if "dft_inverse" in item.name:
+            return "the expected values hold rounding errors above the tolerance, where zero is right"
         return "the values differ by more than the tolerance"
     reason = re.sub(r" \(operator [^)]*\)|; inputs are .*", "", item.reason)
     reason = re.sub(r" \(opset \d+\)", "", reason)

@@ -128,8 +128,7 @@ def _swapped(x: Expr, axis: int) -> Expr:
 
 
 def _dft(node: Node) -> Expr:
-    # A plain sum loses more digits than the butterflies of a fast transform do; float64 makes up for it.
-    x, rank = cast_to(node.input(0), "float64"), node.rank(0)
+    x, rank = widened(node.input(0)), node.rank(0)
     if node.opset >= 20:
         given = -2 if node.optional(2) is None else int(node.require_static(2).reshape(()))
     else:
