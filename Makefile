@@ -15,7 +15,7 @@ METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/
 SOURCES := $(shell find core plugins/*/src -name '*.py')
 PATHS := core plugins tests examples benchmarks hatch_build.py build_backend.py
 
-.PHONY: help demo test test-fast check lint format types contracts clean
+.PHONY: help demo test test-fast check lint format types contracts bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ types: $(DEVELOPING) ## mypy, strict
 
 contracts: $(DEVELOPING) ## import-linter: the layers of the core
 	$(BIN)/lint-imports
+
+bench: $(DEVELOPING) ## time Inlay beside ONNX Runtime
+	$(BIN)/python benchmarks/models.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
