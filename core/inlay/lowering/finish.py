@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
+from inlay.tensor.align import align_buffers
 from inlay.tensor.compact import compact_buffers
 from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
 from inlay.tensor.peel import peel_loops
+from inlay.tensor.vthread import lower_vthreads
 
 STACK_BYTES = 4096
 """Buffers larger than this are not left to a kernel's stack."""
@@ -16,8 +18,8 @@ STACK_BYTES = 4096
 
 def finish(program: ir.LoopProgram) -> ir.LoopProgram:
     """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
-    program = peel_loops(compact_buffers(simplify_program(flatten_blocks(program))))
-    program = simplify_program(unroll_loops(program))
+    program = align_buffers(compact_buffers(simplify_program(flatten_blocks(program))))
+    program = simplify_program(unroll_loops(peel_loops(lower_vthreads(program))))
     check_registers(program)
     return hoist_scratch(program)
 

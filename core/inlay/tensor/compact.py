@@ -89,11 +89,13 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
     boxes = (*written, *read)
     if not boxes or not buffer.shape:
         return ir.Alloc(buffer, body)
+    inside = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
     bases: list[arith.Expr] = []
     extents: list[arith.Dim] = []
     for axis, dim in enumerate(buffer.shape):
         base, extent = _union(boxes, axis) or (arith.ZERO, dim)
-        if isinstance(dim, int) and isinstance(extent, int) and extent >= dim:
+        as_large = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
+        if as_large or not inside.isdisjoint(arith.free_vars(base)):  # a base is worked out where the buffer is allocated
             base, extent = arith.ZERO, dim
         bases.append(base)
         extents.append(extent)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import reads, writes
-from inlay.tensor.rewrite import Rewriter
+from inlay.tensor.transform import remapped
 from inlay.types import ROW_MAJOR, DType, Layout
 
 
@@ -17,29 +15,13 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
     chosen = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
     if not chosen:
         return program
-    physical = {b: ir.Buffer(b.name, layout.shape(b.shape), b.dtype, b.scope) for b, layout in chosen.items()}
-
-    def load(node: ir.Expr) -> ir.Expr | None:
-        if isinstance(node, ir.Load) and node.buffer in physical:
-            return ir.load(physical[node.buffer], chosen[node.buffer].indices(node.indices))
-        return None
-
-    def access(stmt: ir.Stmt) -> ir.Stmt | None:
-        match stmt:
-            case ir.Store(buffer=buffer, indices=indices, value=value) if buffer in physical:
-                return ir.Store(physical[buffer], chosen[buffer].indices(indices), value)
-            case ir.Alloc(buffer=buffer, body=body) if buffer in physical:
-                return ir.Alloc(physical[buffer], body)
-            case ir.Block(body=body):
-                # What a block reads and writes is told again: its own regions are of the logical buffers.
-                return replace(stmt, reads=reads(body), writes=writes(body))
-        return None
-
-    def params(buffers: tuple[ir.Buffer, ...]) -> tuple[ir.Buffer, ...]:
-        return tuple(physical.get(buffer, buffer) for buffer in buffers)
-
-    body = Rewriter(expr=load, stmt=access).stmt(program.body)
-    return replace(program, inputs=params(program.inputs), outputs=params(program.outputs), body=body)
+    return remapped(
+        program,
+        {
+            buffer: (ir.Buffer(buffer.name, layout.shape(buffer.shape), buffer.dtype, buffer.scope), layout.indices)
+            for buffer, layout in chosen.items()
+        },
+    )
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout) -> ir.LoopProgram:

@@ -15,13 +15,6 @@ from inlay.types import dtype
 _BOOL = dtype("bool")
 
 
-def lower_program(program: ir.LoopProgram) -> ir.LoopProgram:
-    """All steps in order. Raises `ScheduleError` for a register buffer with a varying index."""
-    program = simplify_program(unroll_loops(flatten_blocks(program)))
-    check_registers(program)
-    return program
-
-
 def truth(condition: arith.Expr) -> ir.Expr:
     """An integer condition as a bool value."""
     return ir.Index(_BOOL, condition)

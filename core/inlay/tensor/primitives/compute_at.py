@@ -173,6 +173,8 @@ def _inverse_domain(
                 continue
             for place, (first, extent) in enumerate(region.ranges):
                 for item in block.iters:
+                    if item.kind is not ir.IterKind.SPATIAL:
+                        continue
                     offset = offset_of(first, item.var)
                     if offset is None or extent != arith.ONE or not isinstance(offset, arith.Const) or item.var in found:
                         continue

@@ -8,7 +8,7 @@ from inlay import arith
 from inlay.arith import Var
 from inlay.tensor import ir
 from inlay.tensor.primitives.place import block_of, block_path, check_open, failed, outer_block, writers, written_buffer
-from inlay.tensor.primitives.regions import offset_of, touched_box
+from inlay.tensor.primitives.regions import offset_of, produced_box
 from inlay.tensor.transform import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 
 
@@ -72,18 +72,18 @@ def _window(
     program: ir.LoopProgram, site: Site, buffer: ir.Buffer, loop: ir.For, analyzer: arith.Analyzer
 ) -> tuple[int, arith.Expr, int, int]:
     """(axis, first index, extent, step per iteration) of the window of a buffer that moves with a loop."""
-    ranges = loop_ranges(loop)
+    box = produced_box(site, buffer, loop_ranges(loop))
+    if box is None or loop.var in arith.free_vars(box[1]):
+        raise failed(program, f"what one iteration of loop {loop.var} writes of {buffer} is not one box", site.block)
     found: list[tuple[int, arith.Expr, int, int]] = []
-    for box in site.regions(site.block.writes, buffer):
-        spans = touched_box(site, box, ranges)
-        for axis, (low, high) in enumerate(spans or []):
-            moving = arith.affine(low, loop.var)
-            extent = analyzer.bounds(high - low + 1)[1]
-            if moving is not None and moving[0] == arith.ZERO:
-                continue
-            if moving is None or not isinstance(moving[0], arith.Const) or extent is None or not 0 < moving[0].value < extent:
-                raise failed(program, f"dimension {axis} of {buffer} does not overlap from one iteration to the next", site.block)
-            found.append((axis, low, extent, moving[0].value))
+    for axis, (low, high) in enumerate(box[0]):
+        moving = arith.affine(low, loop.var)
+        extent = analyzer.bounds(high - low + 1)[1]
+        if moving is not None and moving[0] == arith.ZERO:
+            continue
+        if moving is None or not isinstance(moving[0], arith.Const) or extent is None or not 0 < moving[0].value < extent:
+            raise failed(program, f"dimension {axis} of {buffer} does not overlap from one iteration to the next", site.block)
+        found.append((axis, low, extent, moving[0].value))
     if len(found) != 1:
         raise failed(
             program, f"the window of {buffer} moves along {len(found)} dimensions with loop {loop.var}, not one", site.block
