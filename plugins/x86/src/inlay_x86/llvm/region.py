@@ -24,6 +24,8 @@ CONTEXT_TYPE = "{ [256 x i8], ptr, ptr }"
 """The context of the C ABI: room for an error message; a pointer that the runtime chooses, here to a pair of pointers, the function
 that runs parallel loops and its first argument, null meaning that parallel loops run serially; and where to note the time."""
 MESSAGE_BYTES = 256
+ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
+"""The entry only calls kernels. Optimising it gains nothing and takes time that grows faster than the number of calls."""
 
 _PARALLEL = """\
 define internal i32 @inlay_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
@@ -59,7 +61,9 @@ def print_region(region: RegionProgram, symbol: str, triple: str, layout: str, a
             *functions,
             entry,
             *declarations.values(),
-            f"attributes #0 = {{ nounwind noinline {attributes} }}\nattributes #1 = {{ nounwind {attributes} }}\n",
+            f"attributes #0 = {{ nounwind noinline {attributes} }}",
+            f"attributes #1 = {{ nounwind {attributes} }}",
+            ENTRY_ATTRIBUTES,
         ]
     )
 
@@ -97,7 +101,7 @@ class _Entry:
             self._note_time(number + 1)
             messages.append(self._message(call, number))
         p.emit("ret i32 0")
-        header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #1"
+        header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
         return p.finish(header), messages
 
     def _no_data(self, node: arith.Opaque) -> Value:

@@ -1,0 +1,143 @@
+"""Loop programs compiled and run natively, held to the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlay import arith
+from inlay.arith import SizeVar
+from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlay.lowering.finish import finish
+from inlay.plugins import CompileContext, Target
+from inlay.tensor import interp, ir
+from inlay.tensor.math import expand_program
+from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlay.types import TensorType
+from inlay_x86.codegen import X86Codegen
+from inlay_x86.options import X86Options
+from inlay_x86.runtime import X86Runtime
+
+Array = np.ndarray[Any, Any]
+PLAIN = X86Options(threads=1, cpu="x86-64-v2")
+"""Without fused multiply-add, so that nothing is contracted and floats are those of the interpreter to the bit."""
+
+
+class Context:
+    """A code generator for loop programs asks nothing of the compiler."""
+
+    def __init__(self, options: X86Options) -> None:
+        self.target = Target("x86", options)
+
+    def lower(self, region: Any) -> Any:
+        raise AssertionError
+
+    def operator(self, name: str) -> Any:
+        raise AssertionError
+
+
+def region_of(programs: Sequence[ir.LoopProgram], name: str = "region") -> RegionProgram:
+    """A region that calls each of several kernels once. Kernels must not share names of dimensions."""
+    buffers: list[RegionBuffer] = []
+    calls = []
+    inputs: list[TensorSpec] = []
+    outputs: list[TensorSpec] = []
+    dims: dict[SizeVar, DimSource] = {}
+
+    def add(buffer: ir.Buffer, storage: Any, specs: list[TensorSpec]) -> int:
+        label = f"{storage}{len(specs)}"
+        buffers.append(RegionBuffer(label, storage, buffer.shape, buffer.dtype, len(specs)))
+        specs.append(TensorSpec(label, buffer.shape, buffer.dtype))
+        return len(buffers) - 1
+
+    for number, program in enumerate(programs):
+        for buffer in program.inputs:
+            for axis, dim in enumerate(buffer.shape):
+                if isinstance(dim, SizeVar):
+                    dims.setdefault(dim, DimSource(dim.name, len(inputs), axis))
+        given = [add(buffer, "input", inputs) for buffer in program.inputs]
+        own = {buffer for _, buffer in program.defines}
+        made = [add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own]
+        defines = tuple(size for size, _ in program.defines)
+        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
+        sizes = size_vars(program)
+        dims.update({size: DimSource(size.name) for size in sizes if size not in dims})
+        calls.append(KernelCall(number, tuple(given), tuple(made), sizes, defines, (f"node{number}",)))
+    signature = Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
+    return RegionProgram(name, tuple(programs), tuple(calls), tuple(buffers), signature)
+
+
+def compile_region(region: RegionProgram, options: X86Options) -> Artifact:
+    context: CompileContext = Context(options)
+    return X86Codegen(options).compile(region, context)
+
+
+class Native:
+    """Several kernels in one region."""
+
+    def __init__(self, programs: Sequence[ir.LoopProgram], options: X86Options = PLAIN) -> None:
+        self.region = region_of([finish(program) for program in programs])
+        self.artifact = compile_region(self.region, options)
+        self.kernel = X86Runtime(options).load(self.artifact, {})
+
+    def run(self, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+        """All outputs, for the inputs of all kernels. Scratch buffers are among the outputs."""
+        signature = self.artifact.signature
+        known: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
+        for source in signature.dims:
+            if source.input is not None:
+                known[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
+            elif source.upper is not None:
+                known[SizeVar(source.name)] = arith.evaluate(source.upper, known)
+        outputs = []
+        for spec in signature.outputs:
+            assert spec.dtype is not None
+            shape = [arith.evaluate(dim, known) for dim in spec.shape]
+            outputs.append(np.full((*shape, spec.dtype.bytes), 0xA5, np.uint8).view(spec.dtype.numpy).reshape(shape))
+        dims = np.array([known[SizeVar(source.name)] for source in signature.dims], np.int64)
+        self.kernel.invoke([np.ascontiguousarray(item) for item in inputs], outputs, np.empty(0, np.uint8), dims)
+        for source, size in zip(signature.dims, dims.tolist(), strict=True):
+            known[SizeVar(source.name)] = size
+        actual = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in signature.outputs]
+        return [array.reshape(-1)[: int(np.prod(shape))].reshape(shape) for array, shape in zip(outputs, actual, strict=True)]
+
+
+def expected(programs: Sequence[ir.LoopProgram], inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+    """The outputs of all kernels by the interpreter, which runs what the code generator prints."""
+    results: list[Array] = []
+    rest = list(inputs)
+    for program in programs:
+        own, rest = rest[: len(program.inputs)], rest[len(program.inputs) :]
+        made = interp.run(expand_program(program), own, {SizeVar(name): size for name, size in (sizes or {}).items()})
+        results += made[: len(made) - len(program.defines)]
+    return results
+
+
+def check(
+    programs: Sequence[ir.LoopProgram], inputs: Sequence[Array], options: X86Options = PLAIN, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Native code gives what the interpreter gives: NaN where it does, else equal."""
+    native = Native(programs, options)
+    found = native.run(inputs, sizes)
+    wanted = expected(programs, inputs, sizes)
+    kept = results_of(native.region, programs)
+    for position, array in zip(kept, wanted, strict=True):
+        np.testing.assert_array_equal(found[position], array)
+
+
+def results_of(region: RegionProgram, programs: Sequence[ir.LoopProgram]) -> list[int]:
+    """The places of the kernels' own results among the region's outputs, which hold their scratch memory too."""
+    places = []
+    for call, program in zip(region.calls, programs, strict=True):
+        count = len(program.outputs) - len(program.defines)
+        places += [region.buffers[number].index for number in call.outputs[:count]]
+    return places
+
+
+def tensor_of(array: Array) -> TensorType:
+    """The type of an array."""
+    from inlay.types import from_numpy
+
+    return TensorType(array.shape, from_numpy(array.dtype))

@@ -1,0 +1,270 @@
+"""Arithmetic of every native element type, bit for bit that of the interpreter, one element at a time and in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.tensor import ir, te
+from inlay.tensor.lower import lower
+from inlay.tensor.schedule import Schedule
+from inlay.types import dtype
+from inlay_x86.llvm.values import NATIVE
+
+from .native import PLAIN, Array, Native, check, expected
+
+COUNT = 48
+TYPES = tuple(sorted(NATIVE))
+INTEGERS = tuple(name for name in TYPES if dtype(name).is_int)
+FLOATS = ("float32", "float64")
+UNARY = {"int": ("neg", "abs", "not", "popcount", "clz"), "float": ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc")}
+BINARY = {"int": ir.ARITHMETIC, "float": ("add", "sub", "mul", "div", "mod", "min", "max"), "bool": ("and", "or", "xor")}
+
+
+def elements(of: str, seed: int = 0) -> Array:
+    """Values at the edges of an element type, then random ones."""
+    element = dtype(of)
+    rng = np.random.default_rng(seed)
+    if element.kind == "bool":
+        return rng.integers(0, 2, COUNT).astype(np.bool_)
+    if element.is_float:
+        info = np.finfo(element.numpy)
+        edges = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            -1.5,
+            2.5,
+            np.inf,
+            -np.inf,
+            np.nan,
+            info.max,
+            info.min,
+            info.tiny,
+            info.smallest_subnormal,
+        ]
+        edges += [127.5, -128.5, 255.5, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 1e30]
+        rest = rng.normal(size=COUNT - len(edges)) * 10.0 ** rng.integers(-3, 12, COUNT - len(edges))
+        return np.array([*edges, *rest]).astype(element.numpy)
+    low, high = element.limits
+    edges = [0, 1, 2, 3, low, low + 1, high, high - 1, high // 2, element.bits - 1, element.bits, min(high, element.bits + 1)]
+    edges += [-1, -2, -element.bits] if low else []
+    span = np.uint64(2**64 - 1) if element.bits == 64 else np.uint64(high - low)
+    rest = rng.integers(0, span, COUNT - len(edges), np.uint64, endpoint=True).astype(element.numpy)
+    return np.concatenate([np.array(edges, element.numpy), rest])
+
+
+INPUTS = {of: elements(of) for of in TYPES}
+OTHERS = {of: np.roll(elements(of, seed=1), 7) for of in TYPES}
+
+
+def pointwise(bodies: list[Callable[..., ir.Expr]], types: list[tuple[str, ...]], lanes: int = 0) -> list[ir.LoopProgram]:
+    """A kernel per body: it is given one element of each input."""
+    programs = []
+    for number, (body, given_types) in enumerate(zip(bodies, types, strict=True)):
+        tensors = [te.placeholder((COUNT,), of, f"x{position}") for position, of in enumerate(given_types)]
+        result = te.compute((COUNT,), lambda i, body=body, tensors=tensors: body(*(x[i] for x in tensors)), "y")
+        program = lower([result], tensors, f"pointwise{number}")
+        programs.append(vectorised(program, "y", lanes) if lanes else program)
+    return programs
+
+
+def vectorised(program: ir.LoopProgram, block: str, lanes: int) -> ir.LoopProgram:
+    """The innermost spatial loop of a block in vectors."""
+    s = Schedule(program)
+    *_, inner = s.split(s.loops(block)[-1], (None, lanes))
+    s.vectorize(inner)
+    return s.program
+
+
+LANES = pytest.mark.parametrize("lanes", [0, 3, 16])
+
+
+@LANES
+def test_every_unary_operation(lanes: int) -> None:
+    cases = [(op, of) for of in INTEGERS for op in UNARY["int"]]
+    cases += [(op, of) for of in FLOATS for op in (*UNARY["float"], "isnan", "isinf")]
+    cases.append(("not", "bool"))
+    bodies = [lambda a, op=op: te.unary(op, a) for op, _ in cases]
+    check(pointwise(bodies, [(of,) for _, of in cases], lanes), [INPUTS[of] for _, of in cases])
+
+
+@LANES
+def test_every_binary_operation(lanes: int) -> None:
+    cases = [(op, of) for of in INTEGERS for op in ir.BINARY]
+    cases += [(op, of) for of in FLOATS for op in (*BINARY["float"], *ir.COMPARISONS)]
+    cases += [(op, "bool") for op in (*BINARY["bool"], "eq", "ne", "lt", "le", "min", "max")]
+    bodies = [lambda a, b, op=op: ir.binary(op, a, b) for op, _ in cases]
+    inputs = [array for _, of in cases for array in (INPUTS[of], OTHERS[of])]
+    check(pointwise(bodies, [(of, of) for _, of in cases], lanes), inputs)
+
+
+@pytest.mark.parametrize("lanes", [0, 16])
+def test_operations_with_constants(lanes: int) -> None:
+    cases: list[tuple[str, str, Any]] = []
+    for of in INTEGERS:
+        low, high = dtype(of).limits
+        cases += [(op, of, value) for value in (0, 8, high, *((-1, -3, low) if low else ())) for op in ("div", "mod")]
+        cases += [(op, of, value) for value in (3, dtype(of).bits, *((-1,) if low else ())) for op in ("shl", "shr")]
+        cases += [("min", of, high // 2), ("max", of, low)]
+    for of in FLOATS:
+        cases += [(op, of, value) for value in (0.0, -np.inf, np.nan, 1e-42) for op in ("div", "min", "max")]
+    bodies = [lambda a, op=op, of=of, value=value: ir.binary(op, a, te.const(value, of)) for op, of, value in cases]
+    turned = [lambda a, op=op, of=of, value=value: ir.binary(op, te.const(value, of), a) for op, of, value in cases]
+    types = [(of,) for _, of, _ in cases]
+    check(pointwise([*bodies, *turned], types * 2, lanes), [INPUTS[of] for _, of, _ in cases] * 2)
+
+
+@pytest.mark.parametrize("lanes", [0, 16])
+def test_every_cast(lanes: int) -> None:
+    cases = [(source, target) for source in TYPES for target in TYPES if source != target]
+    bodies = [lambda a, to=to: te.cast(a, to) for _, to in cases]
+    check(pointwise(bodies, [(source,) for source, _ in cases], lanes), [INPUTS[source] for source, _ in cases])
+
+
+def test_bitcasts() -> None:
+    cases = [(a, b) for a in TYPES for b in TYPES if a != b and "bool" not in (a, b) and dtype(a).bytes == dtype(b).bytes]
+    programs = pointwise([lambda a, to=to: te.bitcast(a, to) for _, to in cases], [(source,) for source, _ in cases], 16)
+    inputs = [INPUTS[source] for source, _ in cases]
+    for found, wanted in zip(Native(programs).run(inputs), expected(programs, inputs), strict=True):
+        assert found.tobytes() == wanted.tobytes()
+
+
+@LANES
+def test_fused_multiply_add(lanes: int) -> None:
+    """Rounded once, also on processors without the instruction: the C library does it there."""
+    for options in (PLAIN, PLAIN.__class__(threads=1, cpu="native")):
+        types = [(of, of, of) for of in (*FLOATS, "int32", "uint8")]
+        inputs = [array for of, *_ in types for array in (INPUTS[of], OTHERS[of], np.roll(INPUTS[of], 11))]
+        check(pointwise([te.fma] * len(types), types, lanes), inputs, options)
+
+
+@pytest.mark.parametrize("lanes", [0, 5])
+def test_mathematical_functions(lanes: int) -> None:
+    """Expanded into arithmetic, which the interpreter runs to the same bits."""
+    cases = [(name, of) for name in ir.MATH for of in FLOATS]
+    arity = {name: 2 if name in ("pow", "atan2") else 1 for name in ir.MATH}
+    bodies = [lambda *a, name=name: te.math(name, *a) for name, _ in cases]
+    types = [(of,) * arity[name] for name, of in cases]
+    inputs = [array for name, of in cases for array in (INPUTS[of], OTHERS[of])[: arity[name]]]
+    programs = pointwise(bodies, types, lanes)
+    for found, wanted, (name, of) in zip(Native(programs).run(inputs), expected(programs, inputs), cases, strict=True):
+        np.testing.assert_array_equal(found, wanted, err_msg=f"{name} of {of}")
+
+
+# --- random expressions -----------------------------------------------------------------------------------------------
+
+
+class Expressions:
+    """Random expressions over one element of an input per type and the index of the element."""
+
+    def __init__(self, draw: Callable[..., Any], inputs: dict[str, te.Tensor], i: Any) -> None:
+        self.draw = draw
+        self.inputs = inputs
+        self.i = i
+        self.made: dict[str, list[ir.Expr]] = {of: [] for of in TYPES}
+
+    def number(self, low: int, high: int) -> int:
+        value: int = self.draw(st.integers(low, high))
+        return value
+
+    def of(self, kind: str, depth: int) -> ir.Expr:
+        """An expression of an element type; sometimes one made before, so that expressions share parts."""
+        if self.made[kind] and not self.number(0, 3):
+            return self.made[kind][self.number(0, len(self.made[kind]) - 1)]
+        made = self.leaf(kind) if depth == 0 else self.node(kind, depth - 1)
+        self.made[kind].append(made)
+        return made
+
+    def leaf(self, kind: str) -> ir.Expr:
+        element = dtype(kind)
+        if self.number(0, 2) or (element.is_float and self.number(0, 1)):
+            return self.inputs[kind][self.i]
+        if element.is_float:
+            return te.const(self.draw(st.sampled_from([0.0, 1.0, -2.5, np.nan, np.inf])), kind)
+        if element.is_int and self.number(0, 1):
+            return ir.Index(element, self.i * 37 - 5)
+        return te.const(bool(self.number(0, 1)) if kind == "bool" else self.number(*element.limits), kind)
+
+    def node(self, kind: str, depth: int) -> ir.Expr:
+        element = dtype(kind)
+        group = "float" if element.is_float else "bool" if kind == "bool" else "int"
+        match self.number(0, 6):
+            case 0 if group != "bool":
+                return te.unary(self.pick(UNARY[group]), self.of(kind, depth))
+            case 1:
+                return te.cast(self.of(self.pick(TYPES), depth), kind)
+            case 2:
+                return te.select(self.of("bool", depth), self.of(kind, depth), self.of(kind, depth))
+            case 3:
+                # A guarded load: where the guard does not hold, the index lies outside.
+                shifted = self.i + self.number(-4, 4)
+                inside = ir.as_expr(_inside(shifted), dtype("bool"))
+                return te.select(inside, self.inputs[kind][shifted], self.of(kind, depth))
+            case 4 if group == "bool":
+                other = self.pick(TYPES)
+                return ir.binary(self.pick(ir.COMPARISONS), self.of(other, depth), self.of(other, depth))
+        found = ir.binary(self.pick(BINARY[group]), self.of(kind, depth), self.of(kind, depth))
+        # The sign of the lesser of 0 and -0 is left open.
+        return found + te.const(0.0, kind) if group == "float" and found.op in ("min", "max") else found  # type: ignore[attr-defined]
+
+    def pick(self, items: tuple[str, ...]) -> str:
+        return items[self.number(0, len(items) - 1)]
+
+
+def _inside(index: Any) -> Any:
+    from inlay import arith
+
+    return arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, COUNT))
+
+
+@st.composite
+def random_programs(draw: Callable[..., Any]) -> tuple[list[ir.LoopProgram], list[Array]]:
+    programs, arrays = [], []
+    for number in range(6):
+        inputs = {of: te.placeholder((COUNT,), of, of) for of in TYPES}
+        kind = draw(st.sampled_from(TYPES))
+        depth = draw(st.integers(1, 5))
+        lanes = draw(st.sampled_from([0, 3, 5, 8, 16, 20]))
+        result = te.compute(
+            (COUNT,), lambda i, inputs=inputs, kind=kind, depth=depth: Expressions(draw, inputs, i).of(kind, depth), "y"
+        )
+        program = lower([result], list(inputs.values()), f"random{number}")
+        programs.append(vectorised(program, "y", lanes) if lanes else program)
+        arrays += [INPUTS[of] for of in inputs]
+    return programs, arrays
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_programs())
+def test_random_expressions(case: tuple[list[ir.LoopProgram], list[Array]]) -> None:
+    check(*case)
+
+
+def test_expressions_of_any_depth() -> None:
+    """Fused kernels are thousands of nodes deep."""
+
+    def deep(a: ir.Expr) -> ir.Expr:
+        for _ in range(3000):
+            a = a + te.const(1, "int32")
+        return a
+
+    def guarded(a: ir.Expr) -> ir.Expr:
+        for _ in range(60):
+            a = te.select(a < te.const(10, "int32"), a + te.const(1, "int32"), a)
+        return a
+
+    check(pointwise([deep, guarded], [("int32",), ("int32",)]), [INPUTS["int32"], INPUTS["int32"]])
+
+
+def test_index_expressions_wrap() -> None:
+    """An index as a value of a narrow type keeps its low bits, constants included."""
+    bodies = [lambda a, of=of: a + ir.Index(dtype(of), ir.arith.wrap(300 - (1 << 20))) for of in INTEGERS]
+    check(pointwise(bodies, [(of,) for of in INTEGERS]), [INPUTS[of] for of in INTEGERS])
