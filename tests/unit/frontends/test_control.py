@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -204,3 +206,27 @@ def test_sparse_constant():
 def test_malformed_control_flow_is_refused(body):
     with pytest.raises(ModelImportError):
         load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{body}'))
+
+
+def nested_loops(depth: int) -> onnx.ModelProto:
+    """Loops within one another, the innermost of which doubles a vector."""
+
+    def value(name, code, shape):
+        return onnx.helper.make_tensor_value_info(name, code, shape)
+
+    numbers, flag, vector = onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT
+    step = onnx.helper.make_node("Concat", ["s", "s"], ["t"], axis=0)
+    for level in range(depth):
+        nodes = [onnx.helper.make_node("Identity", ["c"], ["d"]), step]
+        inputs = [value("i", numbers, []), value("c", flag, []), value("s", vector, [None])]
+        body = onnx.helper.make_graph(nodes, f"b{level}", inputs, [value("d", flag, []), value("t", vector, [None])])
+        step = onnx.helper.make_node("Loop", ["n", "", "s" if level < depth - 1 else "x"], ["t"], body=body)
+    graph = onnx.helper.make_graph([step], "g", [value("n", numbers, []), value("x", vector, [1])], [value("t", vector, [None])])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+def test_nested_loops_that_widen_do_not_multiply():
+    start = time.perf_counter()
+    load(nested_loops(20))
+    assert time.perf_counter() - start < 10
+    assert evaluate(load(nested_loops(3)), {"n": np.array(2), "x": np.float32([1])}).shape == (2**8,)

@@ -85,6 +85,10 @@ class FrameScope:
     def sources(self, expr: Expr) -> Sources | None:
         return self.importer.values.sources(expr)
 
+    @property
+    def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
+        return self.importer.carried
+
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
         return self.importer.subgraph(self.frame, graph, inputs)
 
@@ -99,6 +103,7 @@ class Importer:
     bounds: Mapping[str, DimBound]
     bound_inputs: Mapping[str, np.ndarray[Any, Any]]
     values: Values = field(default_factory=Values)
+    carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
     _nodes: int = 0

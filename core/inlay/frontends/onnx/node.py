@@ -46,6 +46,11 @@ class Scope(Protocol):
     def sources(self, expr: Expr) -> Sources | None:
         """What the value of an expression depends on, None where it cannot be known before the run (a loop computes it)."""
 
+    @property
+    def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
+        """The types that the carried values of loops settled at, by the loop's outputs, for imports of the same loop to start from:
+        the body of a loop is imported again with every widening of the loops around it."""
+
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
         """A subgraph as a closure over the enclosing scope.
 

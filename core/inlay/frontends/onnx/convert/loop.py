@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from inlay import ops
 from inlay.arith import Dim, SizeVar, unwrap
+from inlay.errors import TypeInferenceError
 from inlay.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.graph.ir import Expr, Function, Tuple, constant, function, loop, tuple_, tuple_item, var
@@ -71,8 +73,13 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
     `body(types)` imports it for the types of the carried values; result number `first` is the first of them. Where a result does
     not fit its parameter, the parameter's type is widened and the body imported again.
     """
-    types = [state.type for state in states]
     ours: set[str] = set()
+    key = (node.span.node, *node.outputs)
+    types = [state.type for state in states]
+    settled = node.scope.carried.get(key, ())
+    if len(settled) == len(types):
+        with suppress(TypeInferenceError):  # two branches may have loops of one name
+            types = [_widen(a, b, ours) for a, b in zip(types, settled, strict=True)]
     for _ in range(_MAX_WIDENINGS):
         made: Function = body(types)
         results = [item.type for item in _fields(made)[first : first + len(states)]]
@@ -80,6 +87,7 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
             raise node.error(f"the body returns {len(results)} carried values instead of {len(states)}")
         wider = [_widen(a, b, ours) for a, b in zip(types, results, strict=True)]
         if wider == types:
+            node.scope.carried[key] = tuple(types)
             fields = list(_fields(made))
             for index, wanted in enumerate(types, first):
                 fields[index] = coerce(fields[index], wanted, node.span)
