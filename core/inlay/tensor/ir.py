@@ -341,9 +341,12 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
 
 
 class ForKind(Enum):
-    """How the iterations of a loop run. A vectorised loop has a constant extent, holds no loop but unrolled ones, and its
-    iterations run in lock step: code generators widen its body. Unrolled loops have a constant extent and are expanded once,
-    after scheduling."""
+    """How the iterations of a loop run.
+
+    A vectorised loop has a constant extent and holds no other vectorised loop; the extents of loops in it do not vary with it. Its
+    iterations run in lock step: code generators widen its body. Unrolled loops have a constant extent and are expanded once, after
+    scheduling.
+    """
 
     SERIAL = "serial"
     PARALLEL = "parallel"

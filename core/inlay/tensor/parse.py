@@ -394,9 +394,11 @@ class _Parser:
         return token.text.strip("`")
 
     def _bind(self, name: str) -> arith.Var:
-        if name in self._variables or name in self._sizes:
+        """The variable of a name. Loops side by side may share one, as the copies that unrolling makes do."""
+        if name in self._sizes:
             raise ParseError(f"the name {name} is taken")
-        var = arith.Var(name)
+        var = self._variables.get(name) or arith.Var(name)
+        assert isinstance(var, arith.Var)
         self._variables[name] = var
         return var
 
@@ -413,10 +415,10 @@ class _Parser:
         tokens.expect("[")
         shape = tuple(arith.unwrap(dim) for dim in self._list("]", self._index))
         scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
-        if name in self._buffers:
+        known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
+        if (known.shape, known.dtype, known.scope) != (shape, of, scope):
             raise ParseError(f"the name {name} is taken")
-        self._buffers[name] = ir.Buffer(name, shape, of, scope)
-        return self._buffers[name]
+        return known
 
     def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
         if self._tokens.accept(end):

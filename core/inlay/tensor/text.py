@@ -334,7 +334,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
-    """Every dimension that a program mentions, those in upper bounds behind the others."""
+    """Every dimension that a program mentions: what shapes give, then arguments and definitions in their order."""
     found: dict[arith.SizeVar, None] = {}
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]
@@ -358,4 +358,5 @@ def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
             found[node] = None
             if node.upper is not None:
                 queue.append(arith.wrap(node.upper))
-    return list(found)
+    ordered = (*program.sizes, *(size for size, _ in program.defines))
+    return [*(size for size in found if size not in ordered), *ordered]

@@ -9,7 +9,6 @@ from inlay.errors import VerifyError
 from inlay.tensor import ir
 from inlay.tensor.text import show
 
-_THREADED = (ir.ForKind.THREAD, ir.ForKind.VTHREAD)
 _FLOAT_ONLY = ("sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf")
 _INTEGER_ONLY = ("popcount", "clz")
 _BITWISE = ("and", "or", "xor")
@@ -17,8 +16,8 @@ _NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
 
 
 def verify(program: ir.LoopProgram) -> None:
-    """Check a loop program: buffers are declared where they are used, indices are as many as dimensions, variables are in scope and
-    bound once, dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is.
+    """Check a loop program: buffers are declared where they are used, indices are as many as dimensions, variables are in scope,
+    dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is.
 
     Raises `VerifyError`, which shows the program with the statement at fault marked.
     """
@@ -31,7 +30,6 @@ class _Verifier:
         self._at: ir.Stmt = program.body
         self._buffers: set[ir.Buffer] = set()
         self._scope: set[arith.Expr] = set()
-        self._bound: set[arith.Expr] = set()
         self._blocks: set[str] = set()
         self._written: set[ir.Buffer] = set()
         self._well_typed: set[ir.Expr] = set()
@@ -50,7 +48,7 @@ class _Verifier:
                 self._fail(f"{buffer} defines a size, so it is a 0-d int64 output")
         self._stmt(program.body)
         for buffer in program.outputs:
-            if buffer not in self._written:
+            if buffer not in self._written and 0 not in buffer.shape:
                 self._fail(f"output {buffer} is never written")
 
     def _fail(self, problem: str) -> None:
@@ -59,9 +57,8 @@ class _Verifier:
     def _bind(self, variables: Iterable[arith.Var]) -> list[arith.Var]:
         added = list(variables)
         for var in added:
-            if var in self._bound:
-                self._fail(f"{var} is bound twice")
-            self._bound.add(var)
+            if var in self._scope:
+                self._fail(f"{var} is bound inside its own scope")
             self._scope.add(var)
         return added
 
@@ -119,12 +116,12 @@ class _Verifier:
     def _loop(self, loop: ir.For) -> None:
         if loop.kind in (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED) and not isinstance(loop.extent, arith.Const):
             self._fail(f"loop {loop.var} is {loop.kind.value}, so its extent is constant, not {loop.extent}")
-        if bool(loop.thread) != (loop.kind in _THREADED):
+        if bool(loop.thread) != (loop.kind is ir.ForKind.THREAD):
             self._fail(f"loop {loop.var} names a thread axis just when it is bound to one")
         if loop.kind is ir.ForKind.VECTORIZED:
             for inner in ir.walk_stmts(loop.body):
-                if isinstance(inner, ir.While) or (isinstance(inner, ir.For) and inner.kind is not ir.ForKind.UNROLLED):
-                    self._fail(f"loop {loop.var} is vectorised, so it holds no loops but unrolled ones")
+                if isinstance(inner, ir.For) and (inner.kind is loop.kind or loop.var in arith.free_vars(inner.extent)):
+                    self._fail(f"loop {inner.var} is vectorised, or varies in extent, inside vectorised loop {loop.var}")
 
     def _block(self, block: ir.Block) -> None:
         if block.name in self._blocks:

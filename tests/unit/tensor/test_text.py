@@ -96,8 +96,8 @@ program memory(x: bfloat16[]) -> (y: int4[]):
 program dynamic(x: int64[n, `odd name`]) -> (y: float32[?count, n], size: int64[]):
   size n: 0..
   size `odd name`: 2..
-  size ?count: 0..(n * `odd name`) = size
   size extra: 0.., argument
+  size ?count: 0..(n * `odd name`) = size
   size[] = index(int64, extra)
   y[checked(x[0, 1], 0, (n + -1)), select((n < 3), 0, min(n, 2))] = float32(nan)""",
     """\

@@ -19,10 +19,16 @@ P, J = arith.Var("i"), arith.Var("j")
 F32, I32, BOOL = dtype("float32"), dtype("int32"), dtype("bool")
 Z = ir.Buffer("z", (4,), F32)
 N = arith.SizeVar("n")
+VECTOR = ir.ForKind.VECTORIZED
 
 
 def loop(value: ir.Expr, buffer: ir.Buffer = Y, index: arith.Expr = P) -> ir.Stmt:
     return ir.For(P, arith.Const(4), ir.Store(buffer, (index,), value))
+
+
+def _for(stmt: ir.Stmt) -> ir.For:
+    assert isinstance(stmt, ir.For)
+    return stmt
 
 
 def one(of: str = "float32") -> ir.Expr:
@@ -41,7 +47,7 @@ BAD: list[tuple[str, Callable[[], ir.Stmt]]] = [
     ("not in scope", lambda: loop(X[J])),
     ("not in scope", lambda: loop(ir.Index(dtype("int64"), J).astype("float32"))),
     ("not in scope", lambda: ir.For(J, arith.SizeVar("m"), loop(X[0]))),
-    ("bound twice", lambda: ir.For(P, arith.Const(1), loop(X[P]))),
+    ("inside its own scope", lambda: ir.For(P, arith.Const(1), loop(X[P]))),
     ("not declared", lambda: loop(ir.Buffer("z", (4,), F32)[P])),
     ("not declared", lambda: ir.Seq((ir.Alloc(Z, ir.Store(Z, (arith.ZERO,), one())), loop(Z[P])))),
     ("got 2 indices", lambda: ir.Store(Y, (arith.ZERO, arith.ZERO), one())),
@@ -49,7 +55,8 @@ BAD: list[tuple[str, Callable[[], ir.Stmt]]] = [
     ("input x is written", lambda: loop(one(), X)),
     ("stored into", lambda: loop(one("int32"))),
     ("extent is constant", lambda: ir.Alloc(Z, ir.For(P, arith.add(N, 1), ir.Store(Y, (P,), one()), ir.ForKind.VECTORIZED))),
-    ("holds no loops", lambda: ir.For(J, arith.Const(4), loop(X[P]), ir.ForKind.VECTORIZED)),
+    ("inside vectorised loop", lambda: ir.For(J, arith.Const(4), replace(_for(loop(X[P])), kind=VECTOR), VECTOR)),
+    ("inside vectorised loop", lambda: ir.For(J, arith.Const(4), replace(_for(loop(X[P])), extent=J), VECTOR)),
     ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), ir.ForKind.THREAD)),
     ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), thread="threadIdx.x")),
     ("a condition is a bool", lambda: ir.If(one(), loop(X[P]))),
