@@ -1,0 +1,29 @@
+"""Builds the models of the benchmarks as ONNX files.
+
+python benchmarks/make_models.py [MODEL ...] [--tiny] [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from zoo import GENERATED, path_of
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", choices=[*GENERATED, []], help=f"of {', '.join(GENERATED)}; default: all")
+    parser.add_argument("--tiny", action="store_true", help="two layers and small widths, as the tests use")
+    parser.add_argument("--out", type=Path, help="write the files here; default: the user's cache folder")
+    arguments = parser.parse_args()
+    for name in arguments.models or GENERATED:
+        start = time.perf_counter()
+        path = path_of(name, arguments.tiny, arguments.out)
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {time.perf_counter() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The models that Inlay is measured and tested on: generated with seeded weights, and those that the onnx package carries.
+
+    python benchmarks/make_models.py bert_base gpt2_step
+
+Generated files are kept under the user's cache folder, in a folder named by a hash of this package's sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from zoo.language import (
+    TINY_BERT,
+    TINY_GPT2,
+    TINY_LSTM,
+    TINY_SEQ2SEQ,
+    bert,
+    gpt2,
+    lstm,
+    seq2seq,
+)
+from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+LIGHT_MODELS = (
+    "resnet50",
+    "squeezenet",
+    "shufflenet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "bvlc_alexnet",
+    "zfnet512",
+    "vgg19",
+)
+"""Models that the onnx package carries, without the prefix of their files."""
+
+TOKENS = 100
+"""Every vocabulary here holds tokens below this."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A generated model: in full, and with two layers and small widths for tests."""
+
+    full: Callable[[], onnx.ModelProto]
+    tiny: Callable[[], onnx.ModelProto]
+
+
+GENERATED: Mapping[str, Entry] = MappingProxyType(
+    {
+        "mobilenet_v2": Entry(mobilenet, partial(mobilenet, TINY_MOBILENET)),
+        "vit_b16": Entry(vit, partial(vit, TINY_VIT)),
+        "bert_base": Entry(bert, partial(bert, TINY_BERT, sequence=12)),
+        "gpt2_prefill": Entry(gpt2, partial(gpt2, TINY_GPT2, sequence=12)),
+        "gpt2_step": Entry(partial(gpt2, sequence=1, past=128), partial(gpt2, TINY_GPT2, sequence=1, past=12)),
+        "lstm": Entry(lstm, partial(lstm, TINY_LSTM, sequence=7)),
+        "seq2seq": Entry(seq2seq, partial(seq2seq, TINY_SEQ2SEQ, source=12, target=5)),
+    }
+)
+"""By name."""
+
+MODELS = (*LIGHT_MODELS, *GENERATED)
+"""Every name that `path_of` knows."""
+
+
+def path_of(name: str, tiny: bool = False, folder: Path | None = None) -> Path:
+    """The ONNX file of a model, built unless it is there already. `folder`: where, in place of the cache.
+
+    Raises KeyError for a name that is not in `MODELS`, or a tiny one of those that are carried.
+    """
+    if name in LIGHT_MODELS and not tiny:
+        return LIGHT / f"light_{name}.onnx"
+    entry = GENERATED[name]
+    path = (folder or cache_folder()) / f"{name}{'_tiny' if tiny else ''}.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (entry.tiny if tiny else entry.full)().SerializeToString(deterministic=True))
+    return path
+
+
+def cache_folder() -> Path:
+    """Where generated models are kept; another folder for every change of what generates them."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "inlay" / "zoo" / digest.hexdigest()[:12]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there either whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    os.replace(file.name, path)
+
+
+def feeds(model: onnx.ModelProto, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """Seeded inputs by name: floats in [-1, 1), tokens below `TOKENS`, other integers 0 or 1. `sizes` gives symbolic dims."""
+    generator = np.random.default_rng(seed)
+    known = {item.name for item in model.graph.initializer}
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for item in model.graph.input:
+        if item.name in known:
+            continue
+        kind = item.type.tensor_type
+        shape = tuple((sizes or {})[dim.dim_param] if dim.dim_param else dim.dim_value for dim in kind.shape.dim)
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        if np.issubdtype(dtype, np.integer):
+            tokens = item.name.endswith("ids") and "type" not in item.name
+            arrays[item.name] = generator.integers(0, TOKENS if tokens else 2, shape, dtype)
+        else:
+            arrays[item.name] = generator.uniform(-1, 1, shape).astype(dtype)
+    return arrays

@@ -1,0 +1,131 @@
+"""The generated models on x86: the answers of ONNX Runtime, and nothing left to another target."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import inlay
+from inlay.plugins.registry import default_registry
+from zoo import GENERATED, feeds
+from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
+from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
+
+TOLERANCE = 1e-3
+"""Of the largest number of an output: what a whole model may differ."""
+TARGET = "x86:threads=1"
+
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+
+
+class Expected:
+    """What ONNX Runtime answers, or the reference target where that is not installed."""
+
+    def __init__(self, model):
+        try:
+            import onnxruntime
+        except ImportError:
+            self.run = inlay.compile(model, ["reference"]).run
+            return
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        names = [item.name for item in session.get_outputs()]
+        self.run = lambda arrays: dict(zip(names, session.run(None, arrays), strict=True))
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, other in expected.items():
+        assert (found[name].dtype, found[name].shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(found[name], other, rtol=0, atol=TOLERANCE * np.abs(other).max(), err_msg=name)
+
+
+def assert_native(executable):
+    assert {region.target for region in executable.regions} == {TARGET}
+
+
+def check(model):
+    executable = inlay.compile(model, [TARGET])
+    assert_native(executable)
+    arrays = feeds(model)
+    assert_same(executable.run(arrays), Expected(model).run(arrays))
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_tiny(name):
+    check(GENERATED[name].tiny())
+
+
+def test_the_same_model_every_time():
+    first, second = (GENERATED["bert_base"].tiny().SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
+
+
+def test_weights_are_those_of_the_seed():
+    """Fixed numbers: other machines and other versions of numpy give the same model."""
+    (weight,) = (item for item in mobilenet(TINY_MOBILENET).graph.initializer if item.name == "stem/weight")
+    found = onnx.numpy_helper.to_array(weight).ravel()[:3]
+    np.testing.assert_array_equal(found, np.array([0.33057168, 0.12912866, 0.010499567], np.float32))
+
+
+DYNAMIC = {
+    "bert": (
+        lambda: bert(TINY_BERT, "batch", "sequence"),
+        {"batch": (1, 8), "sequence": (1, 64)},
+        ({"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 17}, {"batch": 2, "sequence": 64}),
+    ),
+    "gpt2_prefill": (
+        lambda: gpt2(TINY_GPT2, "batch", "sequence"),
+        {"batch": (1, 8), "sequence": (1, 64)},
+        ({"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 17}),
+    ),
+    "gpt2_steps": (
+        lambda: gpt2(TINY_GPT2, "batch", "new", "past"),
+        {"batch": (1, 4), "new": (1, 4), "past": (0, 60)},
+        ({"batch": 1, "new": 1, "past": 0}, {"batch": 2, "new": 3, "past": 17}),
+    ),
+    "seq2seq": (
+        lambda: seq2seq(TINY_SEQ2SEQ, "batch", "source", "target"),
+        {"batch": (1, 8), "source": (1, 64), "target": (1, 64)},
+        ({"batch": 1, "source": 1, "target": 1}, {"batch": 3, "source": 17, "target": 5}),
+    ),
+    "lstm": (
+        lambda: lstm(TINY_LSTM, "batch", "sequence"),
+        {"batch": (1, 8), "sequence": (1, 64)},
+        ({"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 17}),
+    ),
+    "vit": (lambda: vit(TINY_VIT, "batch"), {"batch": (1, 8)}, ({"batch": 1}, {"batch": 3})),
+    "mobilenet": (lambda: mobilenet(TINY_MOBILENET, "batch"), {"batch": (1, 8)}, ({"batch": 1}, {"batch": 3})),
+}
+"""Model, bounds of its symbolic sizes, sizes to run."""
+
+
+@pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "free"])
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_one_executable_for_all_sizes(name, bounded):
+    build, bounds, cases = DYNAMIC[name]
+    model = build()
+    executable = inlay.compile(model, [TARGET], dims=bounds if bounded else None)
+    assert_native(executable)
+    expected = Expected(model)
+    for sizes in cases:
+        arrays = feeds(model, sizes=sizes)
+        assert_same(executable.run(arrays), expected.run(arrays))
+
+
+def test_some_sizes_fixed():
+    model = bert(TINY_BERT, "batch", "sequence")
+    executable = inlay.compile(model, [TARGET], dims={"batch": (1, 4), "sequence": 12})
+    assert executable.inputs[0].shape[1] == 12
+    arrays = feeds(model, sizes={"batch": 2, "sequence": 12})
+    assert_same(executable.run(arrays), Expected(model).run(arrays))
+
+
+@pytest.mark.slow
+def test_mobilenet_in_full():
+    check(mobilenet())
+
+
+@pytest.mark.slow
+def test_a_layer_of_bert_base():
+    check(bert(Bert(layers=1, vocabulary=128)))
