@@ -224,6 +224,8 @@ class Codegen(Protocol):
 class Kernel(Protocol):
     """A loaded region. The caller owns every buffer: arrays in host memory, row-major, aligned to 64 bytes.
 
+    A kernel that reads inputs of less alignment has an attribute `alignment`, in bytes; then fewer inputs need a copy.
+
     `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out (zero at
     first). An output whose shape has such a dimension comes with its upper bound there, and is filled row-major at the actual
     size. `workspace` has at least the bytes that the artifact asks for. Raises `KernelFault` when the region reports an error.

@@ -42,14 +42,15 @@ def address(array: Array) -> int:
         return found
 
 
-def in_place(array: Array) -> bool:
+def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
     """Whether a kernel can use the array as it lies: row-major and aligned."""
-    return array.flags.c_contiguous and (array.dtype.hasobject or address(array) % ALIGNMENT == 0)
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned and (array.dtype.hasobject or address(array) % alignment == 0)
 
 
-def usable(array: Array) -> Array:
+def usable(array: Array, alignment: int = ALIGNMENT) -> Array:
     """The array itself where a kernel can use it as it lies, else an aligned row-major copy."""
-    return array if in_place(array) else fresh_copy(array)
+    return array if in_place(array, alignment) else fresh_copy(array)
 
 
 def fresh_copy(array: Array) -> Array:

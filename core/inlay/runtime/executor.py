@@ -75,7 +75,7 @@ class Executor:
         try:
             frame = workspace.template.copy()
             for (_, number, value), given in zip(prepared.inputs, inputs, strict=True):
-                frame[number] = usable(given) if value.dtype is not None else given
+                frame[number] = usable(given, prepared.alignment) if value.dtype is not None else given
             for number, target in zip(prepared.outputs, targets, strict=True):
                 if target is not None and target.shape == layout.shapes[number]:
                     frame[number] = target

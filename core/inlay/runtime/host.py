@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from inlay.artifact import Artifact
+from inlay.artifact import ALIGNMENT, Artifact
 from inlay.errors import KernelFault
 from inlay.plugins.contract import KernelTime
 from inlay.runtime.arrays import Array, address
@@ -67,10 +67,20 @@ class CFunctionKernel:
     """A kernel that is a native function of the C ABI.
 
     `entry` is its address; `constants` are the artifact's, in order; `owner` is kept alive as long as the kernel (the loaded
-    library or the memory that holds the code); `user` is passed to the region in its context.
+    library or the memory that holds the code); `user` is passed to the region in its context; `alignment`, in bytes, is what the
+    region asks of its inputs.
     """
 
-    def __init__(self, artifact: Artifact, entry: int, constants: Sequence[Array], owner: object, user: int | None = None) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        entry: int,
+        constants: Sequence[Array],
+        owner: object,
+        user: int | None = None,
+        alignment: int = ALIGNMENT,
+    ) -> None:
+        self.alignment = alignment
         self._function = REGION(entry)
         self._symbol = artifact.symbol
         self._kernels = artifact.kernels

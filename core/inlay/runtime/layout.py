@@ -93,8 +93,8 @@ class Layout:
 class PreparedPlan:
     """A plan with its regions and constants, and the layouts of the input sizes seen of late.
 
-    `inherited` are the sizes that the plan, or one that it runs, takes over from the plan that runs it, since its own inputs do
-    not show them.
+    `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
+    takes over from the plan that runs it, since its own inputs do not show them.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -104,6 +104,7 @@ class PreparedPlan:
         self.outputs = tuple(number for _, number in plan.outputs)
         self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
         self.inherited: frozenset[arith.Expr] = frozenset()
+        self.alignment = max((getattr(region.kernel, "alignment", ALIGNMENT) for region in regions.values()), default=1)
         self._tensors = tuple(value.dtype is not None for _, _, value in self.inputs)
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()

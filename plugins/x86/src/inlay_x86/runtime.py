@@ -33,4 +33,5 @@ class X86Runtime(HostRuntime):
             workers = pool(self._threads)
             pair = (ctypes.c_void_p * 2)(workers.run, workers.state)
             keep, user = (linked, workers, pair), ctypes.addressof(pair)
-        return CFunctionKernel(artifact, linked.addresses[artifact.symbol], list(constants.values()), keep, user)
+        # Vector loads are unaligned ones, which cost nothing more where the address is aligned after all.
+        return CFunctionKernel(artifact, linked.addresses[artifact.symbol], list(constants.values()), keep, user, alignment=1)
