@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +13,9 @@ import llvmlite.binding as llvm
 
 from inlay.errors import KernelFault
 from inlay_x86.machine import initialise
+
+_LOCK = threading.Lock()
+"""Held while code is loaded: threads that load at once must share one linker."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +32,12 @@ def link(code: bytes, name: str, symbols: tuple[str, ...]) -> Linked:
     for symbol in symbols:
         builder.export_symbol(symbol)
     try:
-        tracker = builder.link(_jit(), _unique(name))
-        return Linked({symbol: tracker[symbol] for symbol in symbols}, tracker)
+        with _LOCK:
+            # Names of loaded libraries must differ, and executables may be loaded several times.
+            tracker = builder.link(_jit(), f"{name}.{next(_numbers())}")
     except RuntimeError as error:
         raise KernelFault(f"the code of {name} cannot be loaded: {error}", plugin="x86") from error
+    return Linked({symbol: tracker[symbol] for symbol in symbols}, tracker)
 
 
 @functools.cache
@@ -38,13 +46,6 @@ def _jit() -> Any:
     return llvm.create_lljit_compiler()
 
 
-def _unique(name: str) -> str:
-    """Names of loaded libraries must differ; executables may be loaded several times."""
-    return f"{name}.{next(_counter())}"
-
-
 @functools.cache
-def _counter() -> Any:
-    import itertools
-
+def _numbers() -> Iterator[int]:
     return itertools.count()

@@ -14,7 +14,10 @@ import functools
 import threading
 
 SPINS = 2000
-"""How often a worker looks for a job before it sleeps: about 40 microseconds."""
+"""How often a worker looks for a job before it sleeps, and how often whoever opened a job looks whether the others are done before
+it lets other threads run: about 40 microseconds."""
+_LOCK = threading.Lock()
+"""Held while a pool is made: threads that ask for it at once get the same."""
 
 _TEXT = f"""\
 ; generation: counts jobs, workers sleep on it.  active: workers in the job; CLOSED is added when no more may join.
@@ -98,11 +101,19 @@ share:
   %c = atomicrmw or ptr %p.active, i32 1073741824 seq_cst
   br label %wait
 wait:
+  %waits = phi i32 [ 0, %share ], [ %waited, %spin ], [ 0, %yield ]
   %now = load atomic i32, ptr %p.active acquire, align 4
   %empty = icmp eq i32 %now, 1073741824
-  br i1 %empty, label %close, label %spin
+  br i1 %empty, label %close, label %patience
+patience:
+  %long = icmp sgt i32 %waits, {SPINS}
+  br i1 %long, label %yield, label %spin
 spin:
   call void @llvm.x86.sse2.pause()
+  %waited = add i32 %waits, 1
+  br label %wait
+yield:
+  %y = call i64 (i64, ...) @syscall(i64 24)
   br label %wait
 close:
   %status = load atomic i32, ptr %p.status monotonic, align 4
@@ -192,7 +203,12 @@ class _Native:
         return self._linked.addresses[name]
 
 
-@functools.cache
 def pool(threads: int) -> Pool:
     """The pool of that many threads; one per process, alive until it ends."""
+    with _LOCK:
+        return _made(threads)
+
+
+@functools.cache
+def _made(threads: int) -> Pool:
     return Pool(threads)
