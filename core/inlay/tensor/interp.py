@@ -18,6 +18,7 @@ from inlay.arith import SizeVar
 from inlay.errors import InputError
 from inlay.tensor import ir, values
 from inlay.tensor.to_python import Emitter, Semantics, capacity, execute, known_shape
+from inlay.tensor.verify import verify
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
 
@@ -36,9 +37,11 @@ def run(
     `inputs` have the shapes and dtypes of `program.inputs`; a dimension that is a bare size variable is read from them, further
     ones are given in `sizes`. Outputs whose shape holds a size that the program works out come back at that size.
 
-    Raises `InputError` when an input does not fit, `KernelFault` when a checked index or a bounded `Let` is out of range.
-    AssertionError means that the program is wrong: an index outside its buffer, a binding outside its iteration variable.
+    Raises `VerifyError` for a malformed program, `InputError` when an input does not fit, `KernelFault` when a checked index or a
+    bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer, a binding outside
+    its iteration variable.
     """
+    verify(program)
     known = bind_sizes(program, inputs, sizes or {})
     defined = {size for size, _ in program.defines}
     arrays: dict[ir.Buffer, Array] = dict(zip(program.inputs, inputs, strict=True))

@@ -213,7 +213,8 @@ def _type_error(node: ir.Expr) -> str:
         case ir.Binary(op=op, a=a, b=b):
             return _binary_error(op, a, b, node)
         case ir.Fma(a=a, b=b, c=c):
-            return "" if of.is_float and a.dtype is b.dtype is c.dtype is of else f"fma of {a.dtype}, {b.dtype} and {c.dtype}"
+            same = of.kind != "bool" and a.dtype is b.dtype is c.dtype is of
+            return "" if same else f"fma of {a.dtype}, {b.dtype} and {c.dtype}"
         case ir.Select(condition=condition, then=then, otherwise=otherwise):
             if condition.dtype.kind != "bool":
                 return f"a condition is a bool, not {condition.dtype}"

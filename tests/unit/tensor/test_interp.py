@@ -196,7 +196,7 @@ def test_memory_allocated_in_a_loop_is_new_each_time() -> None:
     b = Builder()
     with b.loop(2) as i:
         t = b.alloc((), "float32")
-        with b.if_(ir.as_expr(arith.compare("==", i, 0))):
+        with b.if_(arith.compare("==", i, 0)):
             b.store(t, (), 5.0)
         b.store(out, i, t[()])
     found = run(program([], [out], b), [])[0]
