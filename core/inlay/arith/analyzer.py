@@ -455,10 +455,19 @@ class Analyzer:
         return low, high
 
     def _branches(self, form: Linear, cases: int) -> Interval:
-        """Bounds of a sum with a minimum or maximum, from what it is on either branch: their terms may cancel."""
+        """Bounds of a sum with a minimum, a maximum or a rounded term, from what that may be: terms may cancel."""
         for atom, count in form.terms.items():
-            if isinstance(atom, (Min, Max)):
-                rest = Linear({key: value for key, value in form.terms.items() if key is not atom}, form.constant)
+            if not isinstance(atom, (Min, Max, FloorDiv)):
+                continue
+            rest = Linear({key: value for key, value in form.terms.items() if key is not atom}, form.constant)
+            if isinstance(atom, FloorDiv):
+                divisor = atom.operands[1]
+                if isinstance(divisor, Const) and divisor.value > 0 and count % divisor.value == 0:
+                    # a // b * b is a, less something in [0, b)
+                    times = count // divisor.value
+                    whole = self._range(rest.plus(self.linear(atom.operands[0]), times), cases)
+                    return interval.add(whole, interval.scale((1 - divisor.value, 0), times))
+            else:
                 a, b = (self._range(rest.plus(self.linear(operand), count), cases) for operand in atom.operands)
                 return interval.minimum(a, b) if isinstance(atom, Min) == (count > 0) else interval.maximum(a, b)
         return EVERYTHING

@@ -56,7 +56,7 @@ def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt |
 
 def with_body(program: ir.LoopProgram, body: ir.Stmt) -> ir.LoopProgram:
     """The program with another body."""
-    return ir.LoopProgram(program.name, program.inputs, program.outputs, body, program.defines, program.annotations, program.sizes)
+    return replace(program, body=body)
 
 
 def loops_around(path: Path) -> list[ir.For]:

@@ -132,6 +132,13 @@ def test_symbolic_bounds_cancel() -> None:
     assert simplify((X + Y * N) % N, of) == X
 
 
+def test_rounding_up_covers() -> None:
+    tiles = arith.ceildiv(N, 4)
+    assert prove(arith.compare("<=", N, tiles * 4))
+    assert prove(arith.compare("<", tiles * 4, N + 4))
+    assert not prove(arith.compare("<", tiles * 4, N + 3))
+
+
 def test_the_rest_of_a_tile_is_at_most_the_tile() -> None:
     assert bounds(arith.minimum(X * 4 + 4, N) - X * 4)[1] == 4
     assert bounds(arith.minimum(X * 4 + 4, 37) - X * 4, {X: (0, 9)}) == (1, 4)

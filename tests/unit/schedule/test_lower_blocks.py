@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from inlay import arith
 from inlay.errors import ScheduleError
-from inlay.tensor import interp, ir, te
-from inlay.tensor.lower import lower
+from inlay.tensor import ir
 from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
-
-
-def conv_program() -> ir.LoopProgram:
-    """A padded 3x3 convolution with a relu behind it: 1x4x5x5 to 1x6x5x5."""
-    x = te.placeholder((1, 4, 5, 5), "int32", "x")
-    w = te.placeholder((6, 4, 3, 3), "int32", "w")
-    padded = te.compute(
-        (1, 4, 7, 7),
-        lambda n, c, h, q: te.select(
-            arith.logical_and(
-                arith.logical_and(arith.compare("<=", 1, h), arith.compare("<", h, 6)),
-                arith.logical_and(arith.compare("<=", 1, q), arith.compare("<", q, 6)),
-            ),
-            x[n, c, h - 1, q - 1],
-            0,
-        ),
-        "padded",
-    )
-    c, r, s = (te.reduce_axis(extent, name) for extent, name in ((4, "c"), (3, "r"), (3, "s")))
-    conv = te.compute(
-        (1, 6, 5, 5), lambda n, o, h, q: te.sum_(padded[n, c, h + r.var, q + s.var] * w[o, c, r, s], (c, r, s)), "conv"
-    )
-    relu = te.compute((1, 6, 5, 5), lambda n, o, h, q: te.maximum(conv[n, o, h, q], 0), "relu")
-    return lower([relu], [x, w], "conv_relu")
-
-
-def inputs_of(program: ir.LoopProgram) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in program.inputs]
-
-
-def assert_same(program: ir.LoopProgram, other: ir.LoopProgram) -> None:
-    arrays = inputs_of(program)
-    for expected, actual in zip(interp.run(program, arrays), interp.run(other, arrays), strict=True):
-        np.testing.assert_array_equal(actual, expected)
+from inlay.tensor.rewrite import Rewriter
+from inlay.types import dtype
 
 
 def unrolled(program: ir.LoopProgram, name: str) -> ir.LoopProgram:
-    from inlay.tensor.rewrite import Rewriter
-
     def mark(stmt: ir.Stmt) -> ir.Stmt | None:
         return replace(stmt, kind=ir.ForKind.UNROLLED) if isinstance(stmt, ir.For) and stmt.var.name == name else None
 
@@ -62,11 +26,11 @@ def statements(program: ir.LoopProgram, kind: type[ir.Stmt]) -> list[ir.Stmt]:
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, kind)]
 
 
-def test_each_step_keeps_the_answer() -> None:
-    program = unrolled(conv_program(), "r")
+def test_each_step_keeps_the_answer(conv_program: ir.LoopProgram, same: Callable[[ir.LoopProgram, ir.LoopProgram], None]) -> None:
+    program = unrolled(conv_program, "r")
     for step in (flatten_blocks, unroll_loops, simplify_program):
         stepped = step(program)
-        assert_same(program, stepped)
+        same(program, stepped)
         program = stepped
     assert not statements(program, ir.Block)
     assert not statements(program, ir.If)  # the init stands in front of the reduction loops
@@ -74,26 +38,26 @@ def test_each_step_keeps_the_answer() -> None:
     assert not [loop for loop in statements(program, ir.For) if loop.kind is ir.ForKind.UNROLLED]
 
 
-def test_nothing_changes_twice() -> None:
-    program = simplify_program(flatten_blocks(conv_program()))
+def test_nothing_changes_twice(conv_program: ir.LoopProgram) -> None:
+    program = simplify_program(flatten_blocks(conv_program))
     assert flatten_blocks(program) is program
     assert unroll_loops(program) is program
 
 
 def test_decided_branches_and_known_conditions_go() -> None:
-    out = ir.Buffer("out", (8,), ir.dtype("int32"))
+    out = ir.Buffer("out", (8,), dtype("int32"))
     i = arith.Var("i")
     store = ir.Store(out, (i,), ir.const(1, "int32"))
-    inner = ir.If(ir.Index(ir.dtype("bool"), arith.compare("<", i, 5)), store)
-    decided = ir.If(ir.Index(ir.dtype("bool"), arith.compare("<", i * 4, 29)), inner)
-    twice = ir.If(ir.Index(ir.dtype("bool"), arith.compare("<", i, 5)), decided)
+    inner = ir.If(ir.Index(dtype("bool"), arith.compare("<", i, 5)), store)
+    decided = ir.If(ir.Index(dtype("bool"), arith.compare("<", i * 4, 29)), inner)
+    twice = ir.If(ir.Index(dtype("bool"), arith.compare("<", i, 5)), decided)
     program = ir.LoopProgram("p", (), (out,), ir.For(i, arith.Const(8), twice))
     simple = simplify_program(program)
     assert len(statements(simple, ir.If)) == 1
 
 
 def test_register_indices_must_be_constant() -> None:
-    register = ir.Buffer("acc", (4,), ir.dtype("int32"), "register")
+    register = ir.Buffer("acc", (4,), dtype("int32"), "register")
     i = arith.Var("i")
     loop = ir.For(i, arith.Const(4), ir.Store(register, (i,), ir.const(0, "int32")))
     program = ir.LoopProgram("p", (), (), ir.Alloc(register, loop))
@@ -105,7 +69,7 @@ def test_register_indices_must_be_constant() -> None:
 
 
 def test_unrolling_needs_a_constant_extent() -> None:
-    out = ir.Buffer("out", (arith.SizeVar("n"),), ir.dtype("int32"))
+    out = ir.Buffer("out", (arith.SizeVar("n"),), dtype("int32"))
     i = arith.Var("i")
     loop = ir.For(i, arith.SizeVar("n"), ir.Store(out, (i,), ir.const(0, "int32")), ir.ForKind.UNROLLED)
     with pytest.raises(ScheduleError, match="loop i"):

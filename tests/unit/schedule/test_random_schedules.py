@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inlay import arith
-from inlay.arith import Var
+from inlay.arith import SizeVar, Var
 from inlay.errors import ScheduleError
 from inlay.tensor import interp, ir, primitives, te
 from inlay.tensor.align import align_buffers
@@ -22,6 +22,7 @@ from inlay.tensor.compact import compact_buffers
 from inlay.tensor.lower import lower
 from inlay.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
 from inlay.tensor.schedule import Schedule, replay
+from inlay.tensor.transform import sites
 from inlay.tensor.vthread import lower_vthreads
 
 Draw = Callable[[st.SearchStrategy], object]
@@ -93,7 +94,16 @@ def argmax(size: int, dtype: str) -> ir.LoopProgram:
     return lower([value, plus], [a], "argmax")
 
 
-PROGRAMS = (elementwise, stencil, row_sums, matmul, convolution, argmax)
+def symbolic(size: int, dtype: str) -> ir.LoopProgram:
+    n = SizeVar("n", 1)
+    a, b = te.placeholder((n, 5), dtype, "a"), te.placeholder((5, 7), dtype, "b")
+    k = te.reduce_axis(5, "k")
+    product = te.compute((n, 7), lambda i, j: te.sum_(a[i, k] * b[k, j], k), "product")
+    out = te.compute((n, 7), lambda i, j: te.maximum(product[i, j], 0) + a[i, 0], "out")
+    return lower([out], [a, b], "symbolic")
+
+
+PROGRAMS = (symbolic, elementwise, stencil, row_sums, matmul, convolution, argmax)
 
 
 # --- schedules --------------------------------------------------------------------------------------------------------
@@ -105,7 +115,7 @@ def one_step(schedule: Schedule, data: st.DataObject) -> None:
     block = draw(st.sampled_from(schedule.blocks))
     loops = schedule.loops(block)
     buffers = sorted(
-        {region.buffer.name for site in primitives_sites(schedule.program) for region in (*site.block.reads, *site.block.writes)}
+        {region.buffer.name for site in sites(schedule.program.body) for region in (*site.block.reads, *site.block.writes)}
     )
     loop = draw(st.sampled_from(loops)) if loops else None
     other = schedule.loops(draw(st.sampled_from(schedule.blocks)))
@@ -145,12 +155,6 @@ def one_step(schedule: Schedule, data: st.DataObject) -> None:
         actions[name]()
 
 
-def primitives_sites(program: ir.LoopProgram) -> list:
-    from inlay.tensor.transform import sites
-
-    return list(sites(program.body))
-
-
 def plain(program: ir.LoopProgram) -> ir.LoopProgram:
     """The program as a code generator gets it."""
     program = compact_buffers(simplify_program(flatten_blocks(program)))
@@ -158,9 +162,13 @@ def plain(program: ir.LoopProgram) -> ir.LoopProgram:
     return simplify_program(unroll_loops(program))
 
 
-def answers(program: ir.LoopProgram) -> list[np.ndarray]:
+def answers(program: ir.LoopProgram, size: int) -> list[np.ndarray]:
+    """What a program gives for small integers; `size` is the value of a symbolic dimension."""
     rng = np.random.default_rng(0)
-    arrays = [rng.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in program.inputs]
+    arrays = []
+    for buffer in program.inputs:
+        shape = tuple(dim if isinstance(dim, int) else size for dim in buffer.shape)
+        arrays.append(rng.integers(-4, 5, shape).astype(buffer.dtype.numpy))
     return interp.run(program, arrays, intrinsics=primitives.SEMANTICS)
 
 
@@ -168,13 +176,14 @@ def answers(program: ir.LoopProgram) -> list[np.ndarray]:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_random_schedule_keeps_the_answer(make: Callable[[int, str], ir.LoopProgram], data: st.DataObject) -> None:
-    program = make(data.draw(st.integers(1, 9)), data.draw(st.sampled_from(["int32", "float32"])))
+    size = data.draw(st.integers(1, 9))
+    program = make(size, data.draw(st.sampled_from(["int32", "float32"])))
     schedule = Schedule(program)
     for _ in range(data.draw(st.integers(1, 8))):
         one_step(schedule, data)
-    expected = answers(program)
+    expected = answers(program, size)
     again = replay(program, str(schedule.trace))
     assert str(again.trace) == str(schedule.trace)
     for variant in (schedule.program, plain(schedule.program), again.program):
-        for want, got in zip(expected, answers(variant), strict=True):
+        for want, got in zip(expected, answers(variant, size), strict=True):
             np.testing.assert_array_equal(got, want, err_msg=str(schedule.trace))
