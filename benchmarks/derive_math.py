@@ -2,6 +2,7 @@
 
     pip install mpmath
     python benchmarks/derive_math.py > core/inlay/tensor/polynomials.py
+    ruff format core/inlay/tensor/polynomials.py
 
 Each polynomial is the weighted minimax approximation of a function that is left when exact leading terms are taken off, found by
 the exchange algorithm of Remez (E. Ya. Remez, 1934; as in J.-M. Muller, "Elementary Functions", chapter 3) in 60-digit arithmetic
