@@ -16,8 +16,8 @@ import inlay.onnx_backend as backend
 
 REPOSITORY = Path(__file__).parents[2]
 
-LEAST_PASSED = 1820
-LEAST_NATIVE = 1700
+LEAST_PASSED = 1855
+LEAST_NATIVE = 1735
 """Node cases on x86. Raise them as they grow: what passed once must go on passing."""
 
 
