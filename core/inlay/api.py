@@ -46,14 +46,15 @@ def compile(
     *,
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
+    fusion: bool = True,
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
-    numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Raises `ModelImportError`,
-    `TargetError` or `CompileError`.
+    numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
+    kernel of its own, which shows what fusing brings. Raises `ModelImportError`, `TargetError` or `CompileError`.
     """
-    return compile_module(_module(model, dims), targets, progress=progress)
+    return compile_module(_module(model, dims), targets, progress=progress, fusion=fusion)
 
 
 def partition(model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[str, DimSpec] | None = None) -> Module:

@@ -65,8 +65,9 @@ def compile_module(
     registry: PluginRegistry | None = None,
     progress: Progress | None = None,
     instruments: Sequence[Instrument[Module]] = (),
+    fusion: bool = True,
 ) -> Executable:
-    """Compile the entry of a module for targets, in order of priority.
+    """Compile the entry of a module for targets, in order of priority. Without `fusion` every operator is a kernel of its own.
 
     Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
     """
@@ -80,7 +81,7 @@ def compile_module(
     for name, index in partitioned.regions.items():
         target = takers[index].target
         region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        artifacts[name] = _compile_region(region, registry, report)
+        artifacts[name] = _compile_region(region, registry, report, fusion)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))
     report("load", 0, 0)
@@ -94,9 +95,9 @@ def _own_passes(function: Function, target: Target, registry: PluginRegistry) ->
     return PassManager(own).run(Module({"main": function})).main if own else function
 
 
-def _compile_region(region: Region, registry: PluginRegistry, report: Progress) -> Artifact:
+def _compile_region(region: Region, registry: PluginRegistry, report: Progress, fusion: bool) -> Artifact:
     target = region.target
-    context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {region.symbol}"))
+    context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {region.symbol}"), fusion)
     codegen = registry.codegen(target)
     try:
         unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region

@@ -19,12 +19,14 @@ from inlay.tensor.region import RegionProgram
 
 @dataclass(frozen=True)
 class DriverContext:
-    """Implements `inlay.plugins.CompileContext` for one target. `progress` is told how far the lowering of a region is."""
+    """Implements `inlay.plugins.CompileContext` for one target. `progress` is told how far the lowering of a region is; without
+    `fusion` every operator is a kernel of its own."""
 
     target: Target
     registry: PluginRegistry
     operators: Mapping[str, Operator]
     progress: Callable[[int, int], None] = lambda done, total: None
+    fusion: bool = True
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
@@ -32,7 +34,8 @@ class DriverContext:
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores)
-        program = lower_region(RegionSource(region.symbol, fuse(region.function)), rules, context, self.progress)
+        function = fuse(region.function) if self.fusion else region.function
+        program = lower_region(RegionSource(region.symbol, function), rules, context, self.progress)
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 
