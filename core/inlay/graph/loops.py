@@ -49,7 +49,7 @@ def infer_loop(
         if not isinstance(value.type, TensorType) or value.type.rank == 0:
             raise TypeInferenceError(f"a scanned input is a tensor of rank 1 or more, not {value.type!r}", node=where)
         unify(param, TensorType(value.type.shape[1:], value.type.dtype), span)
-    extent = stacked_extent if stacked_extent is not None else _extent(body, scanned, trip_count)
+    extent = stacked_extent if stacked_extent is not None else _extent(body, scanned, trip_count, condition)
     outputs: list[Type] = []
     for result in results[1 + len(state) :]:
         if not isinstance(result, TensorType):
@@ -66,22 +66,25 @@ def infer_loop(
     return TupleType(tuple(substitute_type(item, renamed) for item in (*states, *outputs)))
 
 
-def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None) -> Dim:
+def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None, condition: Expr | None) -> Dim:
     """The number of iterations where it is known before the run, else an existential dimension with the best known bound."""
-    bound: Dim | None = None
-    for value in scanned:
+    limits: list[Dim] = []
+    for value in scanned[-1:]:
         assert isinstance(value.type, TensorType)
-        bound = value.type.shape[0]
-    if bound is None and isinstance(trip_count, ir.Constant):
-        bound = max(int(trip_count.data), 0)
-    if bound is not None and _never_stops(body):
+        limits.append(value.type.shape[0])
+    if isinstance(trip_count, ir.Constant):
+        limits.append(max(int(trip_count.data), 0))
+    bound = None if not limits else arith.unwrap(arith.minimum(limits[0], limits[-1]))
+    counted = trip_count is None or isinstance(trip_count, ir.Constant)
+    if bound is not None and counted and (condition is None or _is_true(condition)) and _never_stops(body):
         return bound
     return fresh_size("trips", bound)
 
 
 def _never_stops(body: Expr) -> bool:
     """Whether the body's keep-going result is the constant true."""
-    if not isinstance(body, ir.Function) or not isinstance(body.body, ir.Tuple):
-        return False
-    keep = body.body.fields[0]
-    return isinstance(keep, ir.Constant) and bool(keep.data)
+    return isinstance(body, ir.Function) and isinstance(body.body, ir.Tuple) and _is_true(body.body.fields[0])
+
+
+def _is_true(expr: Expr) -> bool:
+    return isinstance(expr, ir.Constant) and bool(expr.data)

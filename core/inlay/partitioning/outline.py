@@ -56,6 +56,16 @@ class _Unit:
     members: list[ir.Expr] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Result:
+    """A member's value that is used outside its region: all of it, or the `items` of a tuple. `readers` are the expressions that
+    take items out, where nothing else reads it."""
+
+    member: ir.Expr
+    items: tuple[int, ...] | None = None
+    readers: tuple[ir.TupleItem, ...] = ()
+
+
 class _Outline:
     def __init__(self, function: ir.Function, annotations: dict[int, Annotation], candidates: Sequence[Candidate]) -> None:
         self.function = function
@@ -103,10 +113,11 @@ class _Outline:
         for expr in scope.order:
             sources = reads.get(id(expr), ())
             if isinstance(expr, (ir.Tuple, ir.TupleItem)):
-                # Wiring follows what it wires; a tuple of several regions' values belongs to the latest.
-                latest = max(sources, key=lambda source: level[source], default=None)
-                level[id(expr)] = level[latest] if latest is not None else 0
-                target[id(expr)] = target[latest] if latest is not None else _PLAN
+                # Wiring follows the latest of what it wires. Where that is of several targets, it is nobody's: whoever reads it
+                # comes after all of them.
+                level[id(expr)] = max((level[source] for source in sources), default=0)
+                latest = {target[source] for source in sources if level[source] == level[id(expr)]}
+                target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
             annotation = self.annotations.get(id(expr))
             own = _PLAN if annotation is None else annotation.target
@@ -176,7 +187,7 @@ class _Outline:
             for expr in self._needed(member, inner, inside):
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
-                elif id(expr) in inside or (isinstance(expr, (ir.Tuple, ir.TupleItem)) and self._wires(expr, inside)):
+                elif id(expr) in inside or self._passes_on(expr, inside):
                     children = tuple(inner[id(child)] for child in ir.children(expr))
                     inner[id(expr)] = ir.rebuild(expr, children)
                 else:
@@ -185,21 +196,18 @@ class _Outline:
                     inner[id(expr)] = param
                     params.append(param)
                     args.append(outer)
-        results = [result for member in unit.members for result in self._results(member, inside)]
-        self._emit(unit, results, inner, params, args)
+        self._emit(unit, self._results(unit, inside), inner, params, args)
 
     def _emit(
-        self, unit: _Unit, results: list[ir.Expr], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
+        self, unit: _Unit, results: list[_Result], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
     ) -> None:
+        """Add a region's function, and put its results in place of the members' values."""
         target = self.candidates[unit.target].target
         name = f"region{len(self.functions)}_{target.kind}"
-        fields: list[ir.Expr] = []
+        fields = []
         for result in results:
-            value = inner.get(id(result))
-            if value is None:
-                assert isinstance(result, ir.TupleItem)
-                value = ir.tuple_item(inner[id(result.tuple)], result.index, result.span)
-            fields += [ir.tuple_item(value, index) for index in range(_width(value))] if _is_tuple(value) else [value]
+            value = inner[id(result.member)]
+            fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),))
         self.functions[name] = function
@@ -208,22 +216,34 @@ class _Outline:
             body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), Attrs()
         )
         position = 0
-        for result in results:
-            if _is_tuple(result):
-                items = [ir.tuple_item(call, position + index, result.span) for index in range(_width(result))]
-                self.memo[id(result)] = ir.tuple_(items, result.span)
-                position += len(items)
+        for member, indices, readers in ((result.member, result.items, result.readers) for result in results):
+            count = 1 if indices is None else len(indices)
+            found = [ir.tuple_item(call, position + number, member.span) for number in range(count)]
+            position += count
+            if readers:
+                assert indices is not None
+                self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
             else:
-                self.memo[id(result)] = ir.tuple_item(call, position, result.span)
-                position += 1
+                self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
 
-    def _results(self, member: ir.Expr, inside: set[int]) -> list[ir.Expr]:
-        """What of a member's value is used outside the region: the value itself, or those items of it that are."""
-        users = [user for _, user in self.consumers.get(id(member), ())]
-        if _is_tuple(member) and all(isinstance(user, ir.TupleItem) for user in users):
-            items = {id(user): user for user in users}
-            return [item for item in items.values() if self._escapes(item, inside)]
-        return [member] if self._escapes(member, inside) else []
+    def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
+        """What of the members' values is used outside the region: whole values, or those items of them that are."""
+        results = []
+        for member in unit.members:
+            if not isinstance(member.type, TupleType):
+                if self._escapes(member, inside):
+                    results.append(_Result(member))
+                continue
+            users = {id(user): user for _, user in self.consumers.get(id(member), ())}
+            readers = [user for user in users.values() if isinstance(user, ir.TupleItem)]
+            if len(readers) < len(users):
+                if self._escapes(member, inside):
+                    results.append(_Result(member, tuple(range(len(member.type.fields)))))
+                continue
+            readers = [reader for reader in readers if self._escapes(reader, inside)]
+            if readers:
+                results.append(_Result(member, tuple(sorted({reader.index for reader in readers})), tuple(readers)))
+        return results
 
     def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
         """Whether anything outside the region reads a value, directly or through wiring."""
@@ -236,16 +256,11 @@ class _Outline:
                     return True
         return False
 
-    def _wires(self, expr: ir.Expr, inside: set[int]) -> bool:
-        """Whether a tuple or an item of one only passes on what the region itself computes, wholly."""
-        stack = [expr]
-        while stack:
-            top = stack.pop()
-            if isinstance(top, (ir.Tuple, ir.TupleItem)):
-                stack.extend(ir.children(top))
-            elif id(top) not in inside:
-                return False
-        return True
+    def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
+        """Whether an expression is wiring that a region takes in: any tuple, and items of what the region itself computes."""
+        while isinstance(expr, ir.TupleItem):
+            expr = expr.tuple
+        return isinstance(expr, ir.Tuple) or id(expr) in inside
 
     def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
         """What to translate for a member: its arguments, wiring inside the region included, then itself."""
@@ -257,23 +272,12 @@ class _Outline:
             if id(expr) in done or (id(expr) in seen and not ready):
                 continue
             seen.add(id(expr))
-            descend = expr is member or (isinstance(expr, (ir.Tuple, ir.TupleItem)) and self._wires(expr, inside))
-            if ready or not descend:
+            if ready or not (expr is member or self._passes_on(expr, inside)):
                 order.append(expr)
             else:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(ir.children(expr)))
         return order
-
-
-def _is_tuple(expr: ir.Expr) -> bool:
-    return isinstance(expr.type, TupleType)
-
-
-def _width(expr: ir.Expr) -> int:
-    """The number of fields of a tuple-typed expression."""
-    assert isinstance(expr.type, TupleType)
-    return len(expr.type.fields)
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:

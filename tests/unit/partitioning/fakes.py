@@ -1,0 +1,81 @@
+"""Region-level targets that take what they are told to, through the real registry, and run it by the reference interpreter."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from inlay.driver.compile import candidates
+from inlay.graph.ir import Call
+from inlay.graph.operator import Operator
+from inlay.partitioning.annotate import Candidate
+from inlay.plugins import Accept, Capabilities, NoOptions, OpRule, Reject, Target, TargetSpec, Verdict, hookimpl
+from inlay.plugins.registry import PluginRegistry
+from inlay.reference.codegen import ReferenceCodegen
+from inlay.reference.runtime import ReferenceRuntime
+
+Judge = Callable[[Call], Verdict]
+
+
+def taking(*names: str) -> Judge:
+    """A predicate that takes operators by name."""
+
+    def judge(call: Call) -> Verdict:
+        assert isinstance(call.callee, Operator)
+        return Accept() if call.callee.name in names else Reject(f"takes no {call.callee.name}")
+
+    return judge
+
+
+def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], **facts: Any) -> types.ModuleType:
+    """A module that is a plugin for one target."""
+    module: Any = types.ModuleType(f"fake_{kind}")
+    module.PLUGIN_API_VERSION = 1
+
+    @hookimpl
+    def inlay_targets() -> list[TargetSpec]:
+        return [TargetSpec(kind, "of a test", lambda options: Capabilities(dtypes, **facts), options=NoOptions)]
+
+    @hookimpl
+    def inlay_op_rules(target: Target) -> list[OpRule]:
+        return [OpRule("*", "rule", judge)] if target.kind == kind else []
+
+    @hookimpl
+    def inlay_codegen(target: Target) -> ReferenceCodegen:
+        return ReferenceCodegen()
+
+    @hookimpl
+    def inlay_runtime(target: Target) -> ReferenceRuntime:
+        return ReferenceRuntime()
+
+    for hook in (inlay_targets, inlay_op_rules, inlay_codegen, inlay_runtime):
+        setattr(module, hook.__name__, hook)
+    return module  # type: ignore[no-any-return]
+
+
+ALL = ("float32", "float64", "int64", "int32", "bool")
+
+
+def registry_of(judges: Mapping[str, Judge], dtypes: tuple[str, ...] = ALL, **facts: Any) -> PluginRegistry:
+    """A registry with a fake target per judge, by kind, and the reference target."""
+    points = []
+    for kind, judge in judges.items():
+        module = plugin(kind, judge, dtypes, **facts)
+        sys.modules[module.__name__] = module
+        points.append(importlib.metadata.EntryPoint(kind, module.__name__, "inlay.plugins"))
+    points.append(importlib.metadata.EntryPoint("reference", "inlay.reference.plugin", "inlay.plugins"))
+    try:
+        found = PluginRegistry.discover(points)
+    finally:
+        for point in points[:-1]:
+            del sys.modules[point.value]
+    assert not found.problems(), found.problems()
+    return found
+
+
+def takers_of(judges: Mapping[str, Judge], **facts: Any) -> tuple[Candidate, ...]:
+    """The fake targets in order, the reference target last, as the partitioner sees them."""
+    return candidates(list(judges), registry_of(judges, **facts))

@@ -1,0 +1,136 @@
+"""Whatever targets take whichever operators of whatever graph: regions are sound, and outputs those of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.graph.strategies import F32, Generator, Program, assert_same, shape_of
+
+from inlay import ops
+from inlay.driver.compile import compile_module
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.graph.operator import Operator
+from inlay.graph.text import show
+from inlay.graph.verify import verify
+from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.partitioning.explain import explain
+from inlay.plugins import Accept, Reject, Verdict
+from inlay.types import TensorType
+
+from .fakes import Judge, registry_of, takers_of
+
+
+class PlanGenerator(Generator):
+    """Random graphs of what an executor runs: operators with one and several results, branches, loops, tuples."""
+
+    def step(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        kinds: list[Callable[[list[ir.Expr], int], ir.Expr]] = [self.unary, self.binary, self.binary, self.reduce, self.shape]
+        kinds += [self.several, self.constant_of, self.unary]
+        if depth:
+            kinds += [self.branch, self.iterate]
+        return self.pick(kinds)(pool, depth)  # type: ignore[no-any-return]
+
+    def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        """One result of an operator that has two; the other may be used as well."""
+        x = self.tensor(pool)
+        if not shape_of(x) or not isinstance(shape_of(x)[-1], int):
+            return ops.neg(x)
+        both = ops.topk(x, k=1, axis=len(shape_of(x)) - 1)
+        other = ops.cast(ir.tuple_item(both, 1), dtype=F32)
+        # Items of one call, taken out by several expressions.
+        pool += [ir.tuple_item(both, 0), other]
+        return ir.tuple_item(both, self.number(0, 1) * 0)
+
+    def constant_of(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        return self.constant(self.pick([(), (3,), (2, 3)]))
+
+
+@st.composite
+def plan_programs(draw: Callable[..., Any]) -> Program:
+    """A module whose main may return inputs, constants, and one value twice."""
+    generator = PlanGenerator(draw)
+    kinds = [TensorType((2, 3), F32), TensorType((3,), F32), TensorType((), F32)]
+    params = [ir.var(name, type_) for name, type_ in zip("xyz", kinds, strict=True)]
+    pool: list[ir.Expr] = list(params)
+    generator.grow(pool, 2, generator.number(1, 9))
+    results = [generator.pick(pool) for _ in range(generator.number(1, 4))] + [pool[-1]]
+    body = results[0] if len(results) == 1 else ir.tuple_(results)
+    rng = np.random.default_rng(generator.number(0, 3))
+    inputs = {param.name: rng.integers(-3, 4, shape_of(param)).astype(np.float32) for param in params}
+    return Program(ir.Module({"main": ir.function(params, body)}), inputs)
+
+
+def by_chance(seed: int, share: float) -> Judge:
+    """Takes calls at random, but always the same of one kind, element type and rank."""
+
+    def judge(call: ir.Call) -> Verdict:
+        assert isinstance(call.callee, Operator)
+        key = f"{seed} {call.callee.name} {[arg.type for arg in call.args]!r}".encode()
+        lucky = np.random.default_rng(list(key)).random() < share
+        return Accept() if lucky else Reject("not today")
+
+    return judge
+
+
+targets = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0.2, 0.5, 0.8, 1.0])), min_size=1, max_size=3)
+
+
+def judges_of(drawn: list[tuple[int, float]]) -> dict[str, Judge]:
+    return {f"t{number}": by_chance(seed, share) for number, (seed, share) in enumerate(drawn)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan_programs(), targets)
+def test_regions_are_sound(program: Program, drawn: list[tuple[int, float]]) -> None:
+    takers = takers_of(judges_of(drawn))
+    found = partition(program.module, takers)
+    verify_partition(program.module, found)
+    verify(found.module)
+    assert found.module.main.type == program.module.main.type
+    check_regions(program.module.main, found)
+    assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
+    again = partition(program.module, takers)
+    assert show(again.module, weights="hash") == show(found.module, weights="hash")
+    report = explain(found, takers)
+    assert len(report.operators) == sum(item.operators for item in report.regions)
+    assert report.to_text() and report.to_json()
+
+
+def check_regions(before: ir.Function, found: Partitioned) -> None:
+    """Each operator is in one region of the target that takes it; regions hold one target each, and one level of scopes."""
+    chosen = {annotation.call.callee.name: 0 for annotation in found.annotations if isinstance(annotation.call.callee, Operator)}
+    for name, target in found.regions.items():
+        for expr in ir.post_order(found.module[name]):
+            assert not isinstance(expr, (ir.If, ir.Loop, ir.Let, ir.GlobalVar))
+            if isinstance(expr, ir.Call):
+                assert isinstance(expr.callee, Operator)
+                chosen[expr.callee.name] += 1
+        results = found.module[name].body
+        assert isinstance(results, ir.Tuple) and results.fields
+        assert len({id(field) for field in results.fields}) == len(results.fields), "a result is handed out twice"
+        assert all(isinstance(param.type, TensorType) for param in found.module[name].params)
+        assert target in {annotation.target for annotation in found.annotations}
+    wanted: dict[str, int] = {}
+    for annotation in found.annotations:
+        assert isinstance(annotation.call.callee, Operator)
+        wanted[annotation.call.callee.name] = wanted.get(annotation.call.callee.name, 0) + 1
+    assert chosen == wanted
+    digests = {e.digest() for e in ir.post_order(before) if isinstance(e, ir.Constant)}
+    kept = [e for item in found.module.functions.values() for e in ir.post_order(item) if isinstance(e, ir.Constant)]
+    assert {constant.digest() for constant in kept} <= digests
+
+
+@settings(max_examples=30, deadline=None)
+@given(plan_programs(), targets)
+def test_compiled_models_give_the_same(program: Program, drawn: list[tuple[int, float]]) -> None:
+    judges = judges_of(drawn)
+    executable = compile_module(program.module, list(judges), registry_of(judges))
+    results = executable.run(program.inputs)
+    wanted = evaluate(program.module, program.inputs)
+    assert_same(tuple(results.values()), wanted if isinstance(wanted, tuple) else (wanted,))
+    assert {info.target for info in executable.regions} <= {*judges, "reference"}
