@@ -181,7 +181,7 @@ class _Outline:
     def _region(self, unit: _Unit) -> None:
         inside = {id(member) for member in unit.members}
         inner: dict[int, ir.Expr] = {}
-        params: list[ir.Var] = []
+        params: dict[int, ir.Var] = {}
         args: list[ir.Expr] = []
         for member in unit.members:
             for expr in self._needed(member, inner, inside):
@@ -192,11 +192,11 @@ class _Outline:
                     inner[id(expr)] = ir.rebuild(expr, children)
                 else:
                     outer = self._mapped(expr)
-                    param = ir.var(f"p{len(params)}", expr.type, expr.span)
-                    inner[id(expr)] = param
-                    params.append(param)
-                    args.append(outer)
-        self._emit(unit, self._results(unit, inside), inner, params, args)
+                    if id(outer) not in params:
+                        params[id(outer)] = ir.var(f"p{len(params)}", expr.type, expr.span)
+                        args.append(outer)
+                    inner[id(expr)] = params[id(outer)]
+        self._emit(unit, self._results(unit, inside), inner, list(params.values()), args)
 
     def _emit(
         self, unit: _Unit, results: list[_Result], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]

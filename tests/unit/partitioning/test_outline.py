@@ -1,0 +1,274 @@
+"""What regions are made of: where they begin and end, what crosses their borders, and what they leave to the executor."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.driver.compile import compile_module
+from inlay.errors import CompileError, VerifyError
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.graph.operator import Operator
+from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.partitioning.outline import region_operators
+from inlay.plugins import Accept, AcceptIf, Reject
+from inlay.types import TensorType, TupleType
+
+from .fakes import Judge, registry_of, takers_of, taking
+
+F32 = "float32"
+X = ir.var("x", TensorType((2, 3), F32))
+Y = ir.var("y", TensorType((2, 3), F32))
+INPUTS = {"x": np.arange(-3, 3, dtype=np.float32).reshape(2, 3), "y": np.full((2, 3), 2, np.float32)}
+
+
+def cut(body: ir.Expr, *judges: Judge) -> Partitioned:
+    """The partition of a function of x and y for targets a, b, ..., checked, and run to the same result."""
+    module = ir.Module({"main": ir.function([X, Y], body)})
+    named = dict(zip("abc", judges, strict=False))
+    found = partition(module, takers_of(named))
+    verify_partition(module, found)
+    wanted = evaluate(module, INPUTS)
+    same(evaluate(found.module, INPUTS), wanted)
+    results = compile_module(module, list(named), registry_of(named)).run(INPUTS)
+    same(tuple(results.values()), flat(wanted))
+    return found
+
+
+def flat(value: Any) -> tuple[Any, ...]:
+    """The arrays of a value with tuples taken apart, as executables return them."""
+    return tuple(part for item in value for part in flat(item)) if isinstance(value, tuple) else (value,)
+
+
+def same(a: Any, b: Any) -> None:
+    if isinstance(b, tuple):
+        assert len(a) == len(b)
+        for one, other in zip(a, b, strict=True):
+            same(one, other)
+    else:
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+
+
+def shape(found: Partitioned) -> list[tuple[str, str]]:
+    """Per region its target's letter and the names of its operators, in order."""
+    return [
+        (name.split("_", 1)[1], " ".join(call.callee.name for call in region_operators(found.module[name])))  # type: ignore[union-attr]
+        for name in found.regions
+    ]
+
+
+ELEMENTWISE = taking("relu", "neg", "abs", "add", "mul", "topk", "cast", "less", "reduce_sum", "concat", "test.pair")
+SOME = taking("relu", "topk")
+OTHER = taking("neg", "mul")
+
+
+def test_one_region_where_one_target_takes_all() -> None:
+    found = cut(ops.add(ops.relu(X), ops.neg(ops.relu(X))), ELEMENTWISE)
+    assert shape(found) == [("a", "relu relu neg add")]
+
+
+def test_no_cycle_between_regions() -> None:
+    """relu feeds neg on another target, and add reads both: relu and add must not share a region."""
+    first = ops.relu(X)
+    found = cut(ops.add(first, ops.neg(first)), taking("relu", "add"), taking("neg"))
+    assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "add")]
+
+
+def test_diamonds_of_two_targets_meet_once() -> None:
+    """Two independent chains of the same targets merge side by side."""
+    chains = [ops.relu(ops.neg(ops.relu(item))) for item in (X, Y)]
+    found = cut(ir.tuple_(chains), taking("relu"), taking("neg"))
+    assert shape(found) == [("a", "relu relu"), ("b", "neg neg"), ("a", "relu relu")]
+
+
+def test_priority_decides() -> None:
+    assert shape(cut(ops.relu(X), ELEMENTWISE, SOME)) == [("a", "relu")]
+    assert shape(cut(ops.relu(X), OTHER, SOME)) == [("b", "relu")]
+    assert shape(cut(ops.relu(X), OTHER)) == [("reference", "relu")]
+
+
+def test_inputs_and_constants_are_returned_as_they_are() -> None:
+    weights = ir.constant(np.arange(4, dtype=np.int64))
+    found = cut(ir.tuple_([X, ops.relu(Y), X, weights, weights]), SOME)
+    assert shape(found) == [("a", "relu")]
+    assert len(found.module["region0_a"].params) == 1
+    alone = cut(ir.tuple_([X, weights]), SOME)
+    assert alone.regions == {}
+    assert cut(X, SOME).module.main.body is X
+
+
+def test_one_value_returned_twice_leaves_its_region_once() -> None:
+    value = ops.relu(X)
+    found = cut(ir.tuple_([value, value, ops.neg(value)]), SOME, OTHER)
+    region = found.module["region0_a"]
+    assert isinstance(region.type.result, TupleType) and len(region.type.result.fields) == 1  # type: ignore[union-attr]
+
+
+def test_items_used_inside_and_outside() -> None:
+    """One item is used in the region, one outside by two expressions, and the call is one."""
+    both = ops.topk(X, k=2, axis=1)
+    values, places, again = ir.tuple_item(both, 0), ir.tuple_item(both, 1), ir.tuple_item(both, 1)
+    found = cut(ir.tuple_([ops.relu(values), ops.neg(places), ops.mul(again, again)]), SOME, OTHER)
+    assert shape(found) == [("a", "topk relu"), ("b", "neg mul")]
+    kinds = [field.dtype.name for field in found.module["region0_a"].type.result.fields]  # type: ignore[union-attr]
+    assert kinds == ["int64", F32]
+    assert len(found.module["region1_b"].params) == 1
+
+
+def test_whole_results_of_an_operator() -> None:
+    both = ops.topk(X, k=2, axis=1)
+    cut(both, SOME)
+    cut(ir.tuple_([both, ops.relu(ir.tuple_item(both, 0))]), SOME)
+    cut(ops.topk(ops.neg(X), k=1, axis=0), OTHER, SOME)
+
+
+def test_constants_in_regions() -> None:
+    weights = ir.constant(np.full((2, 3), 3, np.float32))
+    found = cut(ir.tuple_([ops.add(X, weights), ops.mul(Y, weights), weights]), taking("add"), taking("mul"))
+    kept = {e.digest() for f in found.module.functions.values() for e in ir.post_order(f) if isinstance(e, ir.Constant)}
+    assert kept == {weights.digest()}
+    assert all(len(found.module[name].params) == 1 for name in found.regions)
+
+
+PAIR = Operator(
+    "test.pair",
+    lambda attrs, pair: TupleType((pair.fields[1], pair.fields[0])),
+    reference=lambda attrs, pair: (pair[1], pair[0]),
+)
+
+
+def test_tuples_of_values_of_several_regions() -> None:
+    """An operator that takes a tuple comes after all regions that its parts come from, and takes the parts one by one."""
+    a, b = ops.relu(X), ops.neg(Y)
+    swapped = PAIR(ir.tuple_([a, b]))
+    body = ir.tuple_([ops.relu(ir.tuple_item(swapped, 0)), ops.mul(a, ir.tuple_item(swapped, 1))])
+    takers = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
+    module = ir.Module({"main": ir.function([X, Y], body)})
+    found = partition(module, takers)
+    verify_partition(module, found)
+    same(evaluate(found.module, INPUTS), evaluate(module, INPUTS))
+    assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "test.pair relu"), ("b", "mul")]
+    assert all(isinstance(param.type, TensorType) for name in found.regions for param in found.module[name].params)
+
+
+# --- control flow -----------------------------------------------------------------------------------------------------
+
+
+def flag(value: ir.Expr) -> ir.Expr:
+    return ops.less(ops.reduce_sum(value, axes=(0, 1)), ir.constant(np.float32(0)))
+
+
+def test_branches() -> None:
+    """Regions lie before, in and after a choice; what both branches read crosses their border once."""
+    shared = ops.relu(X)
+    choice = ir.if_(flag(shared), ops.neg(ops.relu(shared)), ops.add(shared, Y))
+    found = cut(ops.relu(choice), ELEMENTWISE)
+    assert shape(found) == [("a", "relu reduce_sum less"), ("a", "relu neg"), ("a", "add"), ("a", "relu")]
+    assert any(isinstance(e, ir.If) for e in ir.post_order(found.module.main))
+
+
+def test_branches_that_compute_nothing() -> None:
+    cut(ir.if_(flag(X), X, Y), ELEMENTWISE)
+    cut(ir.if_(flag(X), X, ir.constant(np.ones((2, 3), np.float32))), ELEMENTWISE)
+    cut(ir.if_(flag(X), ir.if_(flag(Y), ops.relu(X), Y), ops.neg(Y)), ELEMENTWISE)
+
+
+def counted(body: Any, rounds: int = 3, **facts: Any) -> ir.Expr:
+    """A loop whose body gets (iteration, state) and gives (keep going, state, output)."""
+    i, total = ir.var("i", TensorType((), "int64")), ir.var("total", TensorType((2, 3), F32))
+    inner = ir.function([i, total], ir.tuple_(body(i, total)))
+    return ir.loop(inner, state=[facts.get("state", X)], trip_count=ir.constant(np.int64(rounds)))
+
+
+def test_loops() -> None:
+    """The body of a loop has regions of its own, and reads what is computed before the loop."""
+    before = ops.relu(Y)
+    result = counted(lambda i, total: [ir.constant(True), ops.add(ops.neg(total), before), ops.relu(total)])
+    found = cut(ir.tuple_([ops.relu(ir.tuple_item(result, 0)), ir.tuple_item(result, 1), before]), ELEMENTWISE)
+    assert shape(found) == [("a", "relu"), ("a", "neg add relu"), ("a", "relu")]
+    cut(counted(lambda i, total: [ir.constant(True), total, total], rounds=0), ELEMENTWISE)
+    cut(counted(lambda i, total: [flag(total), ops.neg(total), Y], state=ops.relu(X)), ELEMENTWISE, OTHER)
+
+
+def test_loops_in_branches_in_loops() -> None:
+    def outer(i: ir.Expr, total: ir.Expr) -> list[ir.Expr]:
+        inner = counted(lambda j, state: [ir.constant(True), ops.mul(state, Y), ops.cast(j, dtype=F32)], 2, state=total)
+        chosen = ir.if_(flag(total), ir.tuple_item(inner, 0), ops.relu(total))
+        return [ir.constant(True), chosen, ops.reduce_sum(chosen, axes=(0, 1))]
+
+    cut(counted(outer), ELEMENTWISE)
+    cut(counted(outer), SOME, OTHER)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_that_nobody_takes() -> None:
+    module = ir.Module({"main": ir.function([X], PAIR(ir.tuple_([X, X]), span=ir.Span("m.onnx", "swap")))})
+    with pytest.raises(CompileError, match=r"no target takes it: a: takes no test.pair; reference: .*operator test.pair.*swap"):
+        partition(module, takers_of({"a": SOME}))
+
+
+def test_conditions_on_dimensions() -> None:
+    """A target that takes an operator only under a condition does not get it yet, and the report says so."""
+    found = cut(ops.relu(X), lambda call: AcceptIf(SizeVar("n")))
+    assert shape(found) == [("reference", "relu")]
+    assert isinstance(found.annotations[0].verdicts[0], AcceptIf)
+
+
+def test_element_types_and_dimensions_beyond_the_target() -> None:
+    n = SizeVar("n")
+    x = ir.var("x", TensorType((n,), F32))
+    module = ir.Module({"main": ir.function([x], ops.cast(ops.relu(x), dtype="float64"))})
+    static = partition(module, takers_of({"a": lambda call: Accept()}, dynamic_dims=False))
+    assert shape(static) == [("reference", "relu cast")]
+    reason = static.annotations[0].verdicts[0]
+    assert isinstance(reason, Reject) and "not static" in reason.reason
+    narrow = partition(module, takers_of({"a": lambda call: Accept()}, dtypes=(F32,)))
+    assert shape(narrow) == [("a", "relu"), ("reference", "cast")]
+    reason = narrow.annotations[1].verdicts[0]
+    assert isinstance(reason, Reject) and "float64 is not among" in reason.reason
+
+
+def test_functions_as_values_are_refused() -> None:
+    inner = ir.function([ir.var("v", TensorType((2, 3), F32))], X)
+    module = ir.Module({"main": ir.function([X], ir.if_(flag(X), ir.call(inner, [X]), X))})
+    judges = {"a": ELEMENTWISE}
+    with pytest.raises(CompileError):
+        compile_module(module, ["a"], registry_of(judges))
+
+
+# --- the verifier -----------------------------------------------------------------------------------------------------
+
+
+def test_the_verifier_finds_what_is_wrong() -> None:
+    body = ops.add(ops.relu(X), ir.constant(np.ones((2, 3), np.float32)))
+    module = ir.Module({"main": ir.function([X, Y], body)})
+    found = partition(module, takers_of({"a": taking("relu"), "b": taking("add")}))
+    first, second = found.regions
+
+    def changed(name: str, function: ir.Function) -> Partitioned:
+        return dataclasses.replace(found, module=found.module.with_function(name, function))
+
+    other = ir.Module({"main": ir.function([X], body)})
+    region = found.module[second]
+    constant = ir.constant(np.zeros((2, 3), np.float32))
+    fresh = ops.add(region.params[0], constant)
+    cases = [
+        (other, found, "changed the type of main"),
+        (module, dataclasses.replace(found, module=module), "is in no region"),
+        (module, dataclasses.replace(found, regions={first: 0}), "made 1 operator calls of 2"),
+        (module, changed(second, ir.function(region.params, ir.tuple_([fresh]), region.attrs)), "changed a constant"),
+        (module, changed(second, ir.function((), region.body, region.attrs)), "not a closed function"),
+        (module, changed(second, ir.function(region.params, region.body)), "not a closed function"),
+    ]
+    for before, after, message in cases:
+        with pytest.raises(VerifyError, match=message):
+            verify_partition(before, after)
