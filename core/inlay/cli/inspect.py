@@ -26,10 +26,8 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
     report = explain(partitioned, takers)
     if as_json:
         print_json(report.to_json())
-    elif explained:
-        click.echo(report.to_text())
     else:
-        click.echo(report.to_text().split("\n\n")[1])
+        click.echo(report.to_text() if explained else report.summary())
 
 
 @click.command("show")

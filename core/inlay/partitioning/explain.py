@@ -51,18 +51,25 @@ class Report:
             "regions": [asdict(item) for item in self.regions],
         }
 
-    def to_text(self) -> str:
-        """The report as lines of text: a summary, the regions, then the operators that the first target did not take."""
+    def summary(self) -> str:
+        """How many operators went where, and the regions, as lines of text."""
         counts: dict[str, int] = {}
         for item in self.operators:
             counts[item.target] = counts.get(item.target, 0) + 1
-        lines = [f"{len(self.operators)} operators in {len(self.regions)} regions"]
-        lines += [f"  {target}: {count} operators" for target, count in counts.items()]
-        lines.append("")
+        lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}"]
+        lines += [f"  {target}: {_count(count, 'operator')}" for target, count in counts.items()]
+        if self.regions:
+            lines.append("")
         for region in self.regions:
             crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
-            lines.append(f"{region.name} on {region.target}: {region.operators} operators, {crossing}")
-        lines.append("")
+            lines.append(f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}")
+        return "\n".join(lines)
+
+    def to_text(self) -> str:
+        """The summary, then every operator with the target that takes it, and the reasons of those that did not."""
+        lines = [self.summary()]
+        if self.operators:
+            lines.append("")
         for item in self.operators:
             lines.append(f"{item.operator} at {item.node or '?'}: {item.target}")
             lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if verdict != "accepted"]
@@ -119,6 +126,10 @@ def _tensor_bytes(type_: Type) -> int | None:
         return None
     count = arith.product(type_.shape)
     return count * type_.dtype.bytes if isinstance(count, int) else None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _bytes(size: int | None) -> str:
