@@ -19,9 +19,12 @@ from inlay.errors import ScheduleError
 from inlay.tensor import interp, ir, primitives, te
 from inlay.tensor.align import align_buffers
 from inlay.tensor.compact import compact_buffers
+from inlay.tensor.keys import structurally_equal
 from inlay.tensor.lower import lower
 from inlay.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlay.tensor.parse import parse
 from inlay.tensor.schedule import Schedule, replay
+from inlay.tensor.text import show
 from inlay.tensor.transform import sites
 from inlay.tensor.vthread import lower_vthreads
 
@@ -184,6 +187,7 @@ def test_random_schedule_keeps_the_answer(make: Callable[[int, str], ir.LoopProg
     expected = answers(program, size)
     again = replay(program, str(schedule.trace))
     assert str(again.trace) == str(schedule.trace)
+    assert structurally_equal(parse(show(schedule.program)), schedule.program)
     for variant in (schedule.program, plain(schedule.program), again.program):
         for want, got in zip(expected, answers(variant, size), strict=True):
             np.testing.assert_array_equal(got, want, err_msg=str(schedule.trace))

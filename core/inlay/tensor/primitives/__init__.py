@@ -12,7 +12,8 @@ from inlay.tensor.primitives.loops import fuse, reorder, split, tile
 from inlay.tensor.primitives.marks import AnnotationKey, annotate, bind, parallel, unroll, vectorize, vthread
 from inlay.tensor.primitives.padding import pad
 from inlay.tensor.primitives.pipeline import PREFETCH, SEMANTICS, double_buffer, prefetch, software_pipeline
-from inlay.tensor.primitives.reduction import decompose_reduction, rfactor
+from inlay.tensor.primitives.reduction import decompose_reduction
+from inlay.tensor.primitives.rfactor import rfactor
 from inlay.tensor.primitives.rolling import rolling_buffer
 from inlay.tensor.primitives.tensorize import TensorIntrin, blockize, tensorize
 
