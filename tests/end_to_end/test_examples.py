@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from inlay.plugins.registry import default_registry
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 PROMISES = {
     "own_operator.py": ("largest difference from numpy", "my.swish"),
     "partition.py": ("string is not among its capabilities", "regions: region0_reference on reference, region1_x86 on x86"),
@@ -66,3 +71,31 @@ def test_a_wrong_answer_gives_a_status_that_is_not_zero(tmp_path):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1
     assert "THE ANSWER IS WRONG" in done.stdout
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """The model.onnx of the README, in the current folder."""
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("input", "output")]
+    graph = helper.make_graph([helper.make_node("Relu", ["input"], ["output"])], "relu", sides[:1], sides[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("model")
+def test_the_python_of_the_readme_runs():
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    names = {"array": np.array([[-1, 0, 2], [3, -4, 5]], np.float32)}
+    exec(program, names)
+    assert names["outputs"]["output"].tolist() == [[0, 0, 2], [3, 0, 5]]
+
+
+@pytest.mark.usefixtures("model")
+def test_the_commands_of_the_readme_run():
+    (line,) = re.findall(r"^inlay compile .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    for command in line.split(" && "):
+        _, *arguments = command.split()
+        main = "from inlay.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "output: float32[2, 3]" in done.stdout
