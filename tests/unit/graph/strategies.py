@@ -212,8 +212,9 @@ class Generator:
         if isinstance(body.type, TupleType):
             body = tuple_item(body, 0)
         target = function([param], body)
-        first = call(target, [arg])
-        return ops.add(first, call(target, [ops.neg(arg)])) if self.number(0, 1) else first
+        first, second = call(target, [arg]), call(target, [ops.neg(arg)])
+        # Two calls may give two sizes, which need not broadcast when it runs.
+        return ops.add(first, second) if first.type == second.type and self.number(0, 1) else first
 
     def recurse(self, pool: list[Expr], depth: int) -> Expr:
         scalar = TensorType((), F32)
