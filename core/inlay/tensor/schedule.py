@@ -115,35 +115,45 @@ class Schedule:
     # --- loops ------------------------------------------------------------------------------------------------------------
 
     def split(self, loop: Var, factors: tuple[int | None, ...]) -> tuple[Var, ...]:
+        """Split a loop into a nest; returns the new loops, outermost first."""
         return self._returning(primitives.split, loop, factors)
 
     def fuse(self, *loops: Var) -> Var:
+        """Fuse directly nested loops, outermost first; returns the new loop."""
         return self._returning(primitives.fuse, loops)
 
     def reorder(self, *loops: Var) -> None:
+        """Give nested loops a new order."""
         self._apply(primitives.reorder, loops)
 
     def tile(self, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[Var, ...]:
+        """Split nested loops and move the inner parts inside; returns the outer loops, then the inner ones."""
         return self._returning(primitives.tile, loops, factors)
 
     # --- how loops run ----------------------------------------------------------------------------------------------------
 
     def parallel(self, loop: Var) -> None:
+        """Run the iterations of a loop on several threads."""
         self._apply(primitives.parallel, loop)
 
     def vectorize(self, loop: Var) -> None:
+        """Run the iterations of a loop as lanes of vectors."""
         self._apply(primitives.vectorize, loop)
 
     def unroll(self, loop: Var) -> None:
+        """Write out the iterations of a loop."""
         self._apply(primitives.unroll, loop)
 
     def bind(self, loop: Var, thread: str) -> None:
+        """Run the iterations of a loop on a thread axis, such as "threadIdx.x"."""
         self._apply(primitives.bind, loop, thread)
 
     def vthread(self, loop: Var) -> None:
+        """Run the iterations of a loop as virtual threads."""
         self._apply(primitives.vthread, loop)
 
     def annotate(self, loop: Var, key: str, value: int | str | bool) -> None:
+        """Leave a value for whoever declared the key."""
         known = self._keys.get(key)
         if known is None:
             raise ScheduleError(f"{key} is no annotation key here", remedy=f"the keys are {', '.join(self._keys) or 'none'}")
@@ -153,49 +163,63 @@ class Schedule:
     # --- blocks -----------------------------------------------------------------------------------------------------------
 
     def compute_inline(self, block: str) -> None:
+        """Merge an element-wise block into its consumers."""
         self._apply(primitives.compute_inline, block)
 
     def reverse_compute_inline(self, block: str) -> None:
+        """Merge an element-wise block into its producer."""
         self._apply(primitives.reverse_compute_inline, block)
 
     def compute_at(self, block: str, loop: Var) -> None:
+        """Compute a producer inside a loop of its consumers."""
         self._apply(primitives.compute_at, block, loop)
 
     def reverse_compute_at(self, block: str, loop: Var) -> None:
+        """Compute a consumer inside a loop of its producer."""
         self._apply(primitives.reverse_compute_at, block, loop)
 
     def decompose_reduction(self, block: str, loop: Var) -> str:
+        """Move the init of a reduction in front of a loop; returns the new block."""
         return self._returning(primitives.decompose_reduction, block, loop)
 
     def rfactor(self, block: str, loop: Var, axis: int = 0) -> str:
+        """Reduce in independent parts, one per iteration of a loop; returns the block of the parts."""
         return self._returning(primitives.rfactor, block, loop, axis)
 
     # --- memory -----------------------------------------------------------------------------------------------------------
 
     def cache_read(self, block: str, buffer: str, scope: str = "") -> str:
+        """Let a block read a copy of a buffer; returns the block that makes it."""
         return self._returning(primitives.cache_read, block, buffer, scope)
 
     def cache_write(self, block: str, scope: str = "") -> str:
+        """Let a block write to a buffer of its own; returns the block that copies it back."""
         return self._returning(primitives.cache_write, block, scope)
 
     def set_scope(self, buffer: str, scope: str) -> None:
+        """Put an intermediate buffer into another memory."""
         self._apply(primitives.set_scope, buffer, scope)
 
     def transform_layout(self, buffer: str, layout: str, fill: int | float | None = None) -> None:
+        """Lay a buffer out anew by an index map, such as `(i, j) -> (j, i)`."""
         self._apply(primitives.transform_layout, buffer, layout, fill)
 
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
+        """Widen a buffer so that steps along an axis are `offset` modulo `factor` elements."""
         self._apply(primitives.storage_align, buffer, axis, factor, offset)
 
     def pad(self, block: str, multiples: tuple[int, ...]) -> None:
+        """Let a block run over multiples of numbers, one per iteration variable."""
         self._apply(primitives.pad, block, multiples)
 
     # --- hardware ---------------------------------------------------------------------------------------------------------
 
     def blockize(self, loop: Var) -> str:
+        """Make a block of a loop and what it holds; returns the new block."""
         return self._returning(primitives.blockize, loop)
 
     def tensorize(self, loop: Var, intrinsic: str) -> None:
+        """Let an intrinsic do what a loop holds."""
         known = self._intrinsics.get(intrinsic)
         if known is None:
             raise ScheduleError(f"{intrinsic} is no intrinsic here", remedy=f"there is {', '.join(self._intrinsics) or 'none'}")
@@ -203,15 +227,19 @@ class Schedule:
         self._record("tensorize", (loop, intrinsic))
 
     def software_pipeline(self, loop: Var, stages: tuple[int, ...]) -> None:
+        """Run the statements of a loop in stages, on several iterations at once."""
         self._apply(primitives.software_pipeline, loop, stages)
 
     def double_buffer(self, block: str) -> None:
+        """Fill the buffer of a block one iteration ahead of its use."""
         self._apply(primitives.double_buffer, block)
 
     def rolling_buffer(self, block: str) -> None:
+        """Keep what neighbouring iterations share of what a block computes."""
         self._apply(primitives.rolling_buffer, block)
 
     def prefetch(self, block: str, buffer: str, loop: Var, distance: int) -> str:
+        """Ask for what a block will read some iterations later; returns the new block."""
         return self._returning(primitives.prefetch, block, buffer, loop, distance)
 
     # --- recording --------------------------------------------------------------------------------------------------------

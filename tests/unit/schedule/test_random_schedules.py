@@ -176,7 +176,7 @@ def answers(program: ir.LoopProgram, size: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("make", PROGRAMS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_random_schedule_keeps_the_answer(make: Callable[[int, str], ir.LoopProgram], data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 9))

@@ -36,8 +36,8 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
         for i in 8: block    becomes    for i in 8, vectorized: block
 
-    Raises `ScheduleError` where iterations are not independent, the extent is not constant, a loop around or below is vectorised, or
-    the extent of one below varies with this one.
+    Raises `ScheduleError` where iterations are not independent, the extent is not constant, a loop around or below is vectorised,
+    or the extent of one below varies with this one.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
