@@ -18,13 +18,17 @@ Array = np.ndarray[Any, Any]
 _first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str) -> Array:
-    """An uninitialised row-major array whose data starts at a multiple of 64 bytes. Kernels read such arrays in place; others
-    are copied once before a run. Raises `OutOfMemory`."""
+NUMPY_ALIGNMENT = 16
+"""Bytes to which numpy aligns what it allocates, by C's malloc."""
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str, alignment: int = ALIGNMENT) -> Array:
+    """An uninitialised row-major array whose data starts at a multiple of `alignment` bytes, a power of two up to 64. Every kernel
+    reads arrays aligned to 64 in place. Raises `OutOfMemory`."""
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     try:
-        if dtype.hasobject:
+        if alignment <= NUMPY_ALIGNMENT or dtype.hasobject:
             return np.empty(shape, dtype)
         raw = np.empty(size + ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
@@ -45,7 +49,9 @@ def address(array: Array) -> int:
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
     """Whether a kernel can use the array as it lies: row-major and aligned."""
     flags = array.flags
-    return flags.c_contiguous and flags.aligned and (array.dtype.hasobject or address(array) % alignment == 0)
+    if not (flags.c_contiguous and flags.aligned):
+        return False
+    return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 
 
 def usable(array: Array, alignment: int = ALIGNMENT) -> Array:

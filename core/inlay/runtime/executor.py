@@ -185,7 +185,7 @@ class Executor:
         if ready is None:
             value, shape = run.prepared.plan.values[number], run.layout.shapes[number]
             assert value.dtype is not None and shape is not None
-            ready = run.frame[number] = aligned_empty(shape, value.dtype.numpy)
+            ready = run.frame[number] = aligned_empty(shape, value.dtype.numpy, run.prepared.alignment)
         return ready
 
     def _reserve(self, run: _Run, number: int, shape: Shape) -> Array:

@@ -61,6 +61,23 @@ class _Arguments(threading.local):
         self.input_address = ctypes.addressof(self.inputs)
         self.output_address = ctypes.addressof(self.outputs)
         self.context_address = ctypes.addressof(self.context)
+        self.dims = _Remembered()
+        self.workspace = _Remembered()
+
+
+class _Remembered:
+    """The address of the array asked for last: calls come with the same arrays over and over."""
+
+    def __init__(self) -> None:
+        self._array: Array | None = None
+        self._address = 0
+
+    def of(self, array: Array) -> int:
+        """The address of an array."""
+        if array is not self._array:
+            self._address = address(array)
+            self._array = array
+        return self._address
 
 
 class CFunctionKernel:
@@ -100,8 +117,8 @@ class CFunctionKernel:
             block.input_address,
             block.output_address,
             self._constants_address,
-            address(dims),
-            address(workspace),
+            block.dims.of(dims),
+            block.workspace.of(workspace),
             block.context_address,
         )
         if code:
