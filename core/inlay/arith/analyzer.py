@@ -93,10 +93,13 @@ class Linear:
 
     def expr(self) -> Expr:
         """The form as an expression: terms in the order in which they were met, the constant last."""
-        result: Expr = ZERO
+        result: Expr | None = None
         for atom, count in self.terms.items():
-            result = add(result, mul(atom, count))
-        return add(result, self.constant)
+            term = atom if count == 1 else Mul(atom, Const(count))
+            result = term if result is None else Add(result, term)
+        if result is None:
+            return Const(self.constant)
+        return Add(result, Const(self.constant)) if self.constant else result
 
 
 def _constant(value: int) -> Linear:

@@ -5,7 +5,7 @@ Loops are named by their variables, each of which belongs to one loop of the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from inlay import arith
@@ -66,12 +66,16 @@ def loops_around(path: Path) -> list[ir.For]:
 
 def loop_ranges(*loops: ir.For) -> Ranges:
     """The bounds of loop variables."""
-    return {loop.var: (0, arith.unwrap(loop.extent - 1)) for loop in loops}
+    return {loop.var: (0, arith.unwrap(_last(loop.extent))) for loop in loops}
 
 
 def spans_of(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
     """The ranges of loop variables, for `arith.span`."""
-    return {loop.var: (arith.ZERO, loop.extent - 1) for loop in loops}
+    return {loop.var: (arith.ZERO, _last(loop.extent)) for loop in loops}
+
+
+def _last(extent: arith.Expr) -> arith.Expr:
+    return arith.Const(extent.value - 1) if isinstance(extent, arith.Const) else extent - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +270,25 @@ def remapped(
 # --- buffers ----------------------------------------------------------------------------------------------------------
 
 
+def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
+    """The ways to the outermost blocks that read or write a buffer, in order."""
+    stack: list[tuple[ir.Stmt, int]] = [(root, 0)]
+    path: list[ir.Stmt] = []
+    while stack:
+        node, depth = stack.pop()
+        del path[depth:]
+        path.append(node)
+        if not isinstance(node, ir.Block):
+            stack.extend((child, depth + 1) for child in reversed(ir.substatements(node)))
+        elif any(region.buffer is buffer for region in (*node.reads, *node.writes)):
+            yield tuple(path)
+
+
+def shared_length(a: Path, b: Path) -> int:
+    """How many statements two ways share before they part."""
+    return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
+
+
 def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     """Whether a block at or below the statement reads or writes a buffer."""
     return any(site.reads(buffer) or site.writes(buffer) for site in sites(stmt))
@@ -276,27 +299,27 @@ def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
     return find(program.body, lambda stmt: isinstance(stmt, ir.Alloc) and stmt.buffer is buffer)
 
 
-def replace_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
-    """The allocation of a buffer moved to the innermost statement around all its uses, where its contents live for one run of that.
+def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
+    """The allocations of buffers moved to the innermost statement around all uses, where the contents live for one run of that.
 
     Parameters have no allocation: for them nothing changes.
     """
-    path = allocated(program, buffer)
-    if path is None:
-        return program
-    alloc = path[-1]
-    assert isinstance(alloc, ir.Alloc)
-    bare = with_body(program, rebuilt(path, alloc.body))
-    return add_alloc(bare, buffer)
+    for buffer in dict.fromkeys(buffers):
+        path = None if buffer in program.params else allocated(program, buffer)
+        if path is not None:
+            alloc = path[-1]
+            assert isinstance(alloc, ir.Alloc)
+            program = add_alloc(with_body(program, rebuilt(path, alloc.body)), buffer)
+    return program
 
 
 def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
     """An allocation of a buffer, which has none, around all its uses and as far inside as that is."""
-    path: list[ir.Stmt] = [program.body]
-    alone = sum(site.reads(buffer) or site.writes(buffer) for site in sites(program.body)) == 1
-    while not isinstance(path[-1], (ir.Block, ir.While)) and not (alone and isinstance(path[-1], ir.For)):
-        using = [child for child in ir.substatements(path[-1]) if uses(child, buffer)]
-        if len(using) != 1:
-            break
-        path.append(using[0])
-    return with_body(program, rebuilt(tuple(path), ir.Alloc(buffer, path[-1])))
+    paths = list(paths_to_users(program.body, buffer))
+    path = paths[0]
+    for other in paths[1:]:
+        path = path[: shared_length(path, other)]
+    # What a loop around one user carries from iteration to iteration must outlive them.
+    stops = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
+    end = next((place for place, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
+    return with_body(program, rebuilt(path[: end + 1], ir.Alloc(buffer, path[end])))

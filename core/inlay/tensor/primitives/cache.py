@@ -18,10 +18,11 @@ from inlay.tensor.transform import (
     add_alloc,
     loop_ranges,
     loops_around,
+    paths_to_users,
     rebuilt,
-    replace_alloc,
+    replace_allocs,
+    shared_length,
     unique_name,
-    uses,
     with_body,
 )
 
@@ -77,7 +78,7 @@ def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[i
     box, condition = last_box(program, below, target, ranges)
     copying = _copied(name, own, target, [box], ranges, condition)
     program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], changed), copying)))
-    return add_alloc(replace_alloc(program, target), own), name
+    return add_alloc(replace_allocs(program, (target,)), own), name
 
 
 def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgram:
@@ -99,10 +100,11 @@ def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
     buffer or uses it elsewhere. Also the block with the loops from there on."""
     start = next(place for place, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
     for place, stmt in enumerate(path[:-1]):
-        if (isinstance(stmt, ir.Alloc) and stmt.buffer is buffer) or any(
-            uses(child, buffer) for child in ir.substatements(stmt) if child is not path[place + 1]
-        ):
+        if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:
             start = max(start, place + 1)
+    for other in paths_to_users(path[0], buffer):
+        if other[-1] is not path[-1]:
+            start = max(start, shared_length(path, other))
     return path[: start + 1], Site(block_of(path), tuple(loops_around(path[start:])))
 
 

@@ -16,7 +16,7 @@ from inlay.tensor.transform import (
     loop_ranges,
     loops_around,
     rebuilt,
-    replace_alloc,
+    replace_allocs,
     sites,
     with_body,
 )
@@ -73,9 +73,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
                     program, f"block {site.block.name} inside loop {loop} computes what {block} reads, too late", site.block
                 )
     program = with_body(bare, rebuilt(at, joined(*children[:first], stmt, *children[first:])))
-    for buffer in (*buffers, *sources):
-        program = replace_alloc(program, buffer)
-    return program
+    return replace_allocs(program, (*buffers, *sources))
 
 
 def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
@@ -129,9 +127,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
     at, children = _children(where)
     last = max(place for place, child in enumerate(children) if any(site.writes(b) for site in sites(child) for b, _ in produced))
     program = with_body(bare, rebuilt(at, joined(*children[: last + 1], stmt, *children[last + 1 :])))
-    for buffer in dict.fromkeys(region.buffer for region in (*consumer.reads, *consumer.writes)):
-        program = replace_alloc(program, buffer)
-    return program
+    return replace_allocs(program, (region.buffer for region in (*consumer.reads, *consumer.writes)))
 
 
 def _same(a: Spans, b: Spans, analyzer: arith.Analyzer) -> bool:

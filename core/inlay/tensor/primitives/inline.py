@@ -21,7 +21,7 @@ from inlay.tensor.primitives.place import (
 )
 from inlay.tensor.primitives.regions import index_limits
 from inlay.tensor.rewrite import Rewriter
-from inlay.tensor.transform import Path, allocated, find, loop_ranges, loops_around, rebuilt, replace_alloc, sites, with_body
+from inlay.tensor.transform import Path, allocated, find, loop_ranges, loops_around, rebuilt, replace_allocs, sites, with_body
 
 
 def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
@@ -54,9 +54,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 
     for site in readers(program, buffer):
         program = _rewritten(program, site.block, Rewriter(expr=inlined, stmt=refreshed))
-    for source in dict.fromkeys(region.buffer for region in producer.reads):
-        program = replace_alloc(program, source)
-    return program
+    return replace_allocs(program, (region.buffer for region in producer.reads))
 
 
 def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
@@ -91,9 +89,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     predicate = arith.logical_and(producer.predicate, condition)
     new = replace(producer, body=body, reads=reads(body), writes=writes(body), predicate=predicate)
     program = with_body(program, rebuilt(where, new))
-    for used in dict.fromkeys(region.buffer for region in (*consumer.reads, *consumer.writes) if region.buffer is not buffer):
-        program = replace_alloc(program, used)
-    return program
+    return replace_allocs(program, (region.buffer for region in (*consumer.reads, *consumer.writes) if region.buffer is not buffer))
 
 
 def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:

@@ -51,10 +51,13 @@ def check_open(program: ir.LoopProgram, block: ir.Block) -> None:
 def check_lasting(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that what a block reads stays where it is written, so that the block may read it at another time. Raises
     `ScheduleError` for buffers that go round."""
-    for buffer in dict.fromkeys(region.buffer for region in block.reads):
-        for site in writers(program, buffer):
-            if any(item.kind is ir.IterKind.OPAQUE for item in site.block.iters):
-                raise failed(program, f"{buffer}, which {block.name} reads, is overwritten in turn by {site.block.name}", block)
+    wanted = {region.buffer for region in block.reads}
+    for site in sites(program.body):
+        if any(item.kind is ir.IterKind.OPAQUE for item in site.block.iters):
+            for region in site.block.writes:
+                if region.buffer in wanted:
+                    problem = f"{region.buffer}, which {block.name} reads, is overwritten in turn by {site.block.name}"
+                    raise failed(program, problem, block)
 
 
 def block_of(path: Path) -> ir.Block:

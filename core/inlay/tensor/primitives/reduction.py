@@ -17,7 +17,7 @@ from inlay.tensor.transform import (
     loops_around,
     nest,
     rebuilt,
-    replace_alloc,
+    replace_allocs,
     unique_name,
     with_body,
 )
@@ -73,9 +73,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     loops = [(var, item.extent) for item, var in zip(inner, renamed.values(), strict=True) if isinstance(var, Var)]
     update = rebuilt(path[place:], replace(old, init=None))
     program = with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update)))
-    for region in old.writes:
-        program = replace_alloc(program, region.buffer)
-    return program, name
+    return replace_allocs(program, (region.buffer for region in old.writes)), name
 
 
 def _goes_round(path: Path, place: int) -> bool:
