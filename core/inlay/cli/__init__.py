@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+DEBUG = "--debug"
 
 
-def main() -> None:
-    """Entry point of `inlay`. Exit code 2 and one line on standard error for anything that is the user's to put right."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of `inlay`: run a command (that of the process, where none is given) and exit.
+
+    Exit code 2 and one line on standard error for anything that is the user's to put right, 1 for a failure of Inlay's own, 130
+    where the user interrupts. `--debug`, anywhere on the line, shows tracebacks instead.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_run([item for item in given if item != DEBUG], debug=DEBUG in given))
+
+
+def _run(arguments: list[str], debug: bool) -> int:
     import click
 
     from inlay.cli.app import app
     from inlay.errors import InlayError
 
-    debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=False)
+        code = app.main(arguments, prog_name="inlay", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except click.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        print(f"inlay: {error.format_message()}", file=sys.stderr)
-        sys.exit(2)
-    except InlayError as error:
-        if debug:
-            raise
-        print(f"inlay: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        return 1
+    except click.ClickException as error:
+        return _say(error.format_message(), 2)
+    except (InlayError, OSError) as error:
+        if debug:
+            raise
+        return _say(_words(error), 2)
+    except MemoryError as error:
+        if debug:
+            raise
+        return _say(f"not enough memory: {error or 'the model is too large for this machine'}", 2)
+    except Exception as error:
+        if debug:
+            raise
+        return _say(f"a failure of Inlay's own: {type(error).__name__}: {error}; {DEBUG} shows where, please report it", 1)
+
+
+def _say(message: str, code: int) -> int:
+    """One line on standard error."""
+    print(f"inlay: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _words(error: Exception) -> str:
+    """What an error says; of an error of the operating system, without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

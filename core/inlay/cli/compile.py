@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from inlay.cli.common import dims_option, json_option, model_argument, print_json, progress_bar, target_option
+from inlay.cli.common import Report, dims_option, json_option, model_argument, print_json, progress_bar, target_option
+
+if TYPE_CHECKING:
+    from inlay.graph.ir import Module
 
 
 @click.command("compile")
@@ -16,27 +19,76 @@ from inlay.cli.common import dims_option, json_option, model_argument, print_jso
 @target_option()
 @dims_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
+@click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @json_option
-def compile_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path | None, as_json: bool) -> None:
+def compile_command(
+    model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path | None, timed: bool, as_json: bool
+) -> None:
     """Compile MODEL to a package."""
     import inlay
+    from inlay.driver import compile_module
+    from inlay.passes.manager import Timing
 
-    start = time.perf_counter()
+    passes: Timing[Module] = Timing()
     with progress_bar(as_json) as report:
-        executable = inlay.compile(model, targets, dims=dims, progress=report)
-    seconds = time.perf_counter() - start
-    path = output or Path(model.name).with_suffix(".inlay")
-    executable.save(path)
+        stages = Stages(report)
+        stages("import", 0, 0)
+        module = inlay.load(model, dims)
+        executable = compile_module(module, targets, progress=stages, instruments=[passes])
+        path = output or Path(model.name).with_suffix(".inlay")
+        stages("save", 0, 0)
+        executable.save(path)
+        stages.finish()
     facts = {
         "package": str(path),
         "bytes": path.stat().st_size,
         "weight_bytes": executable.weight_bytes,
-        "seconds": round(seconds, 3),
+        "seconds": round(stages.total, 3),
         "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in executable.regions],
     }
+    if timed:
+        facts["stages"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in stages.seconds]
+        facts["passes"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in passes.seconds]
     if as_json:
         print_json(facts)
         return
-    click.echo(f"{path}: {facts['bytes']} bytes, compiled in {seconds:.2f} s")
+    click.echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
     for region in executable.regions:
         click.echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
+    if timed:
+        click.echo(
+            "\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)])
+        )
+
+
+def _line(entry: tuple[str, float]) -> str:
+    name, seconds = entry
+    return f"  {name:<24} {seconds * 1e3:10.1f} ms"
+
+
+class Stages:
+    """Told of progress, notes how long each stage takes, and tells the next."""
+
+    def __init__(self, then: Report) -> None:
+        self.seconds: list[tuple[str, float]] = []
+        self._then = then
+        self._stage = ""
+        self._since = time.perf_counter()
+
+    @property
+    def total(self) -> float:
+        """Seconds of all stages that have ended."""
+        return sum(seconds for _, seconds in self.seconds)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self.finish()
+            self._stage = stage
+        self._then(stage, done, total)
+
+    def finish(self) -> None:
+        """The last stage has ended."""
+        now = time.perf_counter()
+        if self._stage:
+            self.seconds.append((self._stage, now - self._since))
+        self._stage, self._since = "", now

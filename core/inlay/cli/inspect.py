@@ -32,11 +32,23 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
 
 @click.command("show")
 @model_argument
+@target_option()
 @dims_option
+@click.option("--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, or after `partition`, the last step.")
 @click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
-def show_command(model: Path, dims: dict[str, Any], weights: Literal["elided", "hash"]) -> None:
-    """Print the IR of MODEL."""
+def show_command(
+    model: Path, targets: tuple[str, ...], dims: dict[str, Any], after: str | None, weights: Literal["elided", "hash"]
+) -> None:
+    """Print the IR of MODEL: as it is imported, or after a pass.
+
+    A pass that runs several times is shown after its last run; PASS:1 means its first.
+    """
     import inlay
     from inlay.graph.text import show
 
-    click.echo(show(inlay.load(model, dims), weights=weights))
+    module = inlay.load(model, dims)
+    if after is not None:
+        from inlay.driver import module_after
+
+        module = module_after(module, targets, after)
+    click.echo(show(module, weights=weights))

@@ -9,6 +9,9 @@ from rich.table import Table
 from inlay.cli.common import json_option, print_json
 from inlay.plugins.registry import default_registry
 
+WIDTH_OF_PIPES = 200
+"""Columns of the table where no terminal says how many there are: enough for every line to stay one."""
+
 
 @click.command("targets")
 @json_option
@@ -31,9 +34,12 @@ def targets_command(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH_OF_PIPES
     table = Table("plugin", "version", "target", "status")
     for row in rows:
         word = "ready" if row["available"] else "unusable"
         text = f"{word}: {row['detail']}" if row["detail"] else word
         table.add_row(str(row["plugin"]), str(row["version"]), str(row["target"]), text)
-    Console().print(table)
+    console.print(table)

@@ -9,7 +9,7 @@ from inlay import ops
 from inlay.artifact import Artifact
 from inlay.artifact.plan import Program, RegionInfo
 from inlay.driver.context import DriverContext
-from inlay.driver.prepare import prepare
+from inlay.driver.prepare import graph_passes, prepare
 from inlay.errors import CompileError, InlayError
 from inlay.graph.ir import Function, Module
 from inlay.lowering.plan import build_plans
@@ -24,6 +24,8 @@ from inlay.runtime.package import Package
 
 FALLBACK = "reference"
 """The target that takes what no listed target does."""
+PARTITION = "partition"
+"""What cutting a model into regions is called among its steps."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
@@ -57,6 +59,22 @@ def cut(
     partitioned = partition(module, takers)
     verify_partition(module, partitioned)
     return partitioned, takers
+
+
+def module_after(module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None) -> Module:
+    """A module as it is after one step of its way to regions for targets: the name of a graph pass (its last run, or run number n
+    as `name:n`), or "partition". Raises `CompileError` for a name that is none, with all that are."""
+    if step == PARTITION:
+        return cut(module, targets, registry)[0].module
+    registry = registry or default_registry()
+    passes = graph_passes(candidates(targets, registry), FALLBACK, registry)
+    name, _, number = step.partition(":")
+    runs = [index for index, item in enumerate(passes) if item.name == name]
+    if not runs or (number and not (number.isdigit() and 1 <= int(number) <= len(runs))):
+        names = dict.fromkeys(item.name for item in passes)
+        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join((*names, PARTITION))}")
+    last = runs[int(number) - 1] if number else runs[-1]
+    return PassManager(passes[: last + 1]).run(module)
 
 
 def compile_module(
