@@ -1,0 +1,130 @@
+"""What is left to lowerings: shrinking buffers, aligning them, interleaving virtual threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from inlay import arith
+from inlay.lowering.finish import finish
+from inlay.tensor import interp, ir
+from inlay.tensor.align import align_buffers
+from inlay.tensor.build import Builder
+from inlay.tensor.compact import compact_buffers
+from inlay.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlay.tensor.schedule import Schedule
+from inlay.tensor.vthread import lower_vthreads
+from inlay.types import dtype
+
+Same = Callable[[ir.LoopProgram, ir.LoopProgram], None]
+
+
+def shapes(program: ir.LoopProgram) -> dict[str, tuple[arith.Dim, ...]]:
+    return {stmt.buffer.name: stmt.buffer.shape for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
+
+
+def compacted(schedule: Schedule) -> ir.LoopProgram:
+    return compact_buffers(simplify_program(flatten_blocks(schedule.program)))
+
+
+def test_a_tile_is_all_that_a_cache_holds(matmul_program: ir.LoopProgram, same: Same) -> None:
+    s = Schedule(matmul_program)
+    i, j, k = s.loops("product")
+    outer, inner = s.split(i, (None, 4))
+    s.reorder(outer, k, inner, j)
+    s.compute_at(s.cache_read("product", "a", "local"), outer)
+    program = compacted(s)
+    assert shapes(program)["a_local"] == (4, 10)
+    same(matmul_program, program)
+
+
+def test_rolling_buffer_holds_one_window(conv_program: ir.LoopProgram, same: Same) -> None:
+    s = Schedule(conv_program)
+    n, o, h, q = s.loops("relu")
+    s.reorder(n, h, o, q)
+    s.compute_at("conv", h)
+    s.compute_at("padded", h)
+    s.rolling_buffer("padded")
+    program = compacted(s)
+    assert shapes(program) == {"padded": (1, 4, 3, 7), "conv": (1, 6, 1, 5)}
+    same(conv_program, program)
+
+
+def test_buffers_indexed_by_values_keep_their_size() -> None:
+    a, out = ir.Buffer("a", (4,), dtype("int64")), ir.Buffer("out", (4,), dtype("int64"))
+    b = Builder()
+    counts = b.alloc((4,), "int64", "counts")
+    with b.loop(4, "i") as i:
+        b.store(counts, i, 0)
+    with b.loop(4, "j") as j:
+        place = b.let(a[j], "place", (0, 3))
+        b.store(counts, place, counts[place] + 1)
+    with b.loop(4, "k") as k:
+        b.store(out, k, counts[k])
+    program = ir.LoopProgram("count", (a,), (out,), b.finish())
+    compact = compact_buffers(program)
+    assert shapes(compact) == shapes(program)
+    (result,) = interp.run(compact, [np.array([1, 3, 3, 0])])
+    np.testing.assert_array_equal(result, [1, 1, 0, 2])
+
+
+def test_a_base_that_varies_inside_is_no_base() -> None:
+    a, out = ir.Buffer("a", (4,), dtype("int64")), ir.Buffer("out", (4,), dtype("int64"))
+    b = Builder()
+    kept = b.alloc((4,), "int64", "kept")
+    with b.loop(4, "j") as j:
+        place = b.let(a[j], "place")
+        b.store(kept, place, ir.as_expr(j))
+        b.store(out, j, kept[place])
+    program = ir.LoopProgram("keep", (a,), (out,), b.finish())
+    (result,) = interp.run(compact_buffers(program), [np.array([1, 3, 3, 0])])
+    np.testing.assert_array_equal(result, [0, 1, 2, 3])
+
+
+def test_storage_align_widens_the_final_size(matmul_program: ir.LoopProgram, same: Same) -> None:
+    s = Schedule(matmul_program)
+    outer, _ = s.split(s.loops("product")[0], (None, 4))
+    name = s.cache_read("product", "a", "local")
+    s.compute_at(name, outer)
+    s.storage_align(name, 0, 8, 1)
+    program = align_buffers(compacted(s))
+    assert shapes(program)[name] == (4, 17)
+    assert not program.annotations
+    assert align_buffers(program) is program
+    same(matmul_program, program)
+
+
+def test_virtual_threads_are_interleaved(matmul_program: ir.LoopProgram, same: Same) -> None:
+    s = Schedule(matmul_program)
+    i, j, k = s.loops("product")
+    thread, inner = s.split(i, (2, None))
+    s.vthread(thread)
+    outer_k, inner_k = s.split(k, (None, 5))
+    s.reorder(outer_k, inner, j, inner_k)
+    s.compute_at(s.cache_read("product", "a", "local"), outer_k)
+    program = lower_vthreads(compacted(s))
+    assert {"a_local_0", "a_local_1"} <= shapes(program).keys()
+    assert not [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VTHREAD]
+    same(matmul_program, program)
+
+
+def test_register_tile(matmul_program: ir.LoopProgram, same: Same) -> None:
+    """The micro-kernel of every dense library: a tile of accumulators in registers."""
+    s = Schedule(matmul_program)
+    registers = s.cache_write("product", "register")
+    i, j, k = s.loops("product")
+    i_0, j_0, i_1, j_1 = s.tile((i, j), (4, 4))
+    s.reverse_compute_at(registers, j_0)
+    s.reverse_compute_at("c", j_0)
+    s.reorder(k, i_1, j_1)
+    s.decompose_reduction("product", k)
+    for block in ("product_init", "product", registers):
+        *_, row, column = s.loops(block)
+        s.unroll(row)
+        s.vectorize(column)
+    s.parallel(i_0)
+    program = finish(s.program)
+    assert shapes(program)["product_register"] == (4, 4)
+    same(matmul_program, program)
+    assert unroll_loops(program) is program
