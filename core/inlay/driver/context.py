@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from inlay.cache import Store, caches
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
 from inlay.lowering.region import RegionSource, lower_region
@@ -27,6 +28,7 @@ class DriverContext:
     operators: Mapping[str, Operator]
     progress: Callable[[int, int], None] = lambda done, total: None
     fusion: bool = True
+    objects: Store = field(default_factory=lambda: caches().objects)
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by

@@ -19,6 +19,7 @@ import numpy as np
 
 from inlay.arith import Dim
 from inlay.artifact import ALIGNMENT, Artifact
+from inlay.artifact.objects import unpack
 from inlay.artifact.plan import Invoke, Move, Plan, Value
 from inlay.errors import CompileError, Unsupported
 from inlay.runtime.executable import Executable
@@ -67,6 +68,13 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     return Exported(path, header, source.workspace)
 
 
+def _objects(artifact: Artifact) -> tuple[bytes, ...]:
+    try:
+        return unpack(artifact.code)
+    except ValueError as error:
+        raise CompileError(f"the code of region {artifact.symbol} cannot be linked: {error}") from error
+
+
 class _Source:
     """The C source of a model."""
 
@@ -103,10 +111,11 @@ class _Source:
 
     def write(self, folder: Path, header: str) -> list[str]:
         """Write all files; the names of those to compile and link."""
-        files = []
-        for symbol, artifact in self.artifacts.items():
-            (folder / f"{symbol}.o").write_bytes(artifact.code)
-            files.append(f"{symbol}.o")
+        # Regions may have kernels in common, whose objects then are equal and must be linked once.
+        objects = dict.fromkeys(content for artifact in self.artifacts.values() for content in _objects(artifact))
+        files = [f"part{number}.o" for number in range(len(objects))]
+        for name, content in zip(files, objects, strict=True):
+            (folder / name).write_bytes(content)
         code = self._code(header)
         (folder / header).write_text(self._header())
         (folder / "model.c").write_text(code)

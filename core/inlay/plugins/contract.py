@@ -18,6 +18,7 @@ from inlay.artifact import Artifact
 from inlay.errors import TargetError
 
 if TYPE_CHECKING:
+    from inlay.cache import Store
     from inlay.graph.ir import Function
     from inlay.graph.operator import Operator
     from inlay.tensor.region import RegionProgram
@@ -209,6 +210,10 @@ class CompileContext(Protocol):
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name."""
+
+    @property
+    def objects(self) -> Store:
+        """Where code generators keep what they made, by `inlay.cache.digest` of all that it depends on."""
 
 
 class Codegen(Protocol):

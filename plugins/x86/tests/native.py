@@ -10,6 +10,7 @@ import numpy as np
 from inlay import arith
 from inlay.arith import SizeVar
 from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlay.cache import Store
 from inlay.lowering.finish import finish
 from inlay.plugins import CompileContext, Target
 from inlay.tensor import interp, ir
@@ -26,7 +27,9 @@ PLAIN = X86Options(threads=1, cpu="x86-64-v2")
 
 
 class Context:
-    """A code generator for loop programs asks nothing of the compiler."""
+    """A code generator for loop programs asks nothing of the compiler but a place to keep objects, which is none here."""
+
+    objects = Store(None, 0)
 
     def __init__(self, options: X86Options) -> None:
         self.target = Target("x86", options)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlay.artifact import Artifact
+from inlay.artifact.objects import pack
 from inlay.plugins import CompileContext, KernelInfo
 from inlay.tensor.legalise import legalise
 from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
+from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
-from inlay_x86.llvm.region import print_region
+from inlay_x86.emit import KERNEL
+from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
-from inlay_x86.machine import TRIPLE, compile_text, data_layout
+from inlay_x86.machine import TRIPLE, data_layout
 from inlay_x86.options import FORMAT, FORMAT_VERSION, X86Options
 
 
 class X86Codegen:
-    """Compiles a `RegionProgram` to an ELF object with one C-ABI function."""
+    """Compiles a `RegionProgram` to ELF objects: one with the C-ABI function, and one for each distinct kernel."""
 
     def __init__(self, options: X86Options) -> None:
         self.options = options
@@ -26,13 +29,17 @@ class X86Codegen:
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
-        unit = replace(unit, kernels=tuple(legalise(expand_program(kernel), NATIVE) for kernel in unit.kernels))
-        text = print_region(unit, symbol, TRIPLE, data_layout(), self._attributes())
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes())
+        with Compilers(self.features, context.objects) as compilers:
+            kernels = tuple(legalise(expand_program(kernel), NATIVE) for kernel in unit.kernels)
+            symbols = [compilers.kernel(print_kernel(kernel, KERNEL, dialect)) for kernel in kernels]
+            compilers.entry(print_entry(replace(unit, kernels=kernels), symbol, symbols, dialect), symbol)
+            objects = compilers.finish()
         return Artifact(
             symbol=symbol,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=compile_text(text, self.features),
+            code=pack([objects[name] for name in (symbol, *dict.fromkeys(symbols))]),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": unit.workspace},

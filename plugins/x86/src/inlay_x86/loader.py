@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from inlay.errors import KernelFault
-from inlay_x86.machine import initialise
+from inlay_x86.emit import initialise
 
 _LOCK = threading.Lock()
 """Held while code is loaded: threads that load at once must share one linker."""
@@ -26,9 +26,11 @@ class Linked:
     keep_alive: Any
 
 
-def link(code: bytes, name: str, symbols: tuple[str, ...]) -> Linked:
-    """Load an ELF object; what it leaves undefined is looked for in the process. Raises `KernelFault` where that fails."""
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+def link(objects: Sequence[bytes], name: str, symbols: tuple[str, ...]) -> Linked:
+    """Load ELF objects together; what they leave undefined is looked for in the process. Raises `KernelFault` where that fails."""
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for content in objects:
+        builder.add_object_img(content)
     for symbol in symbols:
         builder.export_symbol(symbol)
     try:

@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
-
-import llvmlite.binding as llvm
+from collections.abc import Sequence
 
 from inlay.errors import CompileError
+from inlay_x86.emit import TRIPLE, emit, target_machine
 
-TRIPLE = "x86_64-unknown-linux-gnu"
-
-
-@functools.cache
-def initialise() -> None:
-    """Register LLVM's targets, once."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+__all__ = ["TRIPLE", "compile_text", "data_layout", "feature_text", "rejected"]
 
 
-def compile_text(text: str, enabled: tuple[str, ...]) -> bytes:
-    """LLVM text to an ELF object, optimised. Raises `CompileError` where LLVM rejects the text."""
-    machine = _target_machine(enabled)
+def feature_text(features: Sequence[str]) -> str:
+    """Features as LLVM takes them."""
+    return ",".join(f"+{name}" for name in features)
+
+
+def compile_text(text: str, enabled: Sequence[str], symbol: str = "") -> bytes:
+    """LLVM text to an ELF object, optimised; a kernel's function gets the symbol. Raises `CompileError` where LLVM rejects it."""
     try:
-        module = llvm.parse_assembly(text)
-        module.verify()
+        return emit(text, feature_text(enabled), symbol)
     except RuntimeError as error:
-        raise CompileError(f"LLVM rejects the generated code: {error}", plugin="x86") from error
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
-    code: bytes = machine.emit_object(module)
-    return code
+        raise rejected(str(error)) from error
 
 
-@functools.cache
-def _target_machine(enabled: tuple[str, ...]) -> Any:
-    initialise()
-    target = llvm.Target.from_triple(TRIPLE)
-    return target.create_target_machine(
-        cpu="x86-64", features=",".join(f"+{name}" for name in enabled), opt=3, reloc="pic", codemodel="small"
-    )
+def rejected(reason: str) -> CompileError:
+    """The error for text that LLVM does not take."""
+    return CompileError(f"LLVM rejects the generated code: {reason}", plugin="x86")
 
 
 @functools.cache
 def data_layout() -> str:
     """How LLVM lays out types for x86-64."""
-    return str(_target_machine(()).target_data)
+    return str(target_machine("").target_data)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inlay.errors import TargetError
+
 FORMAT = "elf-x86_64"
-FORMAT_VERSION = 1
-"""Of artifacts: an ELF object with one C-ABI function. The version counts changes of what code expects of its context."""
+FORMAT_VERSION = 2
+"""Of artifacts: ELF objects as `inlay.artifact.objects` packs them, the first with the C-ABI function. The version counts changes
+of that, and of what code expects of its context."""
+
+CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+"""The instruction sets to compile for by name: the host's, and the levels of the x86-64 psABI."""
 
 
 @dataclass(frozen=True)
 class X86Options:
     """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
-    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512)."""
+    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512). Raises
+    `TargetError` for values that make no sense."""
 
     threads: int = 0
     cpu: str = "native"
+
+    def __post_init__(self) -> None:
+        if self.threads < 0:
+            raise TargetError(f"target x86 cannot use {self.threads} threads", remedy="0 means as many as the process may run on")
+        if self.cpu not in CPUS:
+            raise TargetError(f"target x86 knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")

@@ -196,7 +196,7 @@ class _Native:
         from inlay_x86.loader import link
         from inlay_x86.machine import compile_text
 
-        self._linked = link(compile_text(_TEXT, ()), "inlay_pool", ("inlay_pool_run", "inlay_pool_worker"))
+        self._linked = link([compile_text(_TEXT, ())], "inlay_pool", ("inlay_pool_run", "inlay_pool_worker"))
 
     def address(self, name: str) -> int:
         """Address of a function."""

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from inlay.artifact import Artifact
+from inlay.artifact.objects import X86_64, unpack
+from inlay.errors import KernelFault
 from inlay.runtime.host import CFunctionKernel, HostRuntime
 from inlay_x86.cpu import host_features, threads
 from inlay_x86.loader import link
@@ -24,7 +26,11 @@ class X86Runtime(HostRuntime):
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
         """The artifact ready to run. Raises `KernelFault` when its code cannot be linked."""
-        linked = link(artifact.code, artifact.symbol, (artifact.symbol,))
+        try:
+            objects = unpack(artifact.code, X86_64)
+        except ValueError as error:
+            raise KernelFault(f"the code of {artifact.symbol} cannot be loaded: {error}", plugin="x86") from error
+        linked = link(objects, artifact.symbol, (artifact.symbol,))
         keep: tuple[object, ...] = (linked,)
         user = None
         if self._threads > 1:

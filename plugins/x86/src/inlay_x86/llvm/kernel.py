@@ -59,7 +59,7 @@ class KernelPrinter:
             params.append(f"i64 %n{number}")
         self._statement(self.program.body)
         self.p.emit("ret i32 0")
-        header = f"define internal i32 @{self.name}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
+        header = f"define hidden i32 @{self.name}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
         self.functions.append(self.p.finish(header))
         return self.functions
 
@@ -172,26 +172,38 @@ class KernelPrinter:
         pointers: list[tuple[ir.Buffer, str]],
         captured: list[tuple[arith.Expr, Value]],
     ) -> None:
+        """The iterations from `begin` to `end` as a function of what the closure holds, and one that reads the closure. The buffers
+        are parameters, so that LLVM knows that they do not overlap."""
         outer = (self.p, self.index, self.pointers, self.context)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
         self.index.ranges = dict(outer[1].ranges)
         self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
-        loaded = []
-        for number, kind in enumerate(kinds):
-            slot = self.p.op(f"getelementptr inbounds {struct}, ptr %closure, i64 0, i32 {number}", "ptr")
-            loaded.append(self.p.op(f"load {kind}, ptr {slot.ref}", kind).ref)
-        self.context = loaded[0]
-        self.pointers = {buffer: loaded[1 + number] for number, (buffer, _) in enumerate(pointers)}
+        names = [f"%c{number}" for number in range(len(kinds))]
+        self.context = names[0]
+        self.pointers = {buffer: names[1 + number] for number, (buffer, _) in enumerate(pointers)}
         for size, buffer in self.program.defines:
             self._bind_cell(size, buffer)
         for number, (variable, _) in enumerate(captured):
-            self.index.values[variable] = Value(loaded[1 + len(pointers) + number], INDEX)
+            self.index.values[variable] = Value(names[1 + len(pointers) + number], INDEX)
         self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
         self.p.emit("ret i32 0")
-        header = f"define internal i32 @{name}(ptr %closure, i64 %begin, i64 %end) {self.attributes}"
-        self.functions.append(self.p.finish(header))
+        params = [f"{'ptr noalias' if kind == 'ptr' else kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
+        head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
+        self.functions.append(self.p.finish(head))
+        self.functions.append(self._read_closure(name, struct, kinds))
         self.p, self.index, self.pointers, self.context = outer
+
+    def _read_closure(self, name: str, struct: str, kinds: list[str]) -> str:
+        """The function that is called back for some of a parallel loop's iterations."""
+        p = FunctionPrinter(self.declarations)
+        loaded = []
+        for number, kind in enumerate(kinds):
+            slot = p.op(f"getelementptr inbounds {struct}, ptr %closure, i64 0, i32 {number}", "ptr")
+            loaded.append(str(p.op(f"load {kind}, {slot}", kind)))
+        status = p.op(f"call i32 @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})", "i32")
+        p.emit(f"ret {status}")
+        return p.finish(f"define internal i32 @{name}(ptr %closure, i64 %begin, i64 %end) {self.attributes}")
 
     def _return_if_failed(self, status: Value) -> None:
         p = self.p

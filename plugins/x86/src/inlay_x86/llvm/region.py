@@ -1,4 +1,4 @@
-"""Printing a region: its kernels, and the C-ABI function that calls them in order.
+"""Printing a region: a module for each kernel, and one for the C-ABI function that calls them in order.
 
     int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
                  int64* dims, void* workspace, context* context)
@@ -8,11 +8,13 @@ The result is 0 or the error code of the kernel that failed, whose message is co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from inlay import arith
 from inlay.arith import substitute
 from inlay.errors import CompileError
+from inlay.tensor import ir
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
@@ -28,7 +30,7 @@ ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
 """The entry only calls kernels. Optimising it gains nothing and takes time that grows faster than the number of calls."""
 
 _PARALLEL = """\
-define internal i32 @inlay_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
+define weak_odr hidden i32 @inlay_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
 entry:
   %slot = getelementptr inbounds %inlay.context, ptr %context, i64 0, i32 1
   %user = load ptr, ptr %slot
@@ -46,34 +48,47 @@ together:
 }"""
 
 
-def print_region(region: RegionProgram, symbol: str, triple: str, layout: str, attributes: str) -> str:
-    """The LLVM module of a region. `attributes` are the function attributes of its kernels, such as `"target-cpu"="x86-64"`."""
-    declarations: dict[str, str] = {}
-    functions = []
-    for number, kernel in enumerate(region.kernels):
-        functions += KernelPrinter(kernel, f"k{number}", "#0", declarations).print()
-    entry, messages = _Entry(region, symbol, declarations).print()
-    return "\n\n".join(
-        [
-            f'target triple = "{triple}"\ntarget datalayout = "{layout}"\n{CONTEXT} = type {CONTEXT_TYPE}',
-            *messages,
-            _PARALLEL,
-            *functions,
-            entry,
-            *declarations.values(),
-            f"attributes #0 = {{ nounwind noinline {attributes} }}",
-            f"attributes #1 = {{ nounwind {attributes} }}",
+@dataclass(frozen=True)
+class Dialect:
+    """What the modules of one target have in common: its triple, how it lays out types, and the attributes of functions, such as
+    `"target-cpu"="x86-64"`."""
+
+    triple: str
+    layout: str
+    attributes: str
+
+    def module(self, *parts: str) -> str:
+        """A module of these parts."""
+        head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{CONTEXT} = type {CONTEXT_TYPE}'
+        attributes = (
+            f"attributes #0 = {{ nounwind noinline {self.attributes} }}",
+            f"attributes #1 = {{ nounwind {self.attributes} }}",
             ENTRY_ATTRIBUTES,
-        ]
-    )
+        )
+        return "\n\n".join([head, *parts, *attributes])
+
+
+def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
+    """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
+    declarations = {"inlay_parallel": "declare hidden i32 @inlay_parallel(ptr, ptr, i64, ptr)"}
+    functions = KernelPrinter(kernel, name, "#0", declarations).print()
+    return dialect.module(*functions, *declarations.values())
+
+
+def print_entry(region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect) -> str:
+    """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share."""
+    declarations: dict[str, str] = {}
+    entry, messages = _Entry(region, symbol, kernels, declarations).print()
+    return dialect.module(*messages, _PARALLEL, entry, *declarations.values())
 
 
 class _Entry:
     """The C-ABI function."""
 
-    def __init__(self, region: RegionProgram, symbol: str, declarations: dict[str, str]) -> None:
+    def __init__(self, region: RegionProgram, symbol: str, kernels: Sequence[str], declarations: dict[str, str]) -> None:
         self.region = region
         self.symbol = symbol
+        self.kernels = kernels
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
         self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
@@ -118,7 +133,9 @@ class _Entry:
             raise CompileError(f"region {self.region.name}: call {number} does not fit kernel {kernel.name}")
         pointers += [self.slots[variable] for variable in call.defines]
         args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
-        status = p.op(f"call i32 @k{call.kernel}({', '.join([*args, 'ptr %context'])})", "i32")
+        name = self.kernels[call.kernel]
+        self.declarations[name] = f"declare hidden i32 @{name}({', '.join(arg.split()[0] for arg in [*args, 'ptr %context'])})"
+        status = p.op(f"call i32 @{name}({', '.join([*args, 'ptr %context'])})", "i32")
         bad = p.op(f"icmp ne {status}, 0", "i1")
         failed, fine = p.fresh("failed"), p.fresh("fine")
         p.branch_if(bad, failed, fine)

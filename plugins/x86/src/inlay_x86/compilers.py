@@ -1,0 +1,186 @@
+"""Modules of LLVM text to objects: each distinct one once, known ones from the cache, many at a time in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from inlay.cache import Store, digest
+from inlay.errors import CompileError
+from inlay_x86 import emit
+from inlay_x86.machine import compile_text, feature_text, rejected
+
+SHARE = 1 << 17
+"""Characters of text that are worth a process more: it starts in less time than LLVM takes for them."""
+
+
+class Compilers:
+    """Compiles the modules of one region. Use it as a context manager: leaving it ends the processes."""
+
+    def __init__(self, features: Sequence[str], store: Store) -> None:
+        self._features = tuple(features)
+        self._store = store
+        self._keys: dict[str, str] = {}
+        self._objects: dict[str, bytes] = {}
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._pending: list[_Job] = []
+        self._size = 0
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Compilers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.kill()
+            self._waiting.put(None)
+        for worker in self._workers:
+            worker.close()
+
+    def kernel(self, text: str) -> str:
+        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols."""
+        key = self._key(text)
+        symbol = f"inlay_{key[:32]}"
+        self._add(text, symbol, key)
+        return symbol
+
+    def entry(self, text: str, symbol: str) -> None:
+        """Compile a module that defines a symbol itself."""
+        self._add(text, symbol, self._key(text))
+
+    def finish(self) -> dict[str, bytes]:
+        """The objects by symbol. Raises `CompileError` where LLVM rejects a module, or fails."""
+        if self._workers:
+            for _ in self._workers:
+                self._waiting.put(None)
+            for worker in self._workers:
+                worker.join()
+        else:
+            for job in self._pending:
+                job.result = compile_text(job.text, self._features, job.renamed)
+        failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
+        if failed is not None:
+            raise failed
+        for job in self._pending:
+            assert isinstance(job.result, bytes)
+            self._objects[job.symbol] = job.result
+            self._store.put(self._keys[job.symbol], job.result)
+        return self._objects
+
+    def _key(self, text: str) -> str:
+        return digest(fingerprint(), feature_text(self._features), text)
+
+    def _add(self, text: str, symbol: str, key: str) -> None:
+        if symbol in self._keys:
+            return
+        self._keys[symbol] = key
+        known = self._store.get(key)
+        if known is not None:
+            self._objects[symbol] = known
+            return
+        job = _Job(text, symbol, symbol if symbol.endswith(key[:32]) else "")
+        self._pending.append(job)
+        self._waiting.put(job)
+        self._size += len(text)
+        if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
+            with contextlib.suppress(OSError):
+                self._workers.append(_Worker(self._waiting, feature_text(self._features)))
+
+
+class _Job:
+    """One module: its text, its symbol, the new name of its kernel, and what became of it."""
+
+    def __init__(self, text: str, symbol: str, renamed: str) -> None:
+        self.text = text
+        self.symbol = symbol
+        self.renamed = renamed
+        self.result: bytes | CompileError | None = None
+
+
+class _Worker:
+    """A process that compiles, and the thread that talks to it."""
+
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], features: str) -> None:
+        self._jobs = jobs
+        self._features = features.encode()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
+        folder = Path(llvmlite.__file__).parent.parent
+        command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="inlay-x86-compile")
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until no jobs are left."""
+        self._thread.join()
+
+    def kill(self) -> None:
+        """End the process at once if it is still at work."""
+        if self._thread.is_alive():
+            self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the thread and the process to end."""
+        self._thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._process.wait()
+        self._log.close()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job.result = self._compile(job)
+            except (OSError, EOFError) as error:
+                # Nothing more can be had of this process. The others go on, but this error is what comes of it all.
+                job.result = CompileError(f"LLVM failed: {self._last_words() or error}", plugin="x86")
+                return
+
+    def _compile(self, job: _Job) -> bytes | CompileError:
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None and sink is not None
+        parts = (self._features, job.renamed.encode(), job.text.encode())
+        sink.write(emit.REQUEST.pack(*map(len, parts)) + b"".join(parts))
+        sink.flush()
+        status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
+        content = _read(source, size)
+        return rejected(content.decode()) if status else content
+
+    def _last_words(self) -> str:
+        """The end of what the process said of its own failing."""
+        self._log.seek(max(self._log.seek(0, os.SEEK_END) - 500, 0))
+        return self._log.read().decode(errors="replace").strip()
+
+
+def _read(source: IO[bytes], size: int) -> bytes:
+    data = source.read(size)
+    if len(data) != size:
+        raise EOFError("a process that compiles ended early")
+    return data
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Says all that objects depend on besides the text and the features: how LLVM is used, and which LLVM it is."""
+    source = hashlib.sha256(Path(emit.__file__).read_bytes()).hexdigest()
+    return f"{source} {llvmlite.__version__} {llvm.llvm_version_info}"

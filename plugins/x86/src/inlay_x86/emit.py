@@ -1,0 +1,82 @@
+"""LLVM text to object code: here, or in a process of its own, as which this file runs by itself.
+
+llvmlite serialises all work of a process with one lock, so that kernels are compiled side by side only in several processes. Such
+a process starts quickly, because this file imports nothing but the standard library and llvmlite:
+
+    python -I -S emit.py FOLDER_OF_LLVMLITE
+
+It reads requests from its standard input until that ends, and answers each on its standard output. A request is three texts in
+UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a byte, 0 for an object or 1 for what
+LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit numbers, little-endian.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import sys
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.append(sys.argv[1])
+
+import llvmlite.binding as llvm
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+KERNEL = "kernel"
+"""The name of a kernel's function in its module, before it gets the symbol that says what it is."""
+REQUEST = struct.Struct("<3Q")
+ANSWER = struct.Struct("<BQ")
+
+
+@functools.cache
+def initialise() -> None:
+    """Register LLVM's targets, once."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def target_machine(features: str) -> Any:
+    """LLVM's code generator for features such as `+avx,+fma`."""
+    initialise()
+    target = llvm.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu="x86-64", features=features, opt=3, reloc="pic", codemodel="small")
+
+
+def emit(text: str, features: str, symbol: str = "") -> bytes:
+    """The ELF object of a module, optimised; a kernel's function in it gets the symbol. Raises RuntimeError where LLVM rejects the
+    text.
+
+    Loops are not unrolled here. Schedules have unrolled those where that pays; what LLVM would unroll besides takes twice the time
+    to compile and runs no faster, as `benchmarks/pipelines.py` shows.
+    """
+    machine = target_machine(features)
+    module = llvm.parse_assembly(text)
+    module.verify()
+    if symbol:
+        module.get_function(KERNEL).name = symbol
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def serve() -> None:
+    """Answer requests until there are no more."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while len(head := source.read(REQUEST.size)) == REQUEST.size:
+        features, symbol, text = (source.read(size).decode() for size in REQUEST.unpack(head))
+        try:
+            status, content = 0, emit(text, features, symbol)
+        except RuntimeError as error:
+            status, content = 1, str(error).encode()
+        sink.write(ANSWER.pack(status, len(content)) + content)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    serve()
