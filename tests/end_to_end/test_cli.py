@@ -1,0 +1,313 @@
+"""The command line: what every command prints, for readers and for programs, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from inlay.cli import main
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+RIGHT = np.maximum(X @ W, 0)
+
+
+def model(batch: int | str = 2) -> onnx.ModelProto:
+    """relu(x w), and what only the reference target computes: the length of a sequence."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="product"),
+        helper.make_node("Relu", ["product"], ["y"], name="act"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])
+    graph = helper.make_graph(nodes, "small", [x], [y], [numpy_helper.from_array(W, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models and a package."""
+    folder = tmp_path_factory.mktemp("cli")
+    onnx.save(model(), folder / "small.onnx")
+    onnx.save(model("batch"), folder / "open.onnx")
+    np.save(folder / "x.npy", X)
+    np.savez(folder / "all.npz", x=X)
+    whole = (folder / "small.onnx").read_bytes()
+    (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.onnx").write_bytes(b"")
+    (folder / "text.onnx").write_text("this is no model")
+    unknown = model()
+    unknown.graph.node[1].op_type = "Frobnicate"
+    onnx.save(unknown, folder / "unknown.onnx")
+    with pytest.raises(SystemExit) as done:
+        main(["compile", str(folder / "small.onnx"), "-o", str(folder / "small.inlay"), "--target", "x86:threads=1"])
+    assert done.value.code == 0
+    package = (folder / "small.inlay").read_bytes()
+    (folder / "damaged.inlay").write_bytes(package[:-40])
+    flipped = bytearray(package)
+    flipped[len(package) // 3] ^= 0x55
+    (folder / "flipped.inlay").write_bytes(bytes(flipped))
+    return folder
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in the folder; its exit code, standard output and standard error."""
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as done:
+            main(arguments)
+        out, err = capsys.readouterr()
+        assert isinstance(done.value.code, int)
+        return done.value.code, out, err
+
+    return command
+
+
+def good(result: tuple[int, str, str]) -> str:
+    """The output of a command that must succeed, and say nothing else."""
+    code, out, err = result
+    assert code == 0, err
+    assert err == ""
+    return out
+
+
+def data(result: tuple[int, str, str]) -> Any:
+    return json.loads(good(result))
+
+
+def wrong(result: tuple[int, str, str], *words: str) -> None:
+    """The command must fail in one line that has all the words."""
+    code, out, err = result
+    assert (code, out) == (2, ""), (code, out, err)
+    assert err.startswith("inlay: ") and err.count("\n") == 1 and "Traceback" not in err
+    for word in words:
+        assert word in err, f"{word!r} is not in {err!r}"
+
+
+# --- what commands print ----------------------------------------------------------------------------------------------
+
+
+def test_help(run: Run) -> None:
+    out = good(run("--help"))
+    for name in ("targets", "compile", "run", "bench", "export", "partition", "show"):
+        assert f"\n  {name} " in out
+        assert "Usage: inlay " + name in good(run(name, "--help"))
+    assert good(run("--version")).startswith("inlay, version ")
+    code, _, err = run()
+    assert code == 2 and "Usage: inlay" in err
+
+
+def test_targets(run: Run) -> None:
+    out = good(run("targets"))
+    assert "reference" in out and "x86" in out and "ready: numpy" in out
+    rows = {row["target"]: row for row in data(run("targets", "--json"))}
+    assert rows["x86"]["available"] is True and rows["x86"]["plugin"] == "x86" and rows["x86"]["version"]
+
+
+def test_compile(run: Run, folder: Path) -> None:
+    out = good(run("compile", "small.onnx", "-o", "a.inlay", "--target", "x86:threads=1"))
+    assert out.startswith("a.inlay: ") and "region0_x86 on x86:threads=1: 2 source nodes" in out
+    facts = data(run("compile", "small.onnx", "--target", "x86:threads=1", "--json", "--timing"))
+    assert facts["package"] == "small.inlay" and facts["bytes"] == (folder / "small.inlay").stat().st_size
+    assert facts["regions"] == [{"target": "x86:threads=1", "nodes": 2}]
+    stages = [entry["name"] for entry in facts["stages"]]
+    assert stages[:2] == ["import", "partition"] and stages[-2:] == ["load", "save"]
+    assert {"simplify", "decompose", "cse"} <= {entry["name"] for entry in facts["passes"]}
+    out = good(run("compile", "small.onnx", "--target", "reference", "--timing"))
+    assert "graph passes" in out and "  generate region0_reference" in out
+    # Equal models give equal bytes.
+    good(run("compile", "small.onnx", "--target", "x86:threads=1"))
+    assert (folder / "small.inlay").read_bytes() == (folder / "a.inlay").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["small.onnx", "a.inlay"])
+def test_run(run: Run, folder: Path, name: str) -> None:
+    good(run("compile", "small.onnx", "-o", "a.inlay"))
+    for given in ("x=x.npy", "all.npz"):
+        out = good(run("run", name, "--input", given, "-o", "out.npz"))
+        assert out.startswith("y: float32[2, 4] [") and out.count("\n") == 1
+        with np.load(folder / "out.npz") as results:
+            np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
+    facts = data(run("run", name, "--input", "x=x.npy", "--json"))
+    assert facts["y"]["shape"] == [2, 4] and facts["y"]["dtype"] == "float32" and len(facts["y"]["first"]) == 8
+    assert run("run", name)[1] == run("run", name, "--seed", "0")[1] != run("run", name, "--seed", "1")[1]
+
+
+def test_profile(run: Run, folder: Path) -> None:
+    out = good(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--trace", "trace.json"))
+    assert "whole run" in out and "product" in out
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert any(event["name"] == "region0_x86" for event in events)
+
+
+def test_partition(run: Run) -> None:
+    out = good(run("partition", "small.onnx", "--targets", "x86"))
+    assert out.startswith("2 operators in 1 region\n") and "region0_x86 on x86: 2 operators, 24 bytes in, 32 bytes out" in out
+    assert "relu at" not in out
+    explained = good(run("partition", "small.onnx", "--targets", "x86,reference", "--explain"))
+    assert explained.startswith(out) and "relu at small.onnx:act: x86" in explained
+    facts = data(run("partition", "small.onnx", "--json"))
+    assert [item["operator"] for item in facts["operators"]] == ["matmul", "relu"]
+    assert facts["regions"][0]["bytes_out"] == 32
+
+
+def test_show(run: Run) -> None:
+    out = good(run("show", "small.onnx"))
+    assert out.startswith("def @main(%x: Tensor[(2, 3), float32]") and "const[float32, (3, 4)](...)" in out
+    assert out.count("relu(") == 1
+    assert "(...)" not in good(run("show", "small.onnx", "--weights", "hash"))
+    assert "Tensor[(batch, 3), float32]" in good(run("show", "open.onnx"))
+    assert "Tensor[(batch{1..8}, 3), float32]" in good(run("show", "open.onnx", "--dim", "batch=1:8"))
+    for step in ("simplify", "graph_form:1", "decompose"):
+        assert "matmul(" in good(run("show", "small.onnx", "--after", step))
+    cut = good(run("show", "small.onnx", "--after", "partition", "--target", "x86:threads=1"))
+    assert "@region0_x86(" in cut and '"target": "x86:threads=1"' in cut
+
+
+def test_symbolic_dimensions(run: Run, folder: Path) -> None:
+    good(run("compile", "open.onnx", "-o", "open.inlay"))
+    good(run("run", "open.inlay", "--input", "x=x.npy", "-o", "out.npz"))
+    with np.load(folder / "out.npz") as results:
+        np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
+    assert "y: float32[1, 4]" in good(run("run", "open.inlay"))
+    assert "y: float32[5, 4]" in good(run("run", "open.inlay", "--dim", "batch=5"))
+    assert "y: float32[5, 4]" in good(run("run", "open.onnx", "--dim", "batch=5"))
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_wrong_usage(run: Run) -> None:
+    wrong(run("frobnicate"), "No such command", "frobnicate")
+    wrong(run("compile"), "Missing argument", "MODEL")
+    wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
+    wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
+    wrong(run("run", "small.onnx", "--dim", "batch=-1"), "is not NAME=SIZE")
+    wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
+    wrong(run("run", "small.inlay", "--target", "x86"), "small.inlay is a package", "--target")
+
+
+def test_wrong_models(run: Run) -> None:
+    wrong(run("compile", "nowhere.onnx"), "nowhere.onnx", "does not exist")
+    wrong(run("compile", "."), "is a directory")
+    for name in ("cut.onnx", "empty.onnx", "text.onnx"):
+        wrong(run("compile", name), name)
+        wrong(run("show", name), name)
+    wrong(run("compile", "unknown.onnx"), "Frobnicate", "act", "unknown.onnx")
+    wrong(run("compile", "small.inlay"), "a compiled package")
+
+
+def test_wrong_packages(run: Run, folder: Path) -> None:
+    for name in ("damaged.inlay", "flipped.inlay"):
+        wrong(run("run", name), name)
+    (folder / "fake.inlay").write_text("no package")
+    wrong(run("run", "fake.inlay"), "fake.inlay")
+
+
+def test_wrong_targets(run: Run) -> None:
+    wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed: reference, x86")
+    wrong(run("compile", "small.onnx", "--target", "x86:speed=9"), "no option 'speed'", "options: threads, cpu")
+    wrong(run("compile", "small.onnx", "--target", "x86:threads=many"), "threads", "takes a int")
+    wrong(run("compile", "small.onnx", "--target", "x86:cpu=z80"), "no cpu 'z80'", "x86-64-v3")
+    wrong(run("compile", "small.onnx", "--target", "x86:threads=-1"), "threads", "-1")
+
+
+def test_wrong_inputs(run: Run, folder: Path) -> None:
+    np.save(folder / "tall.npy", np.zeros((7, 3), np.float32))
+    np.save(folder / "ints.npy", np.zeros((2, 3), np.int64))
+    np.save(folder / "pickled.npy", np.array([object()]), allow_pickle=True)
+    (folder / "text.npy").write_text("no array")
+    wrong(run("run", "small.inlay", "--input", "x=nowhere.npy"), "cannot read nowhere.npy", ".npz")
+    wrong(run("run", "small.inlay", "--input", "x=text.npy"), "cannot read text.npy")
+    wrong(run("run", "small.inlay", "--input", "x=pickled.npy"), "cannot read pickled.npy")
+    wrong(run("run", "small.inlay", "--input", "z=x.npy"), "no input 'z'", "x: float32[2, 3]")
+    wrong(run("run", "small.inlay", "--input", "x=tall.npy"), "x", "7")
+    wrong(run("run", "small.inlay", "--input", "x=ints.npy"), "x", "int64")
+    wrong(run("run", "small.inlay", "--input", "x.npy"), "x.npy holds one array", "NAME=FILE.npy")
+    wrong(run("run", "small.inlay", "--input", "x=all.npz"), "all.npz holds several arrays")
+
+
+def test_wrong_outputs(run: Run) -> None:
+    wrong(run("compile", "small.onnx", "-o", "nowhere/a.inlay"), "nowhere")
+    wrong(run("run", "small.inlay", "-o", "nowhere/out.npz"), "nowhere/out.npz: No such file or directory")
+    wrong(run("export", "small.onnx", "-o", "nowhere/libsmall.so"), "nowhere")
+
+
+def test_wrong_passes(run: Run) -> None:
+    wrong(run("show", "small.onnx", "--after", "magic"), "no pass 'magic'", "graph_form, ", "partition")
+    wrong(run("show", "small.onnx", "--after", "simplify:9"), "no pass 'simplify:9'")
+
+
+def test_debug(run: Run) -> None:
+    for arguments in (("--debug", "compile", "cut.onnx"), ("compile", "cut.onnx", "--debug")):
+        with pytest.raises(Exception, match=r"cut\.onnx"):
+            main(arguments)
+
+
+def test_failures_of_our_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("inlay.load", broken, raising=False)
+    code, out, err = run("show", "small.onnx")
+    assert (code, out) == (1, "") and err.count("\n") == 1
+    assert "a failure of Inlay's own: KeyError: 'lost'" in err and "--debug" in err
+
+
+# --- as processes -----------------------------------------------------------------------------------------------------
+
+
+def process(folder: Path, *arguments: str, **facts: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from inlay.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False, **facts)
+
+
+def test_processes(folder: Path) -> None:
+    """Quiet in a pipe, one line for an error, and an end without complaint where nobody reads."""
+    done = process(folder, "compile", "small.onnx", "-o", "p.inlay")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("p.inlay: ")
+    failed = process(folder, "run", "damaged.inlay")
+    assert (failed.returncode, failed.stdout) == (2, "") and failed.stderr.count("\n") == 1
+    traced = process(folder, "run", "damaged.inlay", "--debug")
+    assert "Traceback" in traced.stderr and "PackageError" in traced.stderr
+    shell = f"{sys.executable} -c 'from inlay.cli import main; main()' show small.onnx --weights hash | head -c 10"
+    piped = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
+    assert piped.stdout == "def @main(" and "Traceback" not in piped.stderr
+
+
+def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
+    """A plugin that cannot be imported is listed with its reason, and so is what could be installed instead."""
+    dist = tmp_path / "inlay_broken-1.2.dist-info"
+    dist.mkdir()
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: inlay-broken\nVersion: 1.2\n")
+    (dist / "entry_points.txt").write_text("[inlay.plugins]\nbroken = inlay_broken\n")
+    (tmp_path / "inlay_broken.py").write_text("import no_such_vendor_library\n")
+    import os
+
+    there = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = process(folder, "targets", "--json", env=there)
+    rows = {row["plugin"]: row for row in json.loads(done.stdout)}
+    assert rows["broken"]["version"] == "1.2" and not rows["broken"]["available"]
+    assert "no_such_vendor_library" in rows["broken"]["detail"] and rows["x86"]["available"]
+    assert "no_such_vendor_library" in process(folder, "targets", env=there).stdout
+    failed = process(folder, "compile", "small.onnx", "--target", "broken", env=there)
+    assert failed.returncode == 2 and failed.stderr.count("\n") == 1
+    for word in ("no target 'broken'", "installed: reference, x86", "unusable: broken", "no_such_vendor_library"):
+        assert word in failed.stderr
+    absent = process(folder, "compile", "small.onnx", env={**os.environ, "INLAY_DISABLED_PLUGINS": "x86"})
+    assert absent.returncode == 2 and 'pip install "inlay[x86]"' in absent.stderr
