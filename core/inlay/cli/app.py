@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from inlay import __version__
+from inlay.cli.bench import bench_command
 from inlay.cli.compile import compile_command
 from inlay.cli.export import export_command
 from inlay.cli.inspect import partition_command, show_command
-from inlay.cli.run import bench_command, run_command
+from inlay.cli.run import run_command
 from inlay.cli.targets import targets_command
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from inlay import arith
+from inlay.artifact import TensorSpec
 from inlay.errors import InputError
 from inlay.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
+PYTHON = "run the model from Python: inlay.compile(...).run({...})"
 
 
 def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int | tuple[int, int]]:
@@ -65,6 +70,14 @@ dims_option = click.option(
     metavar="NAME=SIZE",
     help="Fix a symbolic dimension (batch=1), or bound it (batch=1:64).",
 )
+inputs_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
+)
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -92,10 +105,12 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
 
 
 def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False) -> Executable:
-    """A package loaded, or a model compiled."""
+    """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target: it has its own."""
     if model.suffix == ".inlay":
         from inlay.runtime import load
 
+        if click.get_current_context().get_parameter_source("targets") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{model} is a package, compiled for its targets already: leave --target out")
         return load(model)
     import inlay
 
@@ -103,26 +118,40 @@ def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any]
         return inlay.compile(model, targets, dims=dims, progress=report)
 
 
-def make_inputs(executable: Executable, given: tuple[str, ...], seed: int) -> dict[str, Any]:
-    """Inputs from `name=file.npy` (or an .npz file with all), and seeded random ones for those not given."""
+def make_inputs(
+    specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
+) -> dict[str, Any]:
+    """Inputs from `name=file.npy` (or an .npz file with all), and seeded random ones for those not given. `dims` says how large
+    the symbolic dimensions of random inputs are; those it does not fix are as small as may be, but not empty."""
     arrays: dict[str, Any] = {}
+    remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:
-        name, equals, path = item.partition("=")
-        source = Path(path if equals else item)
+        name, path = item.split("=", 1) if "=" in item else ("", item)
+        source, equals = Path(path), "=" in item
         try:
             loaded = np.load(source, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {source}: {error}", remedy="give a .npy or .npz file") from error
-        if equals:
-            arrays[name] = loaded
-        else:
-            arrays.update(loaded)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"cannot read {source}: {error}", remedy=remedy) from error
+        if equals != isinstance(loaded, np.ndarray):
+            raise InputError(f"{source} holds {'one array' if isinstance(loaded, np.ndarray) else 'several arrays'}", remedy=remedy)
+        arrays.update({name: loaded} if equals else loaded)
     generator = np.random.default_rng(seed)
-    for spec in executable.inputs:
+    for spec in specs:
         if spec.name not in arrays:
-            shape = tuple(dim if isinstance(dim, int) else 1 for dim in spec.shape)
+            if spec.dtype is None:
+                raise InputError(f"input {spec.name} is a sequence, an optional or text, which no file holds", remedy=PYTHON)
+            shape = tuple(_size(dim, dims or {}) for dim in spec.shape)
             arrays[spec.name] = random_array(generator, shape, spec.dtype)
     return arrays
+
+
+def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
+    chosen: dict[arith.Expr, int] = {}
+    for variable in arith.free_vars(dim):
+        assert isinstance(variable, arith.SizeVar)
+        fixed = dims.get(variable.name)
+        chosen[variable] = fixed if isinstance(fixed, int) else max(variable.lower, 1)
+    return arith.evaluate(dim, chosen)
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:

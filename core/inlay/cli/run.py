@@ -1,9 +1,7 @@
-"""inlay run, inlay bench."""
+"""inlay run."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,14 @@ import numpy as np
 from inlay.cli.common import (
     dims_option,
     executable_of,
+    inputs_option,
     json_option,
     make_inputs,
     model_argument,
     print_json,
+    seed_option,
     target_option,
 )
-
-inputs_option = click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
-)
-seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 
 
 @click.command("run")
@@ -53,7 +44,7 @@ def run_command(
 ) -> None:
     """Run MODEL, a package or an ONNX file, once."""
     executable = executable_of(model, targets, dims, as_json)
-    arrays = make_inputs(executable, inputs, seed)
+    arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if output is not None:
         np.savez(output, **results)
@@ -81,31 +72,3 @@ def _words(value: Any) -> str:
         return repr(value)[:200]
     shown = ", ".join(str(item) for item in value.reshape(-1)[:8])
     return f"{value.dtype.name}{list(value.shape)} [{shown}{', ...' if value.size > 8 else ''}]"
-
-
-@click.command("bench")
-@model_argument
-@target_option()
-@dims_option
-@inputs_option
-@seed_option
-@click.option("--runs", default=20, show_default=True, type=click.IntRange(1), help="Runs that count, after three that do not.")
-@json_option
-def bench_command(
-    model: Path, targets: tuple[str, ...], dims: dict[str, Any], inputs: tuple[str, ...], seed: int, runs: int, as_json: bool
-) -> None:
-    """Time MODEL, a package or an ONNX file."""
-    executable = executable_of(model, targets, dims, as_json)
-    arrays = make_inputs(executable, inputs, seed)
-    for _ in range(3):
-        executable.run(arrays)
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        executable.run(arrays)
-        times.append((time.perf_counter() - start) * 1e3)
-    facts = {"runs": runs, "median_ms": statistics.median(times), "least_ms": min(times), "greatest_ms": max(times)}
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"median {facts['median_ms']:.3f} ms, {min(times):.3f} to {max(times):.3f} ms in {runs} runs")
