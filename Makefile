@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -name '*.py')
-PATHS := core plugins tests examples benchmarks hatch_build.py build_backend.py
+PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py
 
 .PHONY: help demo test test-fast check lint format types contracts bench clean
 

@@ -37,8 +37,9 @@ assert {region.target for region in executable.regions} == {"x86"}
 
 def run(*command: str | Path, folder: Path) -> str:
     """Run a command in a folder, with no trace of the environment that the tests run in. Returns what it prints."""
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAY_RELEASE")
-    variables = {name: value for name, value in os.environ.items() if name not in hidden}
+    # The cache folder of the tests is Inlay's alone: pip and uv keep what they fetch in their own.
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAY_RELEASE", "XDG_CACHE_HOME")
+    variables = {name: value for name, value in os.environ.items() if name not in hidden} | {"INLAY_CACHE": "off"}
     variables.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does
     done = subprocess.run(list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
