@@ -101,6 +101,7 @@ class _RegionLowering:
     kernels: list[ir.LoopProgram] = field(default_factory=list)
     known: dict[Any, _Kernel] = field(default_factory=dict)
     sources: dict[Any, ir.LoopProgram] = field(default_factory=dict)
+    movers: dict[Any, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     buffers: list[_Buffer] = field(default_factory=list)
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -161,8 +162,7 @@ class _RegionLowering:
     def _view(self, base: int, type_: TensorType) -> int:
         """The same bytes under another shape."""
         base = self._in_layout(base, ROW_MAJOR)
-        buffer = self.buffers[base]
-        root = base if buffer.view_of is None else buffer.view_of
+        buffer, root = self.buffers[base], self._owner(base)
         return self._add(_Buffer(f"{buffer.name}_view", buffer.storage, type_.shape, type_.dtype, buffer.index, view_of=root))
 
     def _in_layout(self, number: int, layout: Layout) -> int:
@@ -174,8 +174,7 @@ class _RegionLowering:
             if number in self.arrays:
                 buffer.copies[layout] = self._constant(self.arrays[number], layout)
             else:
-                program = relayout(buffer.shape, buffer.dtype, buffer.layout, layout)
-                buffer.copies[layout] = self._copy_with(program, number, layout)
+                buffer.copies[layout] = self._copy(number, layout)
         return buffer.copies[layout]
 
     def _call(self, call: graph.Expr, params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]) -> None:
@@ -247,20 +246,24 @@ class _RegionLowering:
         taken: set[int] = set()
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
-            buffer = self.buffers[chosen]
-            if buffer.storage != "arena" or buffer.view_of is not None or chosen in taken:
-                chosen = self._copy_with(relayout(buffer.shape, buffer.dtype, ROW_MAJOR, ROW_MAJOR), chosen, ROW_MAJOR)
-            taken.add(chosen)
-            self.buffers[chosen].storage = "output"
-            self.buffers[chosen].index = number
+            owner = self._owner(chosen)
+            if self.buffers[owner].storage != "arena" or owner in taken:
+                owner = self._copy(chosen, ROW_MAJOR)
+            taken.add(owner)
+            self.buffers[owner].storage = "output"
+            self.buffers[owner].index = number
+
+    def _owner(self, number: int) -> int:
+        """The buffer whose bytes a buffer shows: itself, unless it is a view."""
+        root = self.buffers[number].view_of
+        return number if root is None else root
 
     def _store_weights(self) -> None:
         """Number the constants that calls read, pack them, and tell views what they are views of."""
         numbers: dict[str, int] = {}
         for call in self.calls:
             for number in call.inputs:
-                root = self.buffers[number].view_of
-                owner = number if root is None else root
+                owner = self._owner(number)
                 if owner in self.arrays:
                     buffer = self.buffers[owner]
                     buffer.index = numbers.setdefault(buffer.name, len(numbers))
@@ -271,20 +274,23 @@ class _RegionLowering:
                 root_buffer = self.buffers[view.view_of]
                 view.storage, view.index = root_buffer.storage, root_buffer.index
 
-    def _copy_with(self, program: ir.LoopProgram, source: int, layout: Layout) -> int:
-        """The buffer that a copying kernel makes of another."""
+    def _copy(self, source: int, layout: Layout) -> int:
+        """A copy of a buffer in a layout. Equal copies share a kernel."""
         buffer, step = self.buffers[source], len(self.calls)
+        key = (buffer.shape, buffer.dtype, buffer.layout, layout)
+        if key not in self.movers:
+            self.movers[key] = len(self.kernels)
+            self.kernels.append(relayout(*key))
+        program = self.kernels[self.movers[key]]
         target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, first=step, last=step, layout=layout))
-        self.calls.append(KernelCall(len(self.kernels), (source,), (target,), size_vars(program)))
-        self.kernels.append(program)
+        self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program)))
         return target
 
     def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
         """Offsets in the arena for what is neither input, output nor constant."""
         for step, call in enumerate(self.calls):
             for number in call.inputs:
-                root = self.buffers[number].view_of
-                owner = self.buffers[number if root is None else root]
+                owner = self.buffers[self._owner(number)]
                 owner.last = max(owner.last, step)
         owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage == "arena" and buffer.view_of is None]
         lives = [
@@ -300,7 +306,7 @@ class _RegionLowering:
                 buffer.layout.shape(buffer.shape),
                 buffer.dtype,
                 buffer.index,
-                offsets.get(number if buffer.view_of is None else buffer.view_of, 0),
+                offsets.get(self._owner(number), 0),
             )
             for number, buffer in enumerate(self.buffers)
         )

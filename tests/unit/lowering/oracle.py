@@ -1,0 +1,116 @@
+"""Regions run kernel by kernel in the interpreter of loop programs, over a real arena: what a lowering is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlay import arith
+from inlay.arith import SizeVar
+from inlay.artifact import ALIGNMENT
+from inlay.graph import ir as graph
+from inlay.lowering.region import RegionSource, lower_region
+from inlay.passes.fuse import fuse
+from inlay.plugins import Capabilities
+from inlay.schedules.default import SHARED_RULES
+from inlay.schedules.rule import KernelContext, ScheduleRule
+from inlay.tensor import ir, values
+from inlay.tensor.region import RegionProgram, size_vars
+from inlay.tensor.to_python import execute
+from inlay.tensor.verify import verify
+
+Array = np.ndarray[Any, Any]
+CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2)
+
+
+def lowered(function: graph.Function, rules: Sequence[ScheduleRule] = SHARED_RULES, fused: bool = True) -> RegionProgram:
+    """A region for a CPU. The result of a region is a tuple."""
+    if not isinstance(function.body, graph.Tuple):
+        function = graph.function(function.params, graph.tuple_([function.body]))
+    source = RegionSource("region", fuse(function) if fused else function)
+    region = lower_region(source, rules, KernelContext(CPU, CPU.cores))
+    check(region)
+    return region
+
+
+def check(region: RegionProgram) -> None:
+    """What holds of every region: calls fit kernels, places are aligned, and no two buffers that live at once share bytes unless
+    one shows the other."""
+    written: dict[tuple[str, int | arith.Expr], int] = {}
+    for step, call in enumerate(region.calls):
+        kernel = region.kernels[call.kernel]
+        verify(kernel)
+        assert len(call.inputs) == len(kernel.inputs)
+        assert len(call.outputs) == len(kernel.outputs) - len(kernel.defines)
+        assert len(call.sizes) == len(size_vars(kernel)) and len(call.defines) == len(kernel.defines)
+        for number in (*call.inputs, *call.outputs):
+            buffer = region.buffers[number]
+            if buffer.storage == "arena" and isinstance(buffer.offset, int):
+                assert buffer.offset % ALIGNMENT == 0
+        for number in call.outputs:
+            buffer = region.buffers[number]
+            assert buffer.storage in ("arena", "output")
+            key = (buffer.storage, buffer.index if buffer.storage == "output" else buffer.offset)
+            if buffer.storage == "output":
+                assert key not in written, f"output {buffer.index} is written twice"
+            written[key] = step
+    places = {index for storage, index in written if storage == "output"}
+    assert places == set(range(len(region.signature.outputs))), "some output is not written"
+    assert {buffer.index for buffer in used(region, "constant")} == set(range(len(region.constants)))
+
+
+def used(region: RegionProgram, storage: str) -> list[Any]:
+    """The buffers of a kind that calls use, views included."""
+    numbers = dict.fromkeys(number for call in region.calls for number in (*call.inputs, *call.outputs))
+    return [region.buffers[number] for number in numbers if region.buffers[number].storage == storage]
+
+
+def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+    """The outputs of a region. Buffers share the bytes of one arena, which is poisoned before; where it is lent to two buffers at
+    once, or read before it is written, results are wrong."""
+    known: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
+    for source in region.signature.dims:
+        if source.input is not None:
+            known[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
+    limits = dict(known)
+    for source in region.signature.dims:
+        if source.upper is not None:
+            limits[SizeVar(source.name)] = arith.evaluate(source.upper, limits)
+    arena = np.full(arith.evaluate(region.workspace, limits), 0xA5, np.uint8)
+    outputs = [_poisoned([arith.evaluate(dim, limits) for dim in spec.shape], spec.dtype) for spec in region.signature.outputs]
+    constants = [np.array(array) for array in region.constants.values()]
+    for call in region.calls:
+        kernel = region.kernels[call.kernel]
+        arrays: dict[ir.Buffer, Array] = {}
+        own: dict[SizeVar, int] = {
+            size: arith.evaluate(value, known) for size, value in zip(size_vars(kernel), call.sizes, strict=True)
+        }
+        bounds: dict[arith.Expr, int] = dict(own)
+        for size, _ in kernel.defines:
+            bounds[size] = arith.evaluate(size.upper, bounds) if size.upper is not None else 0
+        numbers = (*call.inputs, *call.outputs)
+        results = kernel.outputs[: len(call.outputs)]
+        for param, number in zip((*kernel.inputs, *results), numbers, strict=True):
+            buffer = region.buffers[number]
+            shape = [arith.evaluate(dim, bounds) for dim in param.shape]
+            if buffer.storage == "arena":
+                start = arith.evaluate(buffer.offset, limits)
+                found = arena[start : start + int(np.prod(shape)) * param.dtype.bytes].view(param.dtype.numpy)
+            else:
+                found = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
+                found = found.reshape(-1)[: int(np.prod(shape))]
+            arrays[param] = found.reshape(shape)
+        for _, cell in kernel.defines:
+            arrays[cell] = np.zeros((), np.int64)
+        with np.errstate(all="ignore"):
+            execute(kernel, arrays, own, {})
+        for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
+            known[name] = int(arrays[cell])
+    shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]
+    return [array.reshape(-1)[: int(np.prod(shape))].reshape(shape) for array, shape in zip(outputs, shapes, strict=True)]
+
+
+def _poisoned(shape: list[int], of: Any) -> Array:
+    return values.poison(tuple(shape), of)

@@ -1,0 +1,294 @@
+"""Regions of the graph as kernels, calls and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.graph.strategies import F32, Generator, N, Program, assert_same, shape_of
+
+from inlay import arith, ops
+from inlay.arith import SizeVar
+from inlay.errors import CompileError
+from inlay.graph import ir
+from inlay.graph.interp import Interpreter
+from inlay.graph.operator import Operator
+from inlay.lowering.region import inline_scalars
+from inlay.tensor.region import RegionProgram, size_vars
+from inlay.types import TensorType
+
+from .oracle import lowered, run, used
+
+
+class RegionGenerator(Generator):
+    """Random bodies of regions."""
+
+    def step(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        kinds: list[Callable[[list[ir.Expr], int], ir.Expr]] = [self.unary, self.binary, self.reduce, self.shape, self.several]
+        return self.pick([*kinds, self.shape, self.binary, self.fixed])(pool, depth)  # type: ignore[no-any-return]
+
+    def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        x = self.tensor(pool)
+        if not shape_of(x) or not isinstance(shape_of(x)[-1], int) or not shape_of(x)[-1]:
+            return ops.neg(x)
+        both = ops.topk(x, k=1, axis=len(shape_of(x)) - 1)
+        pool.append(ops.cast(ir.tuple_item(both, 1), dtype=F32))
+        return ir.tuple_item(both, 0)
+
+    def fixed(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+        return self.constant(self.pick([(), (1,), (3,), (2, 3)]))
+
+
+@st.composite
+def regions(draw: Callable[..., Any]) -> Program:
+    generator = RegionGenerator(draw)
+    kinds = [TensorType((2, 3), F32), TensorType((N, 3), F32), TensorType((3,), F32), TensorType((), F32)]
+    params = [ir.var(name, type_) for name, type_ in zip("wxyz", kinds, strict=True)]
+    pool: list[ir.Expr] = list(params)
+    generator.grow(pool, 0, generator.number(1, 10))
+    results = [generator.pick(pool) for _ in range(generator.number(0, 3))] + [pool[-1]]
+    rng = np.random.default_rng(generator.number(0, 3))
+    size = generator.number(1, 3)
+    inputs = {
+        param.name: rng.integers(-3, 4, [size if dim == N else dim for dim in shape_of(param)]).astype(np.float32)
+        for param in params
+    }
+    return Program(ir.Module({"main": ir.function(params, ir.tuple_(results))}), inputs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(regions(), st.booleans())
+def test_regions_compute_what_graphs_do(program: Program, fused: bool) -> None:
+    region = lowered(program.module.main, fused=fused)
+    arrays = list(program.inputs.values())
+    with np.errstate(all="ignore"):
+        assert_same(tuple(run(region, arrays)), Interpreter().run(program.module.main, arrays))
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+X = ir.var("x", TensorType((2, 3), F32))
+Y = ir.var("y", TensorType((2, 3), F32))
+VALUES = [np.arange(-3, 3, dtype=np.float32).reshape(2, 3), np.full((2, 3), 2, np.float32)]
+
+
+def region_of(*results: ir.Expr, fused: bool = True) -> RegionProgram:
+    """The region of x and y with these results, checked against the interpreter."""
+    function = ir.function([X, Y], ir.tuple_(results))
+    region = lowered(function, fused=fused)
+    assert_same(tuple(run(region, VALUES)), Interpreter().run(function, VALUES))
+    return region
+
+
+def weight(*shape: int, seed: int = 0) -> ir.Constant:
+    return ir.constant(np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32))
+
+
+def test_equal_kernels_are_built_once() -> None:
+    region = region_of(ops.tanh(X), ops.tanh(Y), ops.tanh(ops.exp(X)), ops.exp(Y), fused=False)
+    assert len(region.calls) == 5 and len(region.kernels) == 2
+
+
+def test_kernels_that_differ_are_not_shared() -> None:
+    """By attributes, element types, shapes, constants inside, and which argument is which."""
+    one, two = ir.constant(np.float32(1)), ir.constant(np.float32(2))
+    pairs = [
+        (ops.reduce_sum(X, axes=(0,)), ops.reduce_sum(X, axes=(1,))),
+        (ops.add(X, one), ops.add(X, two)),
+        (ops.neg(X), ops.neg(ops.cast(X, dtype="float64"))),
+        (ops.sub(X, Y), ops.sub(ops.reshape(X, shape=(3, 2)), ops.reshape(Y, shape=(3, 2)))),
+        (ops.clip(X, minimum=0.0, maximum=1.0), ops.clip(X, minimum=0.0, maximum=2.0)),
+    ]
+    for a, b in pairs:
+        region = region_of(a, b, fused=False)
+        names = [region.kernels[call.kernel].name for call in region.calls]
+        assert len({call.kernel for call in region.calls}) == len(names), names
+
+
+def test_constants_of_one_element_are_literals() -> None:
+    region = region_of(ops.mul(X, ir.constant(np.float32(3))), ops.add(Y, ir.constant(np.full((1, 1), 2, np.float32))))
+    assert not region.constants
+    assert all(len(kernel.inputs) == 1 for kernel in region.kernels)
+    for array in (np.float64(0.1), np.int8(-7), np.uint64(2**64 - 1), np.bool_(True), np.float32("nan"), np.float32("-inf")):
+        made = ir.constant(array)
+        function = ir.function([X], ir.tuple_([ops.broadcast_to(made, shape=(2,)), made]))
+        np.testing.assert_array_equal(run(lowered(function), VALUES[:1])[0], np.broadcast_to(array, 2))
+
+
+def test_inlining_leaves_others_alone() -> None:
+    a, b = ir.var("a", X.type), ir.var("b", TensorType((), F32))
+    body = ops.add(a, b)
+    assert inline_scalars((a, b), body, (X, ir.tuple_item(ir.tuple_([weight()]), 0)))[0] == (a,)
+    params, same, args = inline_scalars((a, b), body, (X, ir.var("s", TensorType((), F32))))
+    assert params == (a, b) and same is body and len(args) == 2
+    empty = ir.constant(np.zeros((0,), np.float32))
+    function = ir.function([X], ir.tuple_([ops.concat(empty, empty, axis=0), ops.neg(empty)]))
+    assert [array.shape for array in run(lowered(function), VALUES[:1])] == [(0,), (0,)]
+
+
+def test_source_nodes() -> None:
+    function = ir.function([X], ops.exp(ops.neg(X, span=ir.Span("m", "first")), span=ir.Span("m", "second")))
+    (call,) = lowered(function).calls
+    assert call.nodes == ("first", "second")
+
+
+# --- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_stored_once() -> None:
+    w, same = weight(2, 3), weight(2, 3)
+    region = region_of(ops.add(X, w), ops.mul(Y, same), ops.sub(X, weight(2, 3, seed=1)), w)
+    assert len(region.constants) == 2
+    assert all(array.shape == (2, 3) for array in region.constants.values())
+
+
+def test_weights_are_stored_only_as_they_are_read() -> None:
+    """A convolution's weights lie in blocks; the plain form is stored only where something reads that too."""
+    x = ir.var("x", TensorType((1, 16, 6, 6), F32))
+    w = weight(32, 16, 3, 3)
+    conv = ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))
+    value = np.random.default_rng(1).integers(-2, 3, (1, 16, 6, 6)).astype(np.float32)
+    for results, stored in (([conv], 1), ([conv, ops.reduce_sum(w, axes=(0,))], 2), ([conv, w], 2)):
+        function = ir.function([x], ir.tuple_(results))
+        region = lowered(function)
+        assert len(region.constants) == stored
+        blocked = [array for array in region.constants.values() if array.ndim > 4]
+        assert len(blocked) == 1 and blocked[0].size >= w.data.size
+        assert_same(tuple(run(region, [value])), Interpreter().run(function, [value]))
+
+
+def test_reshapes_are_views() -> None:
+    """They cost no kernel and no bytes, wherever they stand."""
+    flat = ops.reshape(ops.neg(X), shape=(6,))
+    region = region_of(ops.exp(ops.reshape(flat, shape=(3, 2))), fused=False)
+    assert [region.kernels[call.kernel].name for call in region.calls] == ["neg", "exp"]
+    (view,) = [region.buffers[call.inputs[0]] for call in region.calls[1:]]
+    assert view.offset == region.buffers[region.calls[0].outputs[0]].offset and view.shape == (3, 2)
+    weights = weight(6)
+    assert len(region_of(ops.add(X, ops.reshape(weights, shape=(2, 3))), fused=False).constants) == 1
+    assert region_of(ops.add(ops.reshape(ops.reshape(X, shape=(6,)), shape=(2, 3)), Y), fused=False).workspace == 0
+
+
+def test_a_result_that_is_a_view_needs_no_copy() -> None:
+    region = region_of(ops.reshape(ops.neg(X), shape=(6,)))
+    assert [region.kernels[call.kernel].name for call in region.calls] == ["neg"]
+    assert region.workspace == 0
+
+
+def test_copies_of_results() -> None:
+    """Of inputs, constants, views of them, and what is returned twice; equal copies are one kernel."""
+    value = ops.neg(X)
+    region = region_of(X, weight(2, 3), ops.reshape(Y, shape=(6,)), value, value, ops.reshape(value, shape=(3, 2)))
+    names = [region.kernels[call.kernel].name for call in region.calls]
+    assert sorted(names) == ["neg"] + ["relayout"] * 5
+    assert len(region.kernels) == 4
+
+
+def test_a_result_that_later_kernels_read() -> None:
+    value = ops.reduce_sum(X, axes=(1,), keepdims=True)
+    region = region_of(value, ops.sub(X, value), ops.exp(value))
+    assert {buffer.index for buffer in used(region, "output")} == {0, 1, 2}
+
+
+def test_the_arena_is_reused() -> None:
+    """A chain of kernels needs two buffers at a time, whatever its length."""
+    value: ir.Expr = X
+    for _ in range(12):
+        value = ops.reduce_max(ops.transpose(value, perm=(1, 0)), axes=(), keepdims=True)
+        value = ops.cumsum(value, axis=0)
+    region = region_of(value, fused=False)
+    assert isinstance(region.workspace, int) and region.workspace <= 3 * 64
+
+
+def test_results_that_nobody_reads() -> None:
+    both = ops.topk(X, k=2, axis=1)
+    region = region_of(ir.tuple_item(both, 1))
+    assert len(region.calls) == 1 and len(region.signature.outputs) == 1
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_signature_dimensions() -> None:
+    """A dimension of an input is read from it, one that a kernel works out is written, one that only the plan knows is asked of
+    it."""
+    n, m, k = SizeVar("n"), SizeVar("m"), SizeVar("k")
+    x = ir.var("x", TensorType((n, 3), "int64"))
+    y = ir.var("y", TensorType((m * 2,), "int64"))
+    found = ops.nonzero(x)
+    results = [found, ops.neg(y), ops.sizes(dims=(k,)), ops.iota(shape=(n * 2,))]
+    region = lowered(ir.function([x, y], ir.tuple_(results)))
+    dims = {source.name: source for source in region.signature.dims}
+    size = found.type.shape[1]  # type: ignore[union-attr]
+    assert isinstance(size, SizeVar)
+    assert (dims["n"].input, dims["n"].axis) == (0, 0)
+    assert dims[size.name].input is None and dims[size.name].upper is not None
+    assert dims["m"].input is dims["k"].input is None and dims["m"].upper is dims["k"].upper is None
+    value = np.array([[0, 1, 2], [3, 0, 0]])
+    made = run(region, [value, np.arange(4)], {"m": 2, "k": 9})
+    for one, other in zip(made, [np.array(np.nonzero(value)), -np.arange(4), [9], np.arange(4)], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_kernels_are_shared_up_to_the_names_of_existential_sizes() -> None:
+    flags = [ops.less(X, Y), ops.less(Y, X)]
+    found = [ops.neg(ops.nonzero(flag)) for flag in flags]
+    region = region_of(*found, fused=False)
+    assert [region.kernels[call.kernel].name for call in region.calls] == ["less", "nonzero", "neg"] * 2
+    assert len(region.kernels) == 3
+    assert len({size for call in region.calls for size in (*call.sizes, *call.defines)}) == 2
+
+
+def test_symbolic_arenas() -> None:
+    n = SizeVar("n", 0, 100)
+    x = ir.var("x", TensorType((n, 4), F32))
+    total = ops.cumsum(ops.transpose(x, perm=(1, 0)), axis=0)
+    function = ir.function([x], ir.tuple_([ops.cumsum(total, axis=1), ops.reduce_sum(total, axes=(0, 1))]))
+    region = lowered(function, fused=False)
+    assert arith.free_vars(region.workspace) == {n}
+    for size in (0, 1, 7):
+        value = np.arange(size * 4, dtype=np.float32).reshape(size, 4)
+        assert_same(tuple(run(region, [value])), Interpreter().run(function, [value]))
+
+
+def test_scratch_of_symbolic_size() -> None:
+    """Sorting needs memory for a whole row: the caller gives it."""
+    n = SizeVar("n")
+    x = ir.var("x", TensorType((2, n), F32))
+    function = ir.function([x], ir.tuple_item(ops.topk(x, k=1, axis=1), 0))
+    region = lowered(function)
+    for size in (1, 5):
+        value = np.random.default_rng(0).permutation(2 * size).astype(np.float32).reshape(2, size)
+        assert_same(tuple(run(region, [value])), Interpreter().run(ir.function([x], ir.tuple_([function.body])), [value]))
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_lowered() -> None:
+    opaque = Operator("test.opaque", lambda attrs, x: x, reference=lambda attrs, x: x)
+    spanned = opaque(X, span=ir.Span("m.onnx", "node7"))
+    with pytest.raises(
+        CompileError, match=r"no tensor-level meaning and was not decomposed .*operator test.opaque, at m.onnx:node7"
+    ):
+        lowered(ir.function([X], spanned))
+    flag = ir.var("flag", TensorType((), "bool"))
+    with pytest.raises(CompileError, match="cannot be lowered"):
+        lowered(ir.function([flag, X, Y], ir.if_(flag, X, Y)))
+    unbounded = SizeVar("?k")
+    x = ir.var("x", TensorType((unbounded,), F32))
+    with pytest.raises(CompileError, match="no upper bound"):
+        lowered(ir.function([x], ops.cumsum(ops.neg(x), axis=0)), fused=False)
+
+
+def test_sizes_of_kernels_are_given() -> None:
+    """Every kernel of a region finds its sizes among the call's, in its own order."""
+    n, m = SizeVar("n"), SizeVar("m")
+    x = ir.var("x", TensorType((n, m), F32))
+    region = lowered(ir.function([x], ops.transpose(x, perm=(1, 0))), fused=False)
+    (call,) = region.calls
+    assert [size.name for size in size_vars(region.kernels[call.kernel])] == [str(size) for size in call.sizes] == ["n", "m"]
