@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from inlay_x86.llvm.values import Value, splat, vector_type
+
+_Kept = TypeVar("_Kept")
 
 
 class FunctionPrinter:
     """Emits instructions into the current block of one function.
 
-    Values computed in a block are remembered for the blocks that it dominates (`scope`), so that an index expression is printed
-    once. `declarations` collects the intrinsics used.
+    What was computed is remembered, so that it is printed once: what stays true, for all blocks that this one dominates (`scope`);
+    what does not, because it was read from memory or differs by lane, for one statement (`statement`). `declarations` collects the
+    intrinsics used.
     """
 
     def __init__(self, declarations: dict[str, str]) -> None:
@@ -22,7 +26,8 @@ class FunctionPrinter:
         self.block = "entry"
         self._names = 0
         self._zero = ""
-        self._memo: list[dict[Hashable, Value]] = [{}]
+        self._lasting: list[dict[Hashable, Any]] = [{}]
+        self._passing: list[dict[Hashable, Any]] = [{}]
 
     def fresh(self, hint: str = "") -> str:
         """A name not used before in this function."""
@@ -55,21 +60,31 @@ class FunctionPrinter:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Forget at the end what was computed inside: the code after is not dominated by it."""
-        self._memo.append({})
-        yield
-        self._memo.pop()
+        self._lasting.append({})
+        with self.statement():
+            yield
+        self._lasting.pop()
 
-    def recall(self, key: Hashable) -> Value | None:
-        """A value remembered under a key in this block or one that dominates it."""
-        for memo in reversed(self._memo):
-            found = memo.get(key)
-            if found is not None:
-                return found
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """Forget at the end what was computed inside and does not last."""
+        self._passing.append({})
+        yield
+        self._passing.pop()
+
+    def recall(self, key: Hashable) -> Any:
+        """What is remembered under a key in this block or one that dominates it, None for nothing."""
+        for memo in reversed(self._passing):
+            if key in memo:
+                return memo[key]
+        for memo in reversed(self._lasting):
+            if key in memo:
+                return memo[key]
         return None
 
-    def remember(self, key: Hashable, value: Value) -> Value:
-        """Remember a value for this scope."""
-        self._memo[-1][key] = value
+    def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
+        """Remember something for this statement, or for this scope where it is the same at every later place."""
+        (self._lasting if lasting else self._passing)[-1][key] = value
         return value
 
     def intrinsic(self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "") -> Value:
@@ -93,13 +108,13 @@ class FunctionPrinter:
         if not value.ref.startswith("%"):
             return Value(splat(value.ref, value.scalar, lanes), value.scalar, lanes)
         key = ("widen", value.ref, lanes)
-        done = self.recall(key)
+        done: Value | None = self.recall(key)
         if done is not None:
             return done
         kind = vector_type(value.scalar, lanes)
         first = self.op(f"insertelement {kind} poison, {value}, i64 0", value.scalar, lanes)
         wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
-        return self.remember(key, wide)
+        return self.remember(key, wide, lasting=True)
 
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Stack memory for the whole function; the pointer's name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from inlay import arith
@@ -16,6 +16,20 @@ INDEX = "i64"
 
 Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
 """Prints one of two values, which functions print, on a condition."""
+
+
+def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
+    """An expression as a sum of one without the constant that it adds, and that constant: indices of neighbours share the first."""
+    match expr:
+        case arith.Const(value=value):
+            return arith.ZERO, value
+        case arith.Add(operands=(a, b)):
+            (left, x), (right, y) = without_constant(a), without_constant(b)
+            return (arith.add(left, right), x + y) if x or y else (expr, 0)
+        case arith.Mul(operands=(a, arith.Const(value=factor))):
+            rest, x = without_constant(a)
+            return (arith.mul(rest, factor), x * factor) if x else (expr, 0)
+    return expr, 0
 
 
 class IndexPrinter:
@@ -34,6 +48,7 @@ class IndexPrinter:
         self.values: dict[arith.Expr, Value] = {}
         self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
         self.cells: dict[arith.Expr, str] = {}
+        self._data: dict[arith.Expr, bool] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
@@ -63,12 +78,12 @@ class IndexPrinter:
             return self.printer.op(f"load i64, ptr {self.cells[expr]}, align 8", INDEX)
         if self._changes(expr):
             return self._node(expr)
-        known = self.printer.recall(expr)
-        return known if known is not None else self.printer.remember(expr, self._node(expr))
+        known: Value | None = self.printer.recall(expr)
+        return known if known is not None else self._remember(expr, expr, self._node(expr))
 
     def condition(self, expr: arith.Expr) -> Value:
         """An expression as i1: whether it is nonzero."""
-        known = self.printer.recall(("i1", expr))
+        known: Value | None = self.printer.recall(("i1", expr))
         if known is not None:
             return known
         match expr:
@@ -89,7 +104,22 @@ class IndexPrinter:
             case _:
                 number = self.print(expr)
                 value = self.printer.op(f"icmp ne {number}, {splat('0', INDEX, number.lanes)}", "i1", number.lanes)
-        return value if self._changes(expr) else self.printer.remember(("i1", expr), value)
+        return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
+
+    def lasts(self, expr: arith.Expr) -> bool:
+        """Whether an expression that does not depend on the lane has the same value wherever its variables have theirs."""
+        return not self._depends_on_data(expr) and not self._changes(expr)
+
+    def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
+        """Remember the value of an expression; one that depends on the lane or on data does not last."""
+        return self.printer.remember(key, value, lasting=not value.lanes and not self._depends_on_data(expr))
+
+    def _depends_on_data(self, expr: arith.Expr) -> bool:
+        found = self._data.get(expr)
+        if found is None:
+            found = isinstance(expr, arith.Opaque) or any(map(self._depends_on_data, expr.operands))
+            self._data[expr] = found
+        return found
 
     def _changes(self, expr: arith.Expr) -> bool:
         """Whether an expression reads a size that the kernel works out, so that its value must not be remembered."""

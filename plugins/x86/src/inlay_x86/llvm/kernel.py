@@ -18,7 +18,7 @@ from inlay.tensor.lower_blocks import reads_data
 from inlay.tensor.region import size_vars
 from inlay_x86.llvm import arithmetic
 from inlay_x86.llvm.function import FunctionPrinter, mangle
-from inlay_x86.llvm.indices import INDEX, IndexPrinter
+from inlay_x86.llvm.indices import INDEX, IndexPrinter, without_constant
 from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
@@ -44,6 +44,8 @@ class KernelPrinter:
         self.lanes = 0
         self.mask: Value | None = None
         self.private: set[ir.Buffer] = set()
+        self.versions: dict[ir.Buffer, int] = {}
+        self.epoch = 0
         self._guarded: dict[ir.Expr, bool] = {}
 
     def print(self) -> list[str]:
@@ -75,8 +77,9 @@ class KernelPrinter:
                 for item in stmts:
                     self._statement(item)
             case ir.Store(buffer=buffer, indices=indices, value=value):
-                with self.p.scope():
+                with self.p.statement():
                     self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.versions[buffer] = self.versions.get(buffer, 0) + 1
             case ir.For():
                 self._for(stmt)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
@@ -121,7 +124,9 @@ class KernelPrinter:
         p.label(body)
         high = bounds(loop.extent, self.index.ranges)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
+            self.epoch += 1  # what was loaded before may have been stored to by the iteration before
             self._statement(loop.body)
+        self.epoch += 1
         p.branch(latch)
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {counter}, 1")
@@ -138,7 +143,7 @@ class KernelPrinter:
             return
         ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
         self.lane, self.lanes = loop.var, lanes
-        with self.p.scope(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
+        with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._statement(loop.body)
         self.lane, self.lanes = None, 0
         self.private.clear()
@@ -161,6 +166,7 @@ class KernelPrinter:
         name = f"{self.name}.{p.fresh('parallel')}"
         status = p.op(f"call i32 @inlay_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
         self._return_if_failed(status)
+        self.epoch += 1
         self._outline(name, loop, struct, kinds, pointers, captured)
 
     def _outline(
@@ -268,12 +274,14 @@ class KernelPrinter:
         head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
         p.branch(head)
         p.label(head)
+        self.epoch += 1
         with p.scope():
             flag = self._expr(condition)
         p.branch_if(flag, inside, done)
         p.label(inside)
         with p.scope():
             self._statement(body)
+        self.epoch += 1
         p.branch(head)
         p.label(done)
 
@@ -294,7 +302,10 @@ class KernelPrinter:
         return flat
 
     def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
-        offset = self.index.print(flat)
+        rest, constant = without_constant(flat)
+        offset = self.index.print(rest)
+        if constant:
+            offset = Value(str(constant), INDEX) if offset.ref == "0" else self.p.op(f"add nsw {offset}, {constant}", INDEX)
         return self._pointer(buffer, offset).ref
 
     def _pointer(self, buffer: ir.Buffer, offset: Value) -> Value:
@@ -305,14 +316,26 @@ class KernelPrinter:
         opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
         return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
 
-    def _lane_stride(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
+    def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
         """(base, stride) when an index is base + stride * lane and the base does not vary by lane, else None."""
-        assert self.lane is not None
-        found = affine(flat, self.lane, self.index.ranges)
+        if self.lane is None:
+            return flat, 0
+        rest, constant = without_constant(flat)
+        key = ("by lane", rest, self.lane, self.lanes)
+        found: tuple[arith.Expr | None, int] | None = self.p.recall(key)
         if found is None:
-            return None
-        stride, base = found
-        return None if not isinstance(stride, arith.Const) or self._varies(base) else (base, stride.value)
+            found = self.p.remember(key, self._stride(rest), lasting=self.index.lasts(rest))
+        base, stride = found
+        return None if base is None else (arith.add(base, constant), stride)
+
+    def _stride(self, index: arith.Expr) -> tuple[arith.Expr | None, int]:
+        if not self._varies(index):
+            return index, 0
+        assert self.lane is not None
+        found = affine(index, self.lane, self.index.ranges)
+        if found is None or not isinstance(found[0], arith.Const) or self._varies(found[1]):
+            return None, 0
+        return found[1], found[0].value
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Whether an index depends on the lane, directly or through a let-bound variable."""
@@ -324,18 +347,22 @@ class KernelPrinter:
         return any(isinstance(node, ir.Load) and node.buffer in self.private for node in below)
 
     def _load(self, load: ir.Load) -> Value:
+        """An element, or one per lane. It is loaded again only after a store to its buffer."""
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
+        state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
+        base, stride = self._by_lane(flat) or (flat, None)
+        if stride not in (0, 1):
+            return self._from_memory(self._gather(buffer, flat), buffer)
+        key = ("load", base, stride and self.lanes, state)
+        known: Value | None = self.p.recall(key)
+        if known is not None:
+            return known
+        value = self._from_memory((self._vector_load if stride else self._scalar_load)(buffer, base), buffer)
+        return self.p.remember(key, value, lasting=self.index.lasts(base))
+
+    def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
         kind = memory_type(buffer.dtype)
-        align = buffer.dtype.bytes
-        if self.lane is None or not self._varies(flat):
-            value = self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {align}", kind)
-            return self._from_memory(value, buffer)
-        shape = self._lane_stride(flat)
-        if shape is not None and shape[1] == 1:
-            value = self._vector_load(buffer, self._address(buffer, shape[0]))
-        else:
-            value = self._gather(buffer, flat)
-        return self._from_memory(value, buffer)
+        return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
 
     def _safe(self, address: str) -> str:
         """An address that may be read although no lane is active: that of a zero in place of one that may lie outside."""
@@ -345,15 +372,15 @@ class KernelPrinter:
 
     def _any(self, flag: Value) -> Value:
         """Whether a flag holds in some lane."""
-        known = self.p.recall(("any", flag.ref))
+        known: Value | None = self.p.recall(("any", flag.ref))
         if known is not None:
             return known
         name = f"llvm.vector.reduce.or.v{flag.lanes}i1"
         self.declarations[name] = f"declare i1 @{name}({flag.type})"
         return self.p.remember(("any", flag.ref), self.p.op(f"call i1 @{name}({flag})", "i1"))
 
-    def _vector_load(self, buffer: ir.Buffer, address: str) -> Value:
-        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+    def _vector_load(self, buffer: ir.Buffer, base: arith.Expr) -> Value:
+        kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self._address(buffer, base)
         wide = vector_type(kind, self.lanes)
         if self.mask is None:
             return self.p.op(f"load {wide}, ptr {address}, align {align}", kind, self.lanes)
@@ -378,7 +405,7 @@ class KernelPrinter:
             self.p.emit(f"store {stored}, ptr {self._address(buffer, flat)}, align {align}")
             return
         stored = self._to_memory(self.p.widen(value, self.lanes), buffer)
-        shape = self._lane_stride(flat)
+        shape = self._by_lane(flat)
         if shape is not None and shape[1] == 1:
             address = self._address(buffer, shape[0])
             if self.mask is None:
@@ -407,7 +434,7 @@ class KernelPrinter:
     # --- checks ---
 
     def _checked(self, node: arith.Opaque) -> Value:
-        known = self.p.recall(("checked", node))
+        known: Value | None = self.p.recall(("checked", node))
         if known is not None:
             return known
         assert isinstance(node.payload, ir.Expr)
@@ -457,7 +484,8 @@ class KernelPrinter:
     def _known(self, expr: ir.Expr) -> Value | None:
         if isinstance(expr, ir.Const):
             return Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype))
-        return self.p.recall(id(expr))
+        known: Value | None = self.p.recall(id(expr))
+        return known
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         """The operands that are evaluated whatever they are: all but the sides of a choice that may be evaluated only if chosen."""
