@@ -93,7 +93,7 @@ def compile_module(
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments)
-    plans = build_plans(partitioned.module)
+    plans = build_plans(partitioned.module, partitioned.regions)
     artifacts: dict[str, Artifact] = {}
     infos = []
     for name, index in partitioned.regions.items():

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from inlay.arith import Dim
-from inlay.artifact.plan import Branch, Instruction, Invoke, Loop, Move, Plan, Value
+from inlay.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
 from inlay.errors import CompileError
 from inlay.graph import ir
 from inlay.graph.scopes import Scope, Scopes, analyse
 from inlay.lowering.region import bound_bytes
 from inlay.memory.planner import Lifetime, plan
-from inlay.types import TensorType, TupleType, Type
+from inlay.types import FunctionType, TensorType, TupleType, Type
 
+MAIN = "main"
+"""The plan of the entry."""
 OUTPUT_NAMES = "outputs"
 """Attribute of the entry that holds the names of its results as a JSON list."""
 
@@ -30,14 +32,39 @@ class Plans:
     constants: Mapping[str, np.ndarray[Any, Any]]
 
 
-def build_plans(module: ir.Module, entry: str = "main") -> Plans:
-    """Plans for the entry of a partitioned module and for the branches and loop bodies in it. Raises `CompileError` for what an
-    executor cannot do: functions as values, and calls of anything but regions."""
-    function = module[entry]
-    builder = _Builder(analyse(function))
-    names = output_names(function)
-    builder.build("main", builder.scopes.body(function), tuple(function.params), names)
-    return Plans(builder.plans, builder.constants)
+def build_plans(module: ir.Module, regions: Collection[str], entry: str = "main") -> Plans:
+    """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
+    branches, loop bodies and closures in them. `regions` names the functions that are artifacts. Raises `CompileError` for what an
+    executor cannot do: functions as values, and operators outside of regions."""
+    work = _Work(module, frozenset(regions), {entry: MAIN}, [entry])
+    for name in work.waiting:
+        function = module[name]
+        builder = _Builder(analyse(function), work)
+        names = output_names(function) if name == entry else ()
+        builder.build(work.names[name], builder.scopes.body(function), tuple(function.params), names)
+    return Plans(work.plans, work.constants)
+
+
+@dataclass
+class _Work:
+    """What the builders of all functions share: the names of the plans of functions, and what is made so far. `waiting` lists
+    functions in the order in which they are met."""
+
+    module: ir.Module
+    regions: frozenset[str]
+    names: dict[str, str]
+    waiting: list[str]
+    plans: dict[str, Plan] = field(default_factory=dict)
+    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def plan_of(self, name: str) -> str:
+        """The name of the plan of a function of the module. Raises `CompileError` where there is no such function."""
+        if name not in self.module.functions:
+            raise CompileError(f"the module has no function @{name}")
+        if name not in self.names:
+            self.names[name] = f"{MAIN}.{name}"
+            self.waiting.append(name)
+        return self.names[name]
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:
@@ -56,10 +83,12 @@ def _flat(type_: Type) -> tuple[Type, ...]:
 
 
 class _Builder:
-    def __init__(self, scopes: Scopes) -> None:
+    """Builds the plans of one function."""
+
+    def __init__(self, scopes: Scopes, work: _Work) -> None:
         self.scopes = scopes
-        self.plans: dict[str, Plan] = {}
-        self.constants: dict[str, np.ndarray[Any, Any]] = {}
+        self.work = work
+        self.closures: dict[int, str] = {}
         self.captures = self._captures()
 
     def _captures(self) -> dict[int, dict[int, ir.Expr]]:
@@ -69,16 +98,34 @@ class _Builder:
         for scope in self.scopes.inner.values():
             if isinstance(scope.owner, ir.Function):
                 owners.update((id(param), scope) for param in scope.owner.params)
+
+        def note(scope: Scope, read: ir.Expr) -> bool:
+            """A scope reads an expression: so do those around it, as far as where the expression belongs. True for news."""
+            home = owners.get(id(read)) if isinstance(read, ir.Var) else self.scopes.of.get(id(read))
+            inside: Scope | None = scope if home is not None else None
+            news = False
+            while inside is not None and inside is not home:
+                known = found.setdefault(id(inside), {})
+                news |= id(read) not in known
+                known[id(read)] = read
+                inside = inside.parent
+            return news
+
+        shared: list[tuple[Scope, Scope]] = []
         for scope in self.scopes.inner.values():
             readers = [child for expr in scope.order for child in self._direct(expr)]
             for child in [*readers, scope.result]:
-                home = owners.get(id(child)) if isinstance(child, ir.Var) else self.scopes.of.get(id(child))
-                if home is None:
-                    continue
-                inside: Scope | None = scope
-                while inside is not None and inside is not home:
-                    found.setdefault(id(inside), {})[id(child)] = child
-                    inside = inside.parent
+                if not isinstance(child, ir.Function):
+                    note(scope, child)
+                elif self.scopes.of[id(child)] is not scope:
+                    shared.append((scope, self.scopes.body(child)))
+        # Whoever calls a function that stands further out hands it what it reads.
+        news = True
+        while news:
+            news = False
+            for scope, body in shared:
+                for read in list(found.get(id(body), {}).values()):
+                    news |= note(scope, read)
         return found
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
@@ -94,7 +141,7 @@ class _Builder:
 
     def build(self, name: str, scope: Scope, params: tuple[ir.Expr, ...], names: tuple[str, ...] = ()) -> None:
         """Add the plan of a scope."""
-        self.plans[name] = _ScopePlan(self, name, scope).run(params, names)
+        self.work.plans[name] = _ScopePlan(self, name, scope).run(params, names)
 
 
 @dataclass
@@ -130,10 +177,12 @@ class _ScopePlan:
     def _numbers(self, expr: ir.Expr) -> tuple[int, ...]:
         if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
             name = expr.digest()[:32]
-            self.builder.constants[name] = expr.data
+            self.builder.work.constants[name] = expr.data
             if name not in self.constants:
                 self.constants[name] = self._add(_value("constant", expr.type, name))
             self.numbers[id(expr)] = (self.constants[name],)
+        if isinstance(expr, ir.Function) or isinstance(expr.type, FunctionType):
+            raise CompileError("the executor cannot run functions as values", node=str(expr.span or "") or None)
         return self.numbers[id(expr)]
 
     def _new(self, type_: Type) -> tuple[int, ...]:
@@ -150,8 +199,14 @@ class _ScopePlan:
                 return self._numbers(inner)[start : start + len(_flat(expr.type))]
             case ir.Call(callee=ir.GlobalVar(name=name), args=args):
                 outputs = self._new(expr.type)
-                self.instructions.append(Invoke(name, self._all(args), outputs))
+                given = self._all(args)
+                work = self.builder.work
+                self.instructions.append(
+                    Invoke(name, given, outputs) if name in work.regions else Call(work.plan_of(name), given, outputs)
+                )
                 return outputs
+            case ir.Call(callee=ir.Function() as callee, args=args):
+                return self._closure(expr, callee, args)
             case ir.If(condition=condition):
                 return self._if(expr, self._numbers(condition)[0])
             case ir.Loop():
@@ -162,8 +217,9 @@ class _ScopePlan:
         return tuple(number for expr in exprs for number in self._numbers(expr))
 
     def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> str:
-        name = f"{self.name}.{hint}{len(self.builder.plans)}"
-        self.builder.plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
+        plans = self.builder.work.plans
+        name = f"{self.name}.{hint}{len(plans)}"
+        plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
         self.builder.build(name, scope, params)
         return name
 
@@ -180,6 +236,17 @@ class _ScopePlan:
                 outputs,
             )
         )
+        return outputs
+
+    def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
+        """A call of a function that is written out: what it reads from around it is given to it as well."""
+        scope = self.builder.scopes.body(callee)
+        captured = self.builder.captured(scope)
+        known = self.builder.closures
+        if id(callee) not in known:
+            known[id(callee)] = self._nested(scope, (*callee.params, *captured), "closure")
+        outputs = self._new(expr.type)
+        self.instructions.append(Call(known[id(callee)], (*self._all(args), *self._all(captured)), outputs))
         return outputs
 
     def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
@@ -231,7 +298,7 @@ class _ScopePlan:
 
 def _touched(instruction: Instruction) -> tuple[int, ...]:
     match instruction:
-        case Invoke(inputs=inputs, outputs=outputs):
+        case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):
             return (*inputs, *outputs)
         case Branch(condition=condition, inputs=inputs, outputs=outputs):
             return (condition, *inputs, *outputs)

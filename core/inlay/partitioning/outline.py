@@ -34,17 +34,36 @@ class Partitioned:
 
 
 def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main") -> Partitioned:
-    """Cut the entry of a module. Functions it calls by name are left as they are.
+    """Cut the entry of a module, and the functions that it calls by name. Raises `CompileError` for an operator that no target
+    takes."""
+    annotations: dict[int, Annotation] = {}
+    functions = dict(module.functions)
+    regions = _Regions({}, {})
+    for name in called(module, entry):
+        function = module[name]
+        own = annotate(function, candidates)
+        body = _Outline(function, own, candidates, regions).run()
+        if body is not function.body:
+            functions[name] = ir.Function(function.type, function.span, function.params, body, function.attrs)
+        annotations.update(own)
+    return Partitioned(ir.Module({**functions, **regions.functions}), tuple(annotations.values()), regions.targets)
 
-    Raises `CompileError` for an operator that no target takes.
-    """
-    function = module[entry]
-    annotations = annotate(function, candidates)
-    work = _Outline(function, annotations, candidates)
-    body = work.run()
-    main = function if body is function.body else ir.function(function.params, body, function.attrs, span=function.span)
-    functions = {**module.functions, **work.functions, entry: main}
-    return Partitioned(ir.Module(functions), tuple(annotations.values()), work.targets)
+
+def called(module: ir.Module, entry: str) -> tuple[str, ...]:
+    """The entry and the functions of the module that it calls by name, directly or not."""
+    found = [entry]
+    for name in found:
+        names = (expr.name for expr in ir.post_order(module[name]) if isinstance(expr, ir.GlobalVar))
+        found += [other for other in dict.fromkeys(names) if other not in found and other in module.functions]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """The functions of regions, and the numbers of their targets, by name."""
+
+    functions: dict[str, ir.Function]
+    targets: dict[str, int]
 
 
 @dataclass
@@ -67,13 +86,14 @@ class _Result:
 
 
 class _Outline:
-    def __init__(self, function: ir.Function, annotations: dict[int, Annotation], candidates: Sequence[Candidate]) -> None:
+    def __init__(
+        self, function: ir.Function, annotations: dict[int, Annotation], candidates: Sequence[Candidate], regions: _Regions
+    ) -> None:
         self.function = function
         self.annotations = annotations
         self.candidates = candidates
         self.scopes: Scopes = analyse(function)
-        self.functions: dict[str, ir.Function] = {}
-        self.targets: dict[str, int] = {}
+        self.regions = regions
         self.memo: dict[int, ir.Expr] = {}
         self.consumers = self._consumers()
 
@@ -203,15 +223,15 @@ class _Outline:
     ) -> None:
         """Add a region's function, and put its results in place of the members' values."""
         target = self.candidates[unit.target].target
-        name = f"region{len(self.functions)}_{target.kind}"
+        name = f"region{len(self.regions.functions)}_{target.kind}"
         fields = []
         for result in results:
             value = inner[id(result.member)]
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),))
-        self.functions[name] = function
-        self.targets[name] = unit.target
+        self.regions.functions[name] = function
+        self.regions.targets[name] = unit.target
         call = ir.Call(
             body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), Attrs()
         )

@@ -18,7 +18,7 @@ from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.outline import region_operators
 from inlay.plugins import Accept, AcceptIf, Reject
-from inlay.types import TensorType, TupleType
+from inlay.types import FunctionType, TensorType, TupleType
 
 from .fakes import Judge, registry_of, takers_of, taking
 
@@ -207,6 +207,23 @@ def test_loops_in_branches_in_loops() -> None:
     cut(counted(outer), SOME, OTHER)
 
 
+def test_functions_that_are_called_by_name() -> None:
+    """They are cut as the entry is, and regions of all have names of their own."""
+    v = ir.var("v", TensorType((2, 3), F32))
+    callee = ir.function([v], ops.neg(ops.relu(v)))
+    kind = callee.type
+    assert isinstance(kind, FunctionType)
+    main = ir.function([X], ops.relu(ir.call(ir.global_var("f", kind), [ops.relu(X)])))
+    module = ir.Module({"main": main, "f": callee, "unused": ir.function([X], PAIR(ir.tuple_([X, X])))})
+    judges = {"a": taking("relu")}
+    found = partition(module, takers_of(judges))
+    verify_partition(module, found)
+    assert shape(found) == [("a", "relu"), ("a", "relu"), ("a", "relu"), ("reference", "neg")]
+    same(evaluate(found.module, {"x": INPUTS["x"]}), evaluate(module, {"x": INPUTS["x"]}))
+    results = compile_module(module, ["a"], registry_of(judges)).run({"x": INPUTS["x"]})
+    same(tuple(results.values()), (evaluate(module, {"x": INPUTS["x"]}),))
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -238,10 +255,11 @@ def test_element_types_and_dimensions_beyond_the_target() -> None:
 
 
 def test_functions_as_values_are_refused() -> None:
-    inner = ir.function([ir.var("v", TensorType((2, 3), F32))], X)
-    module = ir.Module({"main": ir.function([X], ir.if_(flag(X), ir.call(inner, [X]), X))})
+    v = ir.var("v", TensorType((2, 3), F32))
+    chosen = ir.if_(flag(X), ir.function([v], ops.relu(v)), ir.function([v], ops.neg(v)))
+    module = ir.Module({"main": ir.function([X], ir.call(chosen, [X]))})
     judges = {"a": ELEMENTWISE}
-    with pytest.raises(CompileError):
+    with pytest.raises(CompileError, match="functions as values"):
         compile_module(module, ["a"], registry_of(judges))
 
 
