@@ -15,7 +15,7 @@ METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/
 SOURCES := $(shell find core plugins/*/src -name '*.py')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py
 
-.PHONY: help demo test test-fast check lint format types contracts bench clean
+.PHONY: help demo test test-fast check lint format types contracts bench peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -60,8 +60,12 @@ types: $(DEVELOPING) ## mypy, strict
 contracts: $(DEVELOPING) ## import-linter: the layers of the core
 	$(BIN)/lint-imports
 
-bench: $(DEVELOPING) ## time Inlay beside ONNX Runtime
-	$(BIN)/python benchmarks/models.py
+bench: $(DEVELOPING) ## time Inlay beside its peers, about an hour; writes docs/benchmarks.md
+	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md
+
+peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
+	$(PIP) install "pip>=25.1"
+	$(PIP) install --group bench
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

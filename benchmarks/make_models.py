@@ -15,10 +15,13 @@ from zoo import GENERATED, path_of
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", choices=[*GENERATED, []], help=f"of {', '.join(GENERATED)}; default: all")
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(GENERATED)}; default: all")
     parser.add_argument("--tiny", action="store_true", help="two layers and small widths, as the tests use")
     parser.add_argument("--out", type=Path, help="write the files here; default: the user's cache folder")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.models if name not in GENERATED]
+    if unknown:
+        parser.error(f"there is no model {unknown[0]!r}; there are {', '.join(GENERATED)}")
     for name in arguments.models or GENERATED:
         start = time.perf_counter()
         path = path_of(name, arguments.tiny, arguments.out)

@@ -36,6 +36,7 @@ class Net:
         self._scope: list[str] = []
         self._constants: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
         self._used: dict[str, int] = {}
+        self._renamed: dict[str, str] = {}
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -50,8 +51,8 @@ class Net:
         return name
 
     def output(self, value: str, name: str, shape: Sequence[Size], dtype: str = "float32") -> None:
-        """Make a value an output of the model, under a name."""
-        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output/{name}"))
+        """Make the result of a node an output of the model, under a name."""
+        self._renamed[value] = name
         self._outputs.append(helper.make_tensor_value_info(name, _element_type(dtype), list(shape)))
 
     def node(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
@@ -98,6 +99,9 @@ class Net:
 
     def build(self) -> onnx.ModelProto:
         """The model, checked."""
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [self._renamed.get(name, name) for name in names]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
         model = helper.make_model(
             graph, producer_name="inlay-zoo", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION

@@ -42,7 +42,8 @@ Report = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Contest:
     """What to compare. `inputs` are arrays by name, in the model's order; `dims` sizes and bounds of symbolic dimensions;
-    `threads` is what every engine gets; `seconds` how long each runs per round."""
+    `threads` is what every engine gets; `seconds` how long each runs per round. Where there are peers, Inlay without fusion takes
+    part too if `unfused`."""
 
     model: Path
     inputs: Mapping[str, np.ndarray[Any, Any]]
@@ -52,6 +53,7 @@ class Contest:
     dims: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rounds: int = 5
     seconds: float = 1.0
+    unfused: bool = True
 
 
 @dataclass(frozen=True)
@@ -179,14 +181,12 @@ def _jobs(contest: Contest, folder: Path) -> list[Job]:
     bounds = {name: size for name, size in contest.dims.items() if name not in fixed}
     names = tuple(contest.inputs)
     own = Job(OWN, "inlay", str(model), names, str(inputs), str(folder / "0.npz"), contest.threads, targets, bounds)
-    if not contest.against:
-        return [own]
     unfused = replace(own, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
     peers = [
         Job(name, name, str(model), names, str(inputs), str(folder / f"{number}.npz"), contest.threads)
         for number, name in enumerate(contest.against, 2)
     ]
-    return [own, unfused, *peers]
+    return [own, unfused, *peers] if peers and contest.unfused else [own, *peers]
 
 
 def _fix_sizes(model: Path, sizes: Mapping[str, int], path: Path) -> Path:

@@ -1,0 +1,126 @@
+"""Measures import, optimisation and partitioning of generated models of 1,000 and 10,000 operators, in seconds of processor time.
+
+    python benchmarks/scaling.py [COUNT ...] [--passes]
+
+Exits with 1 when a model of 10,000 operators or fewer takes longer than ten seconds, or when ten times the operators take more than
+twenty times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+import inlay
+from inlay.driver.compile import FALLBACK, candidates
+from inlay.driver.prepare import prepare
+from inlay.graph.ir import Call, Module, post_order
+from inlay.partitioning import partition, verify_partition
+from inlay.passes.manager import Timing
+from inlay.plugins.registry import default_registry
+from zoo.net import Net
+
+LIMIT = 10.0
+"""Seconds, for up to `LARGE` operators."""
+LARGE = 10_000
+WORST = 2.0
+"""How much more than in proportion time may grow."""
+WIDTH = 16
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Processor seconds by stage, wall seconds by pass, and what is left at the end."""
+
+    operators: int
+    stages: dict[str, float]
+    passes: tuple[tuple[str, float], ...]
+    left: int
+    regions: int
+
+    @property
+    def seconds(self) -> float:
+        """All stages."""
+        return sum(self.stages.values())
+
+
+def generate(count: int) -> onnx.ModelProto:
+    """A chain of `count` operators: products, biases, activations, normalisations, reshapes, skip connections near and far, and
+    constants to fold."""
+    net = Net("scaling")
+    x = net.input("x", (4, WIDTH))
+    rng = np.random.default_rng(0)
+    kept = [x]
+    weights = [net.weight(f"weight{number}", (WIDTH, WIDTH), 0.4) for number in range(16)]
+    scale, bias = net.weight("scale", (WIDTH,), 0.1, around=1.0), net.weight("bias", (WIDTH,), 0.1)
+    added = 0
+    for step in itertools.count():
+        before = x
+        x = net.node("Add", net.node("MatMul", x, weights[step % 16]), bias)
+        x = net.node("Add", net.node("Tanh", x), before)
+        x = net.node("LayerNormalization", x, scale, bias, axis=-1)
+        x = net.node("Add", x, kept[rng.integers(len(kept))])
+        x = net.node("Mul", x, net.node("Sqrt", net.constant(0.25 + step % 7)))
+        x = net.node("Reshape", net.node("Transpose", net.node("Relu", x), perm=[1, 0]), net.shape(4, WIDTH))
+        added += 11
+        if step % 10 == 0:
+            kept.append(x)
+        if added >= count:
+            break
+    net.output(x, "y", (4, WIDTH))
+    return net.build()
+
+
+def measure(count: int, target: str) -> Measured:
+    """Take one model through the stages before lowering."""
+    model = generate(count)
+    registry = default_registry()
+    takers = candidates([target], registry)
+    timing: Timing[Module] = Timing()
+    times = [time.process_time()]
+    module = inlay.load(model)
+    times.append(time.process_time())
+    prepared = prepare(module, takers, FALLBACK, registry, [timing])
+    times.append(time.process_time())
+    partitioned = partition(prepared, takers)
+    times.append(time.process_time())
+    verify_partition(prepared, partitioned)
+    times.append(time.process_time())
+    names = ("import", "optimise", "partition", "verify")
+    stages = {name: end - begin for name, (begin, end) in zip(names, itertools.pairwise(times), strict=True)}
+    left = sum(isinstance(expr, Call) for expr in post_order(prepared.main))
+    return Measured(len(model.graph.node), stages, tuple(timing.seconds), left, len(partitioned.regions))
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("counts", nargs="*", type=int, default=[1000, LARGE], help="operators of each model")
+    parser.add_argument("--target", default="x86")
+    parser.add_argument("--passes", action="store_true", help="print seconds by pass too")
+    arguments = parser.parse_args()
+    measure(100, arguments.target)  # what is imported when it is first needed does not count
+    print(f"{'operators':>10}{'import':>10}{'optimise':>10}{'partition':>10}{'verify':>10}{'all, s':>10}  left at the end")
+    found = []
+    for count in arguments.counts:
+        item = measure(count, arguments.target)
+        found.append(item)
+        shown = "".join(f"{seconds:>10.2f}" for seconds in item.stages.values())
+        print(f"{item.operators:>10}{shown}{item.seconds:>10.2f}  {item.left} calls in {item.regions} regions", flush=True)
+        if arguments.passes:
+            print("\n".join(f"{seconds:>14.3f} s  {name}" for name, seconds in item.passes))
+    slow = any(item.operators <= 1.01 * LARGE and item.seconds > LIMIT for item in found)
+    steep = any(
+        b.seconds / a.seconds > WORST * b.operators / a.operators for a, b in itertools.pairwise(found) if b.operators > a.operators
+    )
+    return int(slow or steep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
