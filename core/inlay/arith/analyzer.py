@@ -405,6 +405,8 @@ class Analyzer:
             unequal = (lower is not None and lower > 0) or (upper is not None and upper < 0)
             if unequal or (lower == 0 and upper == 0):
                 return _constant(int(unequal == (op == "!=")))
+        if op == "<":
+            difference = self._without_fine(difference)
         step = gcd(*difference.terms.values())
         if op != "<" and difference.constant % step:
             return _constant(int(op == "!="))
@@ -416,6 +418,19 @@ class Analyzer:
         key = (op, frozenset(left.items()), frozenset(right.items()), limit)
         made = compare(op, Linear(left, left_constant).expr(), Linear(right, right_constant).expr())
         return self._atom(self._intern(key, made))
+
+    def _without_fine(self, form: Linear) -> Linear:
+        """A form that is negative exactly where the given one is, without terms too small to matter: 16 a + b - 64, where b is in
+        [0, 15], is negative just where 16 a - 64 is."""
+        for step in sorted({abs(count) for count in form.terms.values()} - {1}, reverse=True):
+            fine = {atom: count for atom, count in form.terms.items() if count % step}
+            if fine and len(fine) < len(form.terms):
+                rest = form.constant % step
+                lower, upper = self._range(Linear(fine, rest))
+                if lower is not None and upper is not None and lower >= 0 and upper < step:
+                    coarse = {atom: count for atom, count in form.terms.items() if atom not in fine}
+                    return Linear(coarse, form.constant - rest)
+        return form
 
     def _truth(self, condition: Expr) -> Expr:
         """A condition simplified, constant where the bounds decide it."""

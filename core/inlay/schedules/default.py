@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rule import ScheduleRule
 from inlay.schedules.window import WindowRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), WindowRule(), MatmulRule(), GenericRule())
+SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), WindowRule(), MatmulRule(), BlockedRule(), GenericRule())

@@ -6,7 +6,7 @@ from inlay import arith
 from inlay.arith import Var
 from inlay.errors import ScheduleError
 from inlay.schedules.rule import Given, KernelContext, Offer
-from inlay.schedules.shape import blocks_of
+from inlay.schedules.shape import block_size, blocks_of, merge_chains
 from inlay.tensor import ir
 from inlay.tensor.schedule import Schedule
 from inlay.types import ROW_MAJOR
@@ -29,10 +29,7 @@ class GenericRule:
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
     s = Schedule(program)
-    for name in [block.name for block in blocks_of(program)]:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
-        if _worth_inlining(s.program, block):
-            s.compute_inline(name)
+    merge_chains(s)
     if context.threads != 1:
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:
@@ -40,31 +37,9 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram
     return s.program
 
 
-def _worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
-    """Whether an element-wise block has one reader, which reads each element once: nothing is computed twice then."""
-    if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
-        return False
-    if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
-        return False
-    buffer = block.body.buffer
-    others = [item for item in blocks_of(program) if item is not block]
-    readers = [item for item in others if any(region.buffer is buffer for region in item.reads)]
-    if len(readers) != 1 or any(region.buffer is buffer for item in others for region in item.writes):
-        return False
-    reader = readers[0]
-    if not isinstance(reader.body, ir.Store):
-        return False
-    loads = [node for node in ir.walk_exprs(reader.body.value) if isinstance(node, ir.Load) and node.buffer is buffer]
-    return len(loads) == 1 and (reader.init is None or _size(block) == _size(reader))
-
-
-def _size(block: ir.Block) -> arith.Expr:
-    return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))
-
-
 def _iterations(block: ir.Block) -> int:
     """How often a block runs; for symbolic extents, enough."""
-    size = _size(block)
+    size = block_size(block)
     return size.value if isinstance(size, arith.Const) else PARALLEL_WORK
 
 

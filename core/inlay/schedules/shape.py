@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inlay import arith
 from inlay.arith import Const, Var
 from inlay.tensor import ir
 from inlay.tensor.schedule import Schedule
@@ -117,3 +118,34 @@ def tile_size(extent: int, limit: int) -> int:
         return extent
     divisor = max(size for size in range(1, limit + 1) if extent % size == 0)
     return divisor if 2 * divisor > limit else limit
+
+
+def merge_chains(schedule: Schedule) -> None:
+    """Put element-wise blocks into their readers wherever nothing is computed twice for it."""
+    for name in [block.name for block in blocks_of(schedule.program)]:
+        block = next(block for block in blocks_of(schedule.program) if block.name == name)
+        if _worth_inlining(schedule.program, block):
+            schedule.compute_inline(name)
+
+
+def _worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
+    """Whether an element-wise block has one reader, which reads each element once: nothing is computed twice then."""
+    if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
+        return False
+    if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
+        return False
+    buffer = block.body.buffer
+    others = [item for item in blocks_of(program) if item is not block]
+    readers = [item for item in others if any(region.buffer is buffer for region in item.reads)]
+    if len(readers) != 1 or any(region.buffer is buffer for item in others for region in item.writes):
+        return False
+    reader = readers[0]
+    if not isinstance(reader.body, ir.Store):
+        return False
+    loads = [node for node in ir.walk_exprs(reader.body.value) if isinstance(node, ir.Load) and node.buffer is buffer]
+    return len(loads) == 1 and (reader.init is None or block_size(block) == block_size(reader))
+
+
+def block_size(block: ir.Block) -> arith.Expr:
+    """How often a block runs."""
+    return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))

@@ -175,3 +175,11 @@ def test_many_minima_take_bounded_time() -> None:
     for a, b in itertools.pairwise(variables):
         total = total + arith.minimum(a, b) - arith.maximum(a, b)
     assert bounds(total, dict.fromkeys(variables, (0, 1))) == (-39, 38)
+
+
+def test_comparison_forgets_what_is_too_small_to_matter():
+    a, b = Var("a"), Var("b")
+    ranges = {a: (0, 9), b: (0, 15)}
+    assert simplify(arith.compare("<", a * 16 + b, 64), ranges) == arith.compare("<", a, 4)
+    assert simplify(arith.compare("<", a * 16 + b, 65), ranges) != arith.compare("<", a, 4)
+    assert simplify(arith.compare("<=", 64, a * 16 + b), ranges) == arith.compare("<=", 4, a)

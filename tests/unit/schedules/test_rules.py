@@ -12,6 +12,7 @@ from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
+from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
@@ -28,10 +29,10 @@ def kernel(params, body):
     return build(KernelSource("kernel", tuple(params), body))
 
 
-def check(rule, program, threads=1, constant=frozenset()):
+def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR):
     """Carry out the rule's offer; the scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
     context = KernelContext(CAPABILITIES, threads)
-    facts = tuple(Given(ROW_MAJOR, number in constant) for number in range(len(program.inputs)))
+    facts = tuple(Given(layout, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context, facts)
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
@@ -156,6 +157,34 @@ def test_windows_compute_the_same(kind, channels, k, width, pad):
         return
     _, scheduled = check(WindowRule(), program)
     assert ir.ForKind.VECTORIZED in kinds(scheduled)
+
+
+BLOCKED = Layout(((1, 4),))
+
+
+@CHECKED
+@given(st.lists(st.sampled_from([4, 8, 12]), min_size=2, max_size=4), st.integers(1, 2), st.booleans())
+def test_concatenation_stays_in_blocks(channels, threads, after):
+    params = [graph.var(f"x{n}", TensorType((2, c, 3, 2), "float32")) for n, c in enumerate(channels)]
+    y = ops.concat(*params, axis=1)
+    offer, scheduled = check(BlockedRule(), kernel(params, ops.relu(y) if after else y), threads, layout=BLOCKED)
+    assert set(offer.layouts) == {BLOCKED}
+    assert ir.ForKind.VECTORIZED in kinds(scheduled)
+
+
+def test_elementwise_operators_stay_in_blocks():
+    x, y = (graph.var(name, TensorType((1, 8, 3, 3), "float32")) for name in "xy")
+    bias = graph.var("bias", TensorType((8, 1, 1), "float32"))
+    offer, _ = check(BlockedRule(), kernel([x, y, bias], ops.relu(ops.add(ops.mul(x, y), bias))), layout=BLOCKED)
+    assert offer.layouts == (BLOCKED, BLOCKED, ROW_MAJOR, BLOCKED)
+
+
+def test_blocks_are_left_where_channels_move():
+    x = graph.var("x", TensorType((1, 8, 8, 3), "float32"))
+    facts = (Given(BLOCKED),)
+    turned = kernel([x], ops.transpose(x, perm=(0, 2, 1, 3)))
+    assert BlockedRule().offer(turned, KernelContext(CAPABILITIES), facts) is None
+    assert BlockedRule().offer(kernel([x], ops.relu(x)), KernelContext(CAPABILITIES), (Given(ROW_MAJOR),)) is None
 
 
 @CHECKED
