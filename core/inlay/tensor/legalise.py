@@ -230,10 +230,11 @@ def encode(value: Expr, of: DType) -> Expr:
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
-    """Rounds to a power of two, in the exponent; a negative number is NaN."""
-    code = (bits + 0x3FFFFF + ((bits >> 23) & 1)) >> 23
-    code = select(bits < _bits(1 << 23), select(_bits(0x600000) < bits, _bits(1), _bits(0)), code)
-    bad = is_nan | negative | (_bits(254) < code)
+    """Rounds to the nearest power of two, up where two are as near and from 2 ** -127 on, as ml_dtypes does; what is not positive
+    is NaN."""
+    code = (bits + 0x400000) >> 23
+    code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
+    bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
     return cast(select(bad, _bits(255), code), to)
 
 

@@ -41,11 +41,14 @@ def test_every_code_decodes(name):
     assert same(apply(lambda code: decode(code, of), codes), wanted).all()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*FORMATS, EXPONENT_ONLY])
 def test_float32_encodes_as_ml_dtypes_does(name):
     of = dtype(name)
     values = samples("float32")
-    if FORMATS[name].nan is None:
+    if name == EXPONENT_ONLY:
+        powers = 2.0 ** np.arange(-149, 128)
+        values = np.concatenate([values, *(np.float32(powers * factor) for factor in (1, 1.25, 1.5, 1.75))])
+    elif FORMATS[name].nan is None:
         values = values[~np.isnan(values)]  # the type has no NaN; what becomes of one is ours to say
     with np.errstate(all="ignore"):
         wanted = values.astype(of.numpy)

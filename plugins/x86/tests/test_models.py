@@ -1,0 +1,131 @@
+"""Whole models on x86: every element type and every instruction set that this machine has, and what cannot run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.driver.compile import compile_module
+from inlay.errors import KernelFault, PluginError, TargetError, Unsupported
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.plugins.registry import default_registry
+from inlay.runtime import load
+from inlay.types import DTYPES, TensorType, dtype
+from inlay_x86.cpu import LEVELS, host_features
+from inlay_x86.loader import link
+from inlay_x86.options import X86Options
+from inlay_x86.runtime import X86Runtime
+
+CPUS = [name for name, features in LEVELS.items() if set(features) <= host_features()]
+NUMBERS = [name for name, of in DTYPES.items() if of.kind in ("int", "uint", "float")]
+
+
+@pytest.mark.parametrize("cpu", [*CPUS, "native"])
+def test_every_element_type(cpu: str) -> None:
+    """One model with all of them; small whole numbers, on which every arithmetic agrees."""
+    params, results, inputs = [], [], {}
+    for name in NUMBERS if cpu == "native" else NUMBERS[::3]:
+        of = dtype(name)
+        x, y = (ir.var(f"{name}_{letter}", TensorType((5, 7), name)) for letter in "xy")
+        params += [x, y]
+        results += [ops.add(x, y), ops.maximum(x, y), ops.less(x, y), ops.cast(x, dtype="float32"), ops.transpose(y, perm=(1, 0))]
+        results += [ops.reduce_max(x, axes=(1,)), ops.where(ops.equal(x, y), x, y)]
+        whole = np.arange(35).reshape(5, 7) % 2
+        inputs[x.name], inputs[y.name] = whole.astype(of.numpy), (whole[::-1] * (1 if of.bits < 3 else 2)).astype(of.numpy)
+    flags = [ir.var(name, TensorType((5, 7), "bool")) for name in ("p", "q")]
+    inputs.update({"p": whole > 0, "q": whole[::-1] > 0})
+    results += [ops.logical_and(*flags), ops.logical_not(flags[0]), ops.cast(flags[1], dtype="float64")]
+    module = ir.Module({"main": ir.function([*params, *flags], ir.tuple_(results))})
+    executable = compile_module(module, [f"x86:threads=1,cpu={cpu}"])
+    assert [info.target for info in executable.regions] == [f"x86:threads=1,cpu={cpu}" if cpu != "native" else "x86:threads=1"]
+    for found, wanted in zip(executable.run(inputs).values(), evaluate(module, inputs), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_every_instruction_set(cpu: str) -> None:
+    """A convolution, a matrix product and a softmax, as far as rounding goes."""
+    x = ir.var("x", TensorType((1, 8, 9, 9), "float32"))
+    rng = np.random.default_rng(0)
+    w, m = (ir.constant(rng.normal(size=shape).astype(np.float32)) for shape in ((24, 8, 3, 3), (81, 10)))
+    conv = ops.relu(ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)))
+    flat_ = ops.reshape(ops.reduce_max(conv, axes=(1,)), shape=(1, 81))
+    module = ir.Module({"main": ir.function([x], ops.softmax(ops.matmul(flat_, m), axis=1))})
+    value = rng.normal(size=(1, 8, 9, 9)).astype(np.float32)
+    (found,) = compile_module(module, [f"x86:threads=2,cpu={cpu}"]).run({"x": value}).values()
+    np.testing.assert_allclose(found, evaluate(module, {"x": value}), rtol=1e-3, atol=1e-5)
+
+
+# --- what cannot run here ---------------------------------------------------------------------------------------------
+
+X = ir.var("x", TensorType((4,), "float32"))
+MODULE = ir.Module({"main": ir.function([X], ops.relu(X))})
+
+
+def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package says what it needs; a machine that lacks it says what it lacks."""
+    compile_module(MODULE, ["x86:cpu=x86-64-v3"]).save(tmp_path / "v3.inlay")
+    old = frozenset(LEVELS["x86-64-v2"])
+    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: old)
+    with pytest.raises(Unsupported, match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma"):
+        load(tmp_path / "v3.inlay")
+    compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlay")
+    (found,) = load(tmp_path / "v2.inlay").run({"x": np.float32([-1, 0, 1, 2])}).values()
+    assert found.tolist() == [0, 0, 1, 2]
+
+
+def test_cross_compiling_needs_no_such_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code for AVX-512 can be made anywhere; it is its loading that is refused."""
+    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v2"]))
+    with pytest.raises(Unsupported, match="avx512f"):
+        compile_module(MODULE, ["x86:cpu=x86-64-v4"])
+
+
+def test_options() -> None:
+    registry = default_registry()
+    assert registry.capabilities(registry.target("x86:cpu=x86-64-v2")).vector_bits == 128
+    assert registry.capabilities(registry.target("x86:cpu=x86-64-v3")).vector_bits == 256
+    v4 = registry.capabilities(registry.target("x86:cpu=x86-64-v4,threads=3"))
+    assert (v4.vector_bits, v4.vector_registers, v4.cores) == (512, 32, 3)
+    for text, words in (("cpu=i386", "no cpu 'i386'; choose native, x86-64-v2"), ("threads=-2", "cannot use -2 threads")):
+        with pytest.raises(TargetError, match=words):
+            registry.target(f"x86:{text}")
+
+
+def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin is listed all the same, with the reason why it cannot be used."""
+    import sys
+
+    host_features.cache_clear()
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    registry = default_registry()
+    try:
+        status = registry.probe(registry.target("x86"))
+        assert not status.available and "llvmlite cannot be loaded" in status.detail and "pip install llvmlite" in status.detail
+        with pytest.raises(PluginError, match="llvmlite") as failed:
+            compile_module(MODULE, ["x86"])
+        assert failed.value.plugin == "x86"
+    finally:
+        host_features.cache_clear()
+
+
+def test_code_that_cannot_be_linked() -> None:
+    for code in ([b""], [b"no object"], [b"\x7fELF" + bytes(100)]):
+        with pytest.raises(KernelFault, match="the code of x cannot be loaded"):
+            link(code, "x", ("x",))
+
+
+def test_other_formats_are_refused() -> None:
+    artifact = compile_module(MODULE, ["x86:threads=1"]).package.artifacts[0]
+    runtime = X86Runtime(X86Options())
+    assert runtime.check(artifact) is None
+    import dataclasses
+
+    assert "inlay-graph" in str(runtime.check(dataclasses.replace(artifact, format="inlay-graph")))
+    assert "version 99" in str(runtime.check(dataclasses.replace(artifact, format_version=99)))
+    assert "amx" in str(runtime.check(dataclasses.replace(artifact, requires=("amx",))))
