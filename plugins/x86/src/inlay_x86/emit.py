@@ -46,11 +46,7 @@ def target_machine(features: str) -> Any:
 
 def emit(text: str, features: str, symbol: str = "") -> bytes:
     """The ELF object of a module, optimised; a kernel's function in it gets the symbol. Raises RuntimeError where LLVM rejects the
-    text.
-
-    Loops are not unrolled here. Schedules have unrolled those where that pays; what LLVM would unroll besides takes twice the time
-    to compile and runs no faster, as `benchmarks/pipelines.py` shows.
-    """
+    text."""
     machine = target_machine(features)
     module = llvm.parse_assembly(text)
     module.verify()
@@ -58,7 +54,6 @@ def emit(text: str, features: str, symbol: str = "") -> bytes:
         module.get_function(KERNEL).name = symbol
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.slp_vectorization = False
-    tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
     code: bytes = machine.emit_object(module)

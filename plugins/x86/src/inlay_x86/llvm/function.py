@@ -49,9 +49,9 @@ class FunctionPrinter:
         self.lines.append(f"{name}:")
         self.block = name
 
-    def branch(self, target: str) -> None:
-        """Jump."""
-        self.emit(f"br label %{target}")
+    def branch(self, target: str, mark: str = "") -> None:
+        """Jump; `mark` is metadata of the instruction."""
+        self.emit(f"br label %{target}{mark}")
 
     def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
         """Jump on a scalar i1."""

@@ -27,6 +27,19 @@ STACK_LIMIT = 1 << 16
 """Bytes of one local buffer that may lie on the stack."""
 
 
+def _accumulates(loop: ir.For) -> bool:
+    """Whether a loop has none inside and stores to the same places in every iteration."""
+    stores = False
+    for stmt in ir.walk_stmts(loop.body):
+        if isinstance(stmt, ir.For):
+            return False
+        if isinstance(stmt, ir.Store):
+            stores = True
+            if any(loop.var in arith.free_vars(index) for index in stmt.indices):
+                return False
+    return stores
+
+
 class KernelPrinter:
     """Prints a kernel and the functions of its parallel loops into `functions`."""
 
@@ -130,8 +143,17 @@ class KernelPrinter:
         p.branch(latch)
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {counter}, 1")
-        p.branch(head)
+        p.branch(head, "" if _accumulates(loop) else self._keep_rolled())
         p.label(done)
+
+    def _keep_rolled(self) -> str:
+        """The mark of a loop that LLVM must not unroll. Schedules have unrolled what they mean to. Besides, unrolling pays in a
+        reduction that nothing has scheduled; elsewhere LLVM would take two to four times as long for code that is no faster, and
+        for short rows slower, since it unrolls them before it could make vectors of them."""
+        self.declarations["!0"] = '!0 = !{!"llvm.loop.unroll.disable"}'
+        name = f"!{len(self.declarations)}"
+        self.declarations[name] = f"{name} = distinct !{{{name}, !0}}"
+        return f", !llvm.loop {name}"
 
     def _vector_loop(self, loop: ir.For) -> None:
         if not isinstance(loop.extent, arith.Const) or self.lane is not None:
