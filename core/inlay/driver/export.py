@@ -33,6 +33,21 @@ _C_TYPES = {
 }
 
 
+EXPORTS = "exports.map"
+_WORDS = """
+    workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    alignas alignof bool class constexpr delete explicit export false friend mutable namespace new noexcept nullptr operator
+    private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
+"""
+"""Words that no parameter of a C or C++ function can be called, and the parameters that every model has."""
+_FAILED = """\
+inlay_failed:
+    if (message) memcpy(message, inlay_state.message, sizeof inlay_state.message);
+    return inlay_status;
+"""
+
+
 @dataclass(frozen=True)
 class Exported:
     """The files written, and the bytes of workspace that a call needs."""
@@ -51,15 +66,13 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise CompileError("no C compiler is found", remedy=f"install one of {', '.join(COMPILERS)}, such as Debian's gcc")
-    stem = path.stem.removeprefix("lib") if name is None else name
-    prefix = re.sub(r"\W", "_", stem)
-    source = _Source(executable, prefix)
+    source = _Source(executable, _prefix(path.stem.removeprefix("lib") if name is None else name))
     header = path.with_suffix(".h")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sources = source.write(folder, header.name)
         library = folder / "library.so"
-        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), *sources, "-lm"]
+        command = [compiler, "-shared", "-fPIC", "-O2", f"-Wl,--version-script={EXPORTS}", "-o", str(library), *sources, "-lm"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(f"{compiler} failed: {done.stderr.strip()[:500]}")
@@ -84,6 +97,7 @@ class _Source:
         self.plan: Plan = package.program.plans["main"]
         self.artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
         self.weights = package.weights
+        self.names = _identifiers((*self.plan.inputs, *self.plan.outputs))
         self._check()
         self.arena = _static(self.plan.workspace, "the arena")
         scratch = [_static(artifact.workspace.get("", 0), symbol) for symbol, artifact in self.artifacts.items()]
@@ -123,6 +137,8 @@ class _Source:
             for array in self.arrays.values():
                 out.write(bytes(-out.tell() % ALIGNMENT))
                 out.write(np.ascontiguousarray(array).tobytes())
+        # Only the model's function is seen from outside: a program may use several such libraries.
+        (folder / EXPORTS).write_text(f"{{ global: {self.prefix}_run; local: *; }};\n")
         (folder / "weights.s").write_text(
             f'.section .rodata\n.balign {ALIGNMENT}\ninlay_weights:\n.incbin "weights.bin"\n.globl inlay_weights\n'
             '.hidden inlay_weights\n.section .note.GNU-stack,"",@progbits\n'
@@ -130,12 +146,12 @@ class _Source:
         return ["model.c", "weights.s", *files]
 
     def _params(self, pairs: Sequence[tuple[str, int]], const: str) -> list[str]:
-        found = []
-        for label, number in pairs:
-            value = self.plan.values[number]
-            assert value.dtype is not None
-            found.append(f"{const}{_C_TYPES.get(value.dtype.name, 'uint8_t')} *{_identifier(label)}")
-        return found
+        return [f"{const}{self._type(number)} *{self.names[number]}" for _, number in pairs]
+
+    def _type(self, number: int) -> str:
+        of = self.plan.values[number].dtype
+        assert of is not None
+        return _C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
 
     def _prototype(self) -> str:
         params = [
@@ -151,9 +167,11 @@ class _Source:
         for word, pairs in (("in ", self.plan.inputs), ("out", self.plan.outputs)):
             for label, number in pairs:
                 value = self.plan.values[number]
-                lines.append(f"   {word} {_identifier(label)}: {value.dtype}[{', '.join(map(str, value.shape))}]")
+                lines.append(f"   {word} {self.names[number]}: {value.dtype}[{', '.join(map(str, value.shape))}]{_aside(label)}")
         guard = f"{self.prefix.upper()}_H"
         bullets = "\n".join(lines)
+        features = sorted({feature for artifact in self.artifacts.values() for feature in artifact.requires})
+        needs = f"\n   The processor must have {', '.join(features)}." if features else ""
         return f"""#ifndef {guard}
 #define {guard}
 #include <stdint.h>
@@ -164,9 +182,9 @@ extern "C" {{
 #define {self.prefix.upper()}_WORKSPACE_BYTES {max(self.workspace, 1)}
 
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
-   {self.prefix.upper()}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.
+   {self.prefix.upper()}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
 {bullets}
-   Returns 0, or an error code with a text in `message`, which has room for 256 bytes. */
+   Returns 0, or an error code with a text in `message`, which has room for 256 bytes or is null. */
 {self._prototype()};
 
 #ifdef __cplusplus
@@ -176,58 +194,54 @@ extern "C" {{
 """
 
     def _code(self, header: str) -> str:
-        names = {number: _identifier(label) for label, number in (*self.plan.inputs, *self.plan.outputs)}
         body = []
         for instruction in self.plan.instructions:
             if isinstance(instruction, Invoke):
-                body.append(self._invoke(instruction, names))
+                body.append(self._invoke(instruction))
             elif isinstance(instruction, Move):
                 size = _bytes(self.plan.values[instruction.target])
-                body.append(
-                    f"    memcpy({self._place(instruction.target, names)}, {self._place(instruction.source, names)}, {size});"
-                )
-        pointers = "const void *const *, void *const *, const void *const *, int64_t *, void *, context *"
+                body.append(f"    memcpy({self._place(instruction.target)}, {self._place(instruction.source)}, {size});")
+        pointers = "const void *const *, void *const *, const void *const *, int64_t *, void *, inlay_context *"
         declarations = "\n".join(f"extern int32_t {symbol}({pointers});" for symbol in self.artifacts)
         text = "\n".join(body)
+        failed = _FAILED if any(isinstance(instruction, Invoke) for instruction in self.plan.instructions) else ""
         return f"""#include <string.h>
 #include "{header}"
 
-typedef struct {{ char message[256]; void *user; uint64_t *clock; }} context;
+typedef struct {{ char message[256]; void *user; uint64_t *clock; }} inlay_context;
 extern const uint8_t inlay_weights[];
 {declarations}
 
 {self._prototype()} {{
-    uint8_t *arena = workspace, *scratch = arena + {self.offset};
-    context state = {{{{0}}, 0, 0}};
-    int32_t status = 0;
-    (void)arena, (void)scratch;
+    uint8_t *inlay_arena = workspace, *inlay_scratch = inlay_arena + {self.offset};
+    inlay_context inlay_state = {{{{0}}, 0, 0}};
+    int32_t inlay_status = 0;
+    (void)inlay_arena, (void)inlay_scratch, (void)inlay_state, (void)inlay_status;
 {text}
     return 0;
-failed:
-    memcpy(message, state.message, 256);
-    return status;
-}}
+{failed}}}
 """
 
-    def _invoke(self, call: Invoke, names: dict[int, str]) -> str:
+    def _invoke(self, call: Invoke) -> str:
         constants = self.artifacts[call.symbol].constants
-        inputs = ", ".join(self._place(number, names) for number in call.inputs) or "0"
-        outputs = ", ".join(self._place(number, names) for number in call.outputs) or "0"
+        inputs = ", ".join(self._place(number) for number in call.inputs) or "0"
+        outputs = ", ".join(self._place(number) for number in call.outputs) or "0"
         weights = ", ".join(self._weight(f"{call.symbol}.{key}", array) for key, array in constants.items()) or "0"
         return f"""    {{
-        const void *const inputs[] = {{{inputs}}};
-        void *const outputs[] = {{{outputs}}};
-        const void *const constants[] = {{{weights}}};
-        if ((status = {call.symbol}(inputs, outputs, constants, 0, scratch, &state)) != 0) goto failed;
+        const void *const inlay_inputs[] = {{{inputs}}};
+        void *const inlay_outputs[] = {{{outputs}}};
+        const void *const inlay_constants[] = {{{weights}}};
+        inlay_status = {call.symbol}(inlay_inputs, inlay_outputs, inlay_constants, 0, inlay_scratch, &inlay_state);
+        if (inlay_status != 0) goto inlay_failed;
     }}"""
 
-    def _place(self, number: int, names: dict[int, str]) -> str:
+    def _place(self, number: int) -> str:
         value = self.plan.values[number]
         if value.storage == "constant":
             return f"(void *){self._weight(value.name, self.weights[value.name])}"
         if value.storage == "arena":
-            return f"(void *)(arena + {_static(value.offset, 'an offset')})"
-        return f"(void *){names[number]}"
+            return f"(void *)(inlay_arena + {_static(value.offset, 'an offset')})"
+        return f"(void *){self.names[number]}"
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
         """Where a weight lies in the file of weights."""
@@ -251,6 +265,29 @@ def _bytes(value: Value) -> int:
     return size
 
 
-def _identifier(label: str) -> str:
-    clean = re.sub(r"\W", "_", label)
-    return f"_{clean}" if clean[:1].isdigit() or clean in ("workspace", "message") else clean
+def _prefix(name: str) -> str:
+    """The start of the C names of a model."""
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return clean if clean[:1].isalpha() else f"model_{clean}"
+
+
+def _identifiers(labels: Sequence[tuple[str, int]]) -> dict[int, str]:
+    """C names for values by number, each its own: what C does not allow becomes an underscore."""
+    found: dict[int, str] = {}
+    taken = set(_WORDS.split())
+    for label, number in labels:
+        clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
+        if not clean[:1].isalpha() or clean.startswith("inlay_"):
+            clean = f"x_{clean}"
+        chosen, count = clean, 1
+        while chosen in taken:
+            count += 1
+            chosen = f"{clean}_{count}"
+        taken.add(chosen)
+        found[number] = chosen
+    return found
+
+
+def _aside(label: str) -> str:
+    """The name in the model, as a remark where it can be one."""
+    return f" ({label})" if label.isprintable() and "*/" not in label else ""

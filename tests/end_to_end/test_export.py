@@ -1,0 +1,183 @@
+"""Models as shared libraries for C programs."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.driver.compile import compile_module
+from inlay.driver.export import COMPILERS, export_library
+from inlay.errors import CompileError, Unsupported
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.types import TensorType
+
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C compiler")
+F32 = "float32"
+X = ir.var("x", TensorType((1, 4, 6, 6), F32))
+VALUE = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
+
+
+def network() -> ir.Module:
+    """A convolution, a matrix product and a lookup that may be out of range; what is returned is of every origin."""
+    rng = np.random.default_rng(1)
+    w = ir.constant(rng.normal(size=(8, 4, 3, 3)).astype(np.float32))
+    m = ir.constant(rng.normal(size=(36, 5)).astype(np.float32))
+    at = ir.var("at", TensorType((2,), "int64"))
+    conv = ops.relu(ops.conv(X, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)))
+    rows = ops.matmul(ops.reshape(conv, shape=(8, 36)), m)
+    results = [ops.softmax(rows, axis=1), ops.take(rows, at, axis=0), X, ir.constant(np.arange(3, dtype=np.int16))]
+    named = (("outputs", '["probabilities", "rows", "same", "fixed"]'),)
+    return ir.Module({"main": ir.function([X, at], ir.tuple_(results), named)})
+
+
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "libnet.h"
+
+static void *room(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+
+int main(int count, char **arguments) {
+    float *x = room(4 * 144), *probabilities = room(4 * 40), *rows = room(4 * 10), *same = room(4 * 144);
+    int64_t *at = room(16);
+    int16_t *fixed = room(6);
+    char message[256] = "";
+    FILE *input = fopen(arguments[1], "rb");
+    if (fread(x, 4, 144, input) != 144) return 9;
+    at[0] = atoi(arguments[2]), at[1] = -1;
+    int32_t status = net_run(x, at, probabilities, rows, same, fixed, room(NET_WORKSPACE_BYTES), message);
+    if (status) return printf("%d %s", status, message), 0;
+    FILE *output = fopen(arguments[3], "wb");
+    fwrite(probabilities, 4, 40, output), fwrite(rows, 4, 10, output), fwrite(same, 4, 144, output), fwrite(fixed, 2, 3, output);
+    fclose(output);
+    return (void)count, 0;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["x86:threads=1", "x86:threads=2,cpu=x86-64-v2"])
+def test_a_program_without_python(tmp_path: Path, target: str) -> None:
+    """The library needs nothing but the C library, and computes the same bits as in Python."""
+    executable = compile_module(network(), [target])
+    done = export_library(executable, tmp_path / "libnet.so")
+    assert (done.library, done.header) == (tmp_path / "libnet.so", tmp_path / "libnet.h")
+    (tmp_path / "main.c").write_text(MAIN)
+    compiler = next(filter(None, map(shutil.which, COMPILERS)))
+    command = [compiler, "-std=c11", "-Wall", "-Werror", "-o", "main", "main.c", "-L.", "-lnet", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    VALUE.tofile(tmp_path / "x.bin")
+    subprocess.run([str(tmp_path / "main"), "x.bin", "3", "out.bin"], cwd=tmp_path, check=True, timeout=60)
+    wanted = executable.run({"x": VALUE, "at": np.array([3, -1])})
+    raw = (tmp_path / "out.bin").read_bytes()
+    assert raw == b"".join(array.tobytes() for array in wanted.values())
+    np.testing.assert_allclose(wanted["probabilities"], evaluate(network(), {"x": VALUE, "at": np.array([3, -1])})[0], rtol=1e-4)
+    failed = subprocess.run(
+        [str(tmp_path / "main"), "x.bin", "8", "none.bin"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert failed.stdout.startswith("1 an index is out of range in kernel ") and not (tmp_path / "none.bin").exists()
+
+
+@needs_compiler
+def test_only_the_function_is_exported(tmp_path: Path) -> None:
+    """Two libraries in one program do not take each other's regions."""
+    libraries = []
+    for name, factor in (("one", 2), ("two", 3)):
+        x = ir.var("x", TensorType((3,), F32))
+        module = ir.Module({"main": ir.function([x], ops.mul(x, ir.constant(np.float32(factor))))})
+        export_library(compile_module(module, ["x86:threads=1"]), tmp_path / f"{name}.so")
+        libraries.append(ctypes.CDLL(str(tmp_path / f"{name}.so"), mode=ctypes.RTLD_GLOBAL))
+    for library, name, factor in zip(libraries, ("one", "two"), (2, 3), strict=True):
+        x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+        assert getattr(library, f"{name}_run")(x.ctypes, y.ctypes, None, None) == 0
+        np.testing.assert_array_equal(y, x * factor)
+        assert not hasattr(library, "region0_x86") and not hasattr(library, "inlay_weights")
+
+
+@needs_compiler
+def test_names_that_c_has_not(tmp_path: Path) -> None:
+    """Keywords, digits, the same name twice, and names that the code uses itself; the header keeps the model's own as a remark."""
+    names = ["int", "0", "a/b", "a.b", "workspace", "inlay_arena", "é", "*/"]
+    params = [ir.var(name, TensorType((2,), F32)) for name in names]
+    total = params[0]
+    for param in params[1:]:
+        total = ops.add(total, param)  # type: ignore[assignment]
+    module = ir.Module({"main": ir.function(params, total, (("outputs", '["a b"]'),))})
+    done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "3-d.so")
+    header = done.header.read_text()
+    for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_2: float32[2] (int)", "a_b_2", "x_0", "x_inlay_arena"):
+        assert text in header
+    compiler = next(filter(None, map(shutil.which, COMPILERS)))
+    for language in ("c", "c++"):
+        (tmp_path / "use.c").write_text(f'#include "{done.header.name}"\nint main(void) {{ return 0; }}\n')
+        if language == "c" or shutil.which("c++") or shutil.which("g++"):
+            subprocess.run([compiler, "-fsyntax-only", "-Wall", "-Werror", "-x", language, "use.c"], cwd=tmp_path, check=True)
+
+
+@needs_compiler
+def test_branch_free_models_of_several_regions(tmp_path: Path) -> None:
+    """A model that computes nothing, and element types that C has no name for."""
+    x = ir.var("x", TensorType((4,), "float16"))
+    module = ir.Module({"main": ir.function([x], ir.tuple_([x, ops.neg(x)]))})
+    done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "half.so", "half")
+    assert "const uint16_t *x" in done.header.read_text()
+    library = ctypes.CDLL(str(done.library))
+    value, same, other = np.arange(4, dtype=np.float16), np.zeros(4, np.float16), np.zeros(4, np.float16)
+    assert library.half_run(value.ctypes, same.ctypes, other.ctypes, None, None) == 0
+    assert same.tolist() == [0, 1, 2, 3] and other.tolist() == [0, -1, -2, -3]
+    idle = ir.Module({"main": ir.function([x], x)})
+    library = ctypes.CDLL(str(export_library(compile_module(idle, ["x86"]), tmp_path / "idle.so").library))
+    assert library.idle_run(value.ctypes, other.ctypes, None, None) == 0 and other.tolist() == [0, 1, 2, 3]
+
+
+# --- what cannot be exported ------------------------------------------------------------------------------------------
+
+
+def exported(body: ir.Expr, *params: ir.Var, folder: Path, targets: tuple[str, ...] = ("x86:threads=1",)) -> Any:
+    module = ir.Module({"main": ir.function(params, body)})
+    return export_library(compile_module(module, targets), folder / "m.so")
+
+
+@needs_compiler
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    n = ir.var("n", TensorType((SizeVar("batch"), 2), F32))
+    flag = ir.var("flag", TensorType((), "bool"))
+    x = ir.var("x", TensorType((2,), F32))
+    with pytest.raises(Unsupported, match=r"dimension batch is symbolic.*dims="):
+        exported(ops.relu(n), n, folder=tmp_path)
+    with pytest.raises(Unsupported, match=r"a value has a symbolic size, batch"):
+        exported(n, n, folder=tmp_path)
+    with pytest.raises(Unsupported, match=r"control flow \(Branch\)"):
+        exported(ir.if_(flag, ops.relu(x), x), flag, x, folder=tmp_path)
+    with pytest.raises(Unsupported, match=r"region0_reference is inlay-graph, which is not native code"):
+        exported(ops.relu(x), x, folder=tmp_path, targets=("reference",))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ir.var("x", TensorType((2,), F32))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CompileError, match="no C compiler is found; install one of cc, gcc, clang"):
+        exported(ops.relu(x), x, folder=tmp_path)
+
+
+@needs_compiler
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "cc").write_text("#!/bin/sh\necho 'no space left' >&2\nexit 3\n")
+    (folder / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    x = ir.var("x", TensorType((2,), F32))
+    with pytest.raises(CompileError, match="cc failed: no space left"):
+        exported(ops.relu(x), x, folder=tmp_path)
+    assert [item.name for item in tmp_path.iterdir()] == ["bin"]
