@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from inlay.arith import SizeVar as SizeVar
     from inlay.errors import InlayError as InlayError
     from inlay.graph.ir import Module as Module
+    from inlay.graph.ir import call as call
     from inlay.graph.ir import constant as constant
     from inlay.graph.ir import function as function
     from inlay.graph.ir import global_var as global_var
@@ -50,7 +51,8 @@ _HOMES = {
     "SizeVar": "inlay.arith",
     "InlayError": "inlay.errors",
     **dict.fromkeys(
-        ("Module", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"), "inlay.graph.ir"
+        ("Module", "call", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"),
+        "inlay.graph.ir",
     ),
     **dict.fromkeys(("Attrs", "FusionKind", "Operator"), "inlay.graph.operator"),
     "Executable": "inlay.runtime.executable",

@@ -1,0 +1,226 @@
+"""The Python API, as its documentation shows it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import inlay
+from inlay import arith
+from inlay.errors import InputError, KernelFault, ModelImportError, TargetError
+from inlay.tensor import te
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+RIGHT = np.maximum(X @ W, 0)
+
+
+def proto(batch: int | str = 2) -> onnx.ModelProto:
+    """relu(x w)."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="product"), helper.make_node("Relu", ["h"], ["y"], name="act")]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, size]) for name, size in (("x", 3), ("y", 4))]
+    graph = helper.make_graph(nodes, "small", infos[:1], infos[1:], [numpy_helper.from_array(W, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("api")
+    onnx.save(proto(), folder / "small.onnx")
+    onnx.save(proto("batch"), folder / "open.onnx")
+    return folder
+
+
+def test_load_compile_run_save(path: Path, tmp_path: Path) -> None:
+    module = inlay.load(path / "small.onnx")
+    assert isinstance(module, inlay.Module) and [param.name for param in module.main.params] == ["x"]
+    executable = inlay.compile(module, targets=["x86:threads=1"])
+    assert isinstance(executable, inlay.Executable)
+    results = executable.run({"x": X})
+    assert list(results) == ["y"] and results["y"].dtype == np.float32
+    np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
+    executable.save(tmp_path / "small.inlay")
+    again = inlay.runtime.load(tmp_path / "small.inlay")
+    assert again.run({"x": X})["y"].tobytes() == results["y"].tobytes()
+    assert [spec.name for spec in again.inputs] == ["x"] and [spec.shape for spec in again.outputs] == [(2, 4)]
+    measured = again.profile({"x": X})
+    assert measured.seconds > 0 and "product" in measured.table()
+
+
+def test_what_a_model_may_be(path: Path) -> None:
+    """A path, text or not; a model in memory, as an object or as bytes; a module; a function."""
+    model = proto()
+    for given in (path / "small.onnx", str(path / "small.onnx"), model, model.SerializeToString(), inlay.load(model)):
+        np.testing.assert_allclose(inlay.compile(given, ["reference"]).run({"x": X})["y"], RIGHT, rtol=1e-6)
+    x = inlay.var("x", inlay.TensorType((3, 3), "float32"))
+    executable = inlay.compile(inlay.function([x], inlay.ops.relu(x)), ["x86:threads=1"])
+    assert executable.run({"x": -np.eye(3, dtype=np.float32)})["output0"].tolist() == np.zeros((3, 3)).tolist()
+    for name in ("model.tflite", "model.pt", "model.inlay"):
+        with pytest.raises(ModelImportError, match=name):
+            inlay.load(name)
+
+
+def test_dimensions(path: Path) -> None:
+    """Fixed, bounded, or left open."""
+    sizes = {}
+    for name, dims in (("fixed", {"batch": 2}), ("bounded", {"batch": (1, 8)}), ("open", None)):
+        executable = inlay.compile(path / "open.onnx", ["x86:threads=1"], dims=dims)
+        np.testing.assert_allclose(executable.run({"x": X})["y"], RIGHT, rtol=1e-6)
+        sizes[name] = executable.inputs[0].shape[0]
+    assert sizes["fixed"] == 2 and repr(sizes["bounded"]) == repr(sizes["open"]) == "batch"
+    for size in (1, 5):
+        assert executable.run({"x": np.ones((size, 3), np.float32)})["y"].shape == (size, 4)
+    bounded = inlay.compile(path / "open.onnx", ["x86:threads=1"], dims={"batch": (1, 8)})
+    with pytest.raises(InputError, match="batch"):
+        bounded.run({"x": np.ones((9, 3), np.float32)})
+    with pytest.raises(InputError, match=r"give dims to inlay\.load"):
+        inlay.compile(inlay.load(path / "open.onnx"), dims={"batch": 1})
+
+
+def test_partition(path: Path) -> None:
+    module = inlay.partition(path / "small.onnx", ["x86:threads=1"])
+    assert set(module.functions) == {"main", "region0_x86"}
+    assert module["region0_x86"].attr("target") == "x86:threads=1"
+
+
+def test_targets(path: Path) -> None:
+    """In order of priority, with options after a colon."""
+    executable = inlay.compile(path / "small.onnx", ["reference", "x86"])
+    assert [region.target for region in executable.regions] == ["reference"]
+    with pytest.raises(TargetError, match="no target 'gpu' is installed"):
+        inlay.compile(path / "small.onnx", ["gpu"])
+
+
+def test_progress(path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    inlay.compile(path / "small.onnx", ["x86:threads=1"], progress=lambda *entry: seen.append(entry))
+    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    assert stages[0] == "partition" and stages[-1] == "load" and any("region0_x86" in stage for stage in stages)
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
+# --- building models --------------------------------------------------------------------------------------------------
+
+
+def test_builder() -> None:
+    """Control flow, functions and tuples, written in Python."""
+    ops, scalar = inlay.ops, inlay.TensorType((), "float32")
+    n = inlay.SizeVar("n", 1, 100)
+    x, limit = inlay.var("x", inlay.TensorType((n, 3), "float32")), inlay.var("limit", scalar)
+    total = ops.reduce_sum(x, axes=(0, 1))
+    choice = inlay.if_(ops.less(total, limit), ops.neg(x), x)
+    v = inlay.var("v", scalar)
+    square = inlay.function([v], ops.mul(v, v))
+    i, state = inlay.var("i", inlay.TensorType((), "int64")), inlay.var("state", scalar)
+    body = inlay.function([i, state], inlay.tuple_([inlay.constant(True), inlay.call(square, [state])]))
+    power = inlay.tuple_item(inlay.loop(body, state=[total], trip_count=inlay.constant(np.int64(2))), 0)
+    bound = inlay.var("bound", scalar)
+    result = inlay.let(bound, power, inlay.tuple_([choice, ops.add(bound, bound)]))
+    executable = inlay.compile(inlay.function([x, limit], result), ["x86:threads=1"])
+    for rows, threshold in ((1, 100.0), (4, -100.0)):
+        value = np.full((rows, 3), 0.5, np.float32)
+        chosen, twice = executable.run({"x": value, "limit": np.float32(threshold)}).values()
+        np.testing.assert_array_equal(chosen, -value if threshold > 0 else value)
+        assert twice == 2 * value.sum() ** 4
+
+
+@dataclass(frozen=True)
+class ShiftAttrs(inlay.Attrs):
+    """by: how far."""
+
+    by: int = 1
+
+
+def shifted(attrs: ShiftAttrs, x: te.Tensor) -> te.Tensor:
+    """Each element takes the value of one further on; behind the end, of the last."""
+    (extent,) = x.shape
+    result: te.Tensor = te.compute((extent,), lambda i: x[arith.minimum(i + attrs.by, extent - 1)], "shifted")
+    return result
+
+
+SHIFT = inlay.Operator(
+    "test.shift",
+    lambda attrs, x: x,
+    ShiftAttrs,
+    reference=lambda attrs, x: x[np.minimum(np.arange(len(x)) + attrs.by, len(x) - 1)],
+    compute=shifted,
+)
+
+
+def test_an_operator_of_ones_own() -> None:
+    """By a tensor expression it runs natively, fused with Inlay's own operators."""
+    x = inlay.var("x", inlay.TensorType((5,), "float32"))
+    model = inlay.function([x], inlay.ops.neg(SHIFT(inlay.ops.relu(x), by=2)))
+    executable = inlay.compile(model, ["x86:threads=1"])
+    assert [region.target for region in executable.regions] == ["x86:threads=1"]
+    value = np.array([5, -4, 3, -2, 1], np.float32)
+    assert executable.run({"x": value})["output0"].tolist() == [-3, 0, -1, -1, -1]
+    looked_up = inlay.Operator(
+        "test.lookup",
+        lambda attrs, x, at: inlay.TensorType(at.shape, x.dtype),
+        compute=lambda attrs, x, at: te.compute(at.shape, lambda i: x[te.checked(at[i], 0, x.shape[0] - 1)], "lookup"),
+        arity=(2, 2),
+    )
+    at = inlay.var("at", inlay.TensorType((2,), "int64"))
+    executable = inlay.compile(inlay.function([x, at], looked_up(x, at)), ["x86:threads=1"])
+    assert executable.run({"x": value, "at": np.array([4, 0])})["output0"].tolist() == [1, 5]
+    with pytest.raises(KernelFault, match="an index is out of range in kernel test"):
+        executable.run({"x": value, "at": np.array([5, 0])})
+
+
+# --- what it costs to import ------------------------------------------------------------------------------------------
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_costs_nothing() -> None:
+    """Under 0.2 s on a machine with nothing else to do; the best of several runs, since others may be busy."""
+    code = """
+        import sys, time
+        start = time.perf_counter()
+        import inlay
+        seconds = time.perf_counter() - start
+        heavy = {"numpy", "onnx", "ml_dtypes", "pluggy", "llvmlite", "rich", "click"} & set(sys.modules)
+        import json
+        print(json.dumps([seconds, sorted(heavy)]))
+    """
+    runs = [json.loads(python(code)) for _ in range(3)]
+    assert min(seconds for seconds, _ in runs) < 0.2
+    assert runs[0][1] == []
+
+
+def test_the_core_imports_no_vendor_library(path: Path) -> None:
+    """Not even with the x86 plugin installed, as long as no one asks for x86."""
+    code = f"""
+        import sys
+        import numpy as np
+        import inlay
+        from inlay.plugins.registry import default_registry
+        executable = inlay.compile({str(path / "small.onnx")!r}, ["reference"])
+        executable.run({{"x": np.ones((2, 3), np.float32)}})
+        registry = default_registry()
+        assert "x86" in registry.kinds() and registry.op_rules(registry.target("x86"))
+        print(sorted(name for name in sys.modules if name.partition(".")[0] in ("llvmlite", "torch", "cuda")))
+    """
+    assert python(code) == "[]\n"
+
+
+def test_everything_that_is_exported_exists() -> None:
+    for name in inlay.__all__:
+        assert getattr(inlay, name) is not None
+    assert dir(inlay) == sorted(inlay.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'tune'"):
+        _ = inlay.tune  # type: ignore[attr-defined]
