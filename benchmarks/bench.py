@@ -25,7 +25,7 @@ import onnx
 from inlay.cli.contest import PEERS, UNFUSED, Contest, Result, Timing, compete
 from inlay.errors import InlayError
 from machine import Limits, limits, processor, versions
-from zoo import GENERATED, MODELS, feeds, path_of
+from zoo import MODELS, feeds, path_of
 from zoo.operators import OperatorCase, cases
 
 CONVOLUTIONS = ("resnet50", "mobilenet_v2")
@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="write the page to this file")
     arguments = parser.parse_args()
     chosen: Callable[[str], object] = re.compile(arguments.only).search
-    names = [name for name in (GENERATED if arguments.tiny else MODELS) if chosen(name)]
+    names = [name for name, entry in MODELS.items() if chosen(name) and (entry.tiny or not arguments.tiny)]
     sources = {name: path_of(name) for name in CONVOLUTIONS}
     operators = [case for case in cases(sources) if chosen(case.name) or chosen(case.group)]
     settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds)

@@ -1,4 +1,4 @@
-"""The models that Inlay is measured and tested on: generated with seeded weights, and those that the onnx package carries.
+"""The models that Inlay is measured and tested on, all with seeded weights: generated ones, and those of the onnx package.
 
     python benchmarks/make_models.py bert_base gpt2_step
 
@@ -31,21 +31,8 @@ from zoo.language import (
     lstm,
     seq2seq,
 )
+from zoo.light import light
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
-
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-LIGHT_MODELS = (
-    "resnet50",
-    "squeezenet",
-    "shufflenet",
-    "densenet121",
-    "inception_v1",
-    "inception_v2",
-    "bvlc_alexnet",
-    "zfnet512",
-    "vgg19",
-)
-"""Models that the onnx package carries, without the prefix of their files."""
 
 TOKENS = 100
 """Every vocabulary here holds tokens below this."""
@@ -53,11 +40,29 @@ TOKENS = 100
 
 @dataclass(frozen=True)
 class Entry:
-    """A generated model: in full, and with two layers and small widths for tests."""
+    """A generated model: in full, and, where there is one, with two layers and small widths for tests."""
 
     full: Callable[[], onnx.ModelProto]
-    tiny: Callable[[], onnx.ModelProto]
+    tiny: Callable[[], onnx.ModelProto] | None = None
 
+
+LIGHT_MODELS: Mapping[str, Entry] = MappingProxyType(
+    {
+        name: Entry(partial(light, name))
+        for name in (
+            "resnet50",
+            "squeezenet",
+            "shufflenet",
+            "densenet121",
+            "inception_v1",
+            "inception_v2",
+            "bvlc_alexnet",
+            "zfnet512",
+            "vgg19",
+        )
+    }
+)
+"""The networks that the onnx package carries, by the names of their files without `light_`."""
 
 GENERATED: Mapping[str, Entry] = MappingProxyType(
     {
@@ -70,24 +75,25 @@ GENERATED: Mapping[str, Entry] = MappingProxyType(
         "seq2seq": Entry(seq2seq, partial(seq2seq, TINY_SEQ2SEQ, source=12, target=5)),
     }
 )
-"""By name."""
+"""Those that are built from nothing, by name."""
 
-MODELS = (*LIGHT_MODELS, *GENERATED)
-"""Every name that `path_of` knows."""
+MODELS: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
+"""Every model, by name."""
 
 
 def path_of(name: str, tiny: bool = False, folder: Path | None = None) -> Path:
     """The ONNX file of a model, built unless it is there already. `folder`: where, in place of the cache.
 
-    Raises KeyError for a name that is not in `MODELS`, or a tiny one of those that are carried.
+    Raises KeyError for a name that is not in `MODELS`, or a tiny variant that there is not.
     """
-    if name in LIGHT_MODELS and not tiny:
-        return LIGHT / f"light_{name}.onnx"
-    entry = GENERATED[name]
+    entry = MODELS[name]
+    build = entry.tiny if tiny else entry.full
+    if build is None:
+        raise KeyError(f"{name} has no tiny variant")
     path = (folder or cache_folder()) / f"{name}{'_tiny' if tiny else ''}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (entry.tiny if tiny else entry.full)().SerializeToString(deterministic=True))
+        write_whole(path, build().SerializeToString(deterministic=True))
     return path
 
 

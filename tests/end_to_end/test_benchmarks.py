@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from inlay.plugins.registry import default_registry
-from zoo import LIGHT, path_of
+from zoo import path_of
+from zoo.light import FOLDER as LIGHT
 from zoo.operators import SIZES, cases, convolutions
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"

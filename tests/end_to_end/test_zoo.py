@@ -8,7 +8,7 @@ import pytest
 
 import inlay
 from inlay.plugins.registry import default_registry
-from zoo import GENERATED, feeds
+from zoo import GENERATED, LIGHT_MODELS, feeds
 from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
 
@@ -119,6 +119,13 @@ def test_some_sizes_fixed():
     assert executable.inputs[0].shape[1] == 12
     arrays = feeds(model, sizes={"batch": 2, "sequence": 12})
     assert_same(executable.run(arrays), Expected(model).run(arrays))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in LIGHT_MODELS if name not in ("vgg19", "zfnet512", "bvlc_alexnet")])
+def test_the_networks_of_the_light_models(name):
+    """With weights that differ, so that mistakes between channels show. Those of several hundred megabytes are left out."""
+    check(LIGHT_MODELS[name].full())
 
 
 @pytest.mark.slow

@@ -1,0 +1,74 @@
+"""The light models of the onnx package with weights.
+
+Their files carry only the shapes of the weights, and nodes that fill them with one number. With all weights equal every channel of
+a layer is the same: mistakes between channels do not show, and equal weights can be stored once, which no real model allows. Here
+the same networks get seeded weights, of a size that keeps activations alike through the layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from zoo.net import Array, Net
+
+FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def light(name: str) -> onnx.ModelProto:
+    """A light model whose weights are initializers of seeded numbers."""
+    model = onnx.load(FOLDER / f"light_{name}.onnx")
+    graph = model.graph
+    stored = {item.name: item for item in graph.initializer}
+    read: dict[str, tuple[onnx.NodeProto, int]] = {}
+    for node in graph.node:
+        for place, name_read in enumerate(node.input):
+            read.setdefault(name_read, (node, place))
+    net = Net(name)
+    weights, kept, gone = [], [], set()
+    for node in graph.node:
+        if node.op_type == "ConstantOfShape" and node.input[0] in stored and node.output[0] in read:
+            shape = tuple(int(size) for size in numpy_helper.to_array(stored[node.input[0]]))
+            weights.append(numpy_helper.from_array(_draw(net, shape, *_reader(read, node.output[0])), node.output[0]))
+            gone.add(node.input[0])
+        else:
+            kept.append(node)
+    used = {name_read for node in kept for name_read in node.input}
+    others = [item for item in graph.initializer if item.name in used - gone]
+    inputs = [item for item in graph.input if item.name in used and item.name not in stored]
+    del graph.node[:], graph.initializer[:], graph.input[:]
+    graph.node.extend(kept)
+    graph.initializer.extend([*others, *weights])
+    graph.input.extend([*inputs, *(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in (*others, *weights))])
+    onnx.checker.check_model(model)
+    return model
+
+
+def _reader(read: Mapping[str, tuple[onnx.NodeProto, int]], name: str) -> tuple[onnx.NodeProto, int, str]:
+    """The node that computes with a weight, which of its inputs that is, and the operator that reads its result. Unsqueeze only
+    brings a weight into shape."""
+    node, place = read[name]
+    while node.op_type == "Unsqueeze":
+        node, place = read[node.output[0]]
+    after = read[node.output[0]][0].op_type if node.output[0] in read else ""
+    return node, place, after
+
+
+def _draw(net: Net, shape: tuple[int, ...], node: onnx.NodeProto, place: int, after: str) -> Array:
+    """Numbers for a weight, by what reads it; what has no rule is an offset."""
+    match node.op_type, place:
+        case "Conv", 1:
+            return net.uniform(shape, math.sqrt(6 / math.prod(shape[1:])))
+        case "Gemm", 1:
+            transposed = any(item.name == "transB" and item.i for item in node.attribute)
+            return net.uniform(shape, math.sqrt(3 / shape[1 if transposed else 0]))
+        case ("BatchNormalization", 1 | 4) | ("Mul", _):
+            # A branch that is added to its input must be small beside it, or the sum grows from layer to layer.
+            small = place == 1 and after in ("Sum", "Add") and node.op_type == "BatchNormalization"
+            return net.uniform(shape, 0.1) + np.float32(0.3 if small else 1)
+    return net.uniform(shape, 0.1)
