@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from inlay.driver import Progress, compile_module, cut
-from inlay.errors import InputError, ModelImportError
-from inlay.graph.ir import Function, Module
+from inlay.cache import caches
+from inlay.errors import InputError, ModelImportError, PackageError
+from inlay.plugins.registry import default_registry
+from inlay.runtime import compiled
+from inlay.runtime.executable import Executable
+from inlay.runtime.package import Package, copy_package, read_package, write_package
 
 if TYPE_CHECKING:
     import onnx
 
-    from inlay.runtime.executable import Executable
+    from inlay.driver import Progress
+    from inlay.graph.ir import Function, Module
+    from inlay.passes.manager import Instrument
 
-Model = Union[Module, Function, str, Path, bytes, "onnx.ModelProto"]
+# The compiler is imported where it is used: a model that was compiled before needs none of it.
+
+Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 DimSpec = int | tuple[int, int]
 """A size that a symbolic dimension takes, or its inclusive bounds."""
 
@@ -33,11 +41,19 @@ def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec
 
     `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`.
     """
+    return _load(model, dims)
+
+
+def _load(
+    model: str | Path | onnx.ModelProto | bytes,
+    dims: Mapping[str, DimSpec] | None,
+    opened: Callable[[str], None] = lambda location: None,
+) -> Module:
     if isinstance(model, (str, Path)) and Path(model).suffix.lower() in _OTHERS:
         raise ModelImportError(f"{model} is {_OTHERS[Path(model).suffix.lower()]}")
     from inlay.frontends.onnx import load as load_onnx
 
-    return load_onnx(model, dims=dims)
+    return load_onnx(model, dims=dims, opened=opened)
 
 
 def compile(
@@ -47,22 +63,91 @@ def compile(
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
     fusion: bool = True,
+    cache: bool = True,
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
-    kernel of its own, which shows what fusing brings. Raises `ModelImportError`, `TargetError` or `CompileError`.
+    kernel of its own, which shows what fusing brings. What was compiled before from an equal file in an equal way is taken from the
+    user's cache, unless `cache` is off. Raises `ModelImportError`, `TargetError` or `CompileError`.
     """
-    return compile_module(_module(model, dims), targets, progress=progress, fusion=fusion)
+    if isinstance(model, (str, Path)):
+        found = compile_file(Path(model), targets, dims=dims, progress=progress, fusion=fusion, cache=cache)
+        if progress is not None:
+            progress("load", 0, 0)
+        return Executable(found.package)
+    from inlay.driver import compile_module
+
+    return compile_module(_module(model, dims), targets, progress=progress, fusion=fusion, keep=cache)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A package, and the file in the user's cache that holds it, None where none does."""
+
+    package: Package
+    file: Path | None
+
+    def save(self, path: Path) -> None:
+        """Write the package. Raises `PackageError`."""
+        if self.file is not None and self.file.exists():
+            copy_package(self.file, path)
+        else:
+            write_package(self.package, path)
+
+
+def compile_file(
+    model: Path,
+    targets: Sequence[str] = ("x86",),
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    fusion: bool = True,
+    cache: bool = True,
+) -> Compiled:
+    """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. Other arguments and
+    errors as of `compile`."""
+    report: Progress = progress or (lambda stage, done, total: None)
+    registry, kept = default_registry(), caches(cache)
+    made = None
+    if kept.folder is not None:
+        report("look up", 0, 0)
+        made = compiled.recipe(model, targets, {"dims": dims or {}, "fusion": fusion}, registry)
+        known = None if made is None else _read(compiled.find(made, kept))
+        if known is not None:
+            return known
+    from inlay.driver import build_package
+
+    report("import", 0, 0)
+    files: list[str] = []
+    module = _load(model, dims, files.append)
+    package = build_package(module, targets, registry, progress, instruments, fusion, cache)
+    if made is None:
+        return Compiled(package, None)
+    report("keep", 0, 0)
+    return _read(compiled.keep(made, kept, package, files)) or Compiled(package, None)
+
+
+def _read(file: Path | None) -> Compiled | None:
+    """A package in the cache; None where there is none, or none that can be read."""
+    try:
+        return None if file is None else Compiled(read_package(file), file)
+    except PackageError:
+        return None
 
 
 def partition(model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[str, DimSpec] | None = None) -> Module:
     """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
+    from inlay.driver import cut
+
     return cut(_module(model, dims), targets)[0].module
 
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
+    from inlay.graph.ir import Function, Module
+
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:

@@ -16,7 +16,6 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 SWITCH = "INLAY_CACHE"
 """Environment variable: "off" switches every cache off."""
@@ -40,6 +39,24 @@ def digest(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         found.update(len(data).to_bytes(8, "little"))
         found.update(data)
+    return found.hexdigest()
+
+
+def tree_digest(folder: Path) -> str:
+    """The SHA-256 of the names and contents of all files below a folder but compiled Python, in hexadecimal."""
+    found = hashlib.sha256()
+    stack = [str(folder)]
+    while stack:
+        here = stack.pop()
+        with os.scandir(here) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+        for entry in inside:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    stack.append(entry.path)
+            elif not entry.name.endswith(".pyc"):
+                content = Path(entry.path).read_bytes()
+                found.update(digest(os.path.relpath(entry.path, folder), content).encode())
     return found.hexdigest()
 
 
@@ -88,37 +105,53 @@ class Store:
 
     def put(self, key: str, value: bytes) -> None:
         """Keep the value of a key."""
-
-        def write(file: IO[bytes]) -> None:
-            file.write(_MAGIC + hashlib.sha256(value).digest() + value)
-
-        self._write(key, write)
+        path = self._path(key)
+        if path is None:
+            return
+        temporary = self._temporary(path.parent)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(_MAGIC + hashlib.sha256(value).digest() + value)
+            os.replace(temporary, path)
+        except OSError:
+            _remove(temporary)
+            return
+        self._trim(path.parent)
 
     def find(self, key: str) -> Path | None:
         """The file of a value whose key is the SHA-256 of its bytes, in hexadecimal; None where there is none, or another's."""
-        path = self._path(key)
-        if path is None:
+        path = self._path(key) if _KEY.fullmatch(key) else None
+        found = None if path is None else file_digest(path)
+        if path is None or found is None:
             return None
-        try:
-            with path.open("rb") as file:
-                sound = hashlib.file_digest(file, "sha256").hexdigest() == key
-        except OSError:
-            return None
-        if not sound:
+        if found != key:
             _remove(path)
             return None
         _touch(path)
         return path
 
-    def add(self, key: str, source: Path) -> None:
-        """Keep a file, whose SHA-256 is the key, as a value for `find`."""
-
-        def write(file: IO[bytes]) -> None:
-            with source.open("rb") as content:
-                while block := content.read(1 << 22):
-                    file.write(block)
-
-        self._write(key, write)
+    def add(self, write: Callable[[Path], None]) -> str | None:
+        """Keep a file, which is to be written to the path that `write` is given, for `find`. The key, None where it is not kept."""
+        if self.folder is None:
+            return None
+        temporary = self._temporary(self.folder)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(temporary)
+            temporary.chmod(0o600)
+            key = file_digest(temporary)
+            path = None if key is None else self._path(key)
+            if path is None:
+                return None
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.replace(temporary, path)
+        except OSError:
+            return None
+        finally:
+            _remove(temporary)
+        self._trim(path.parent)
+        return key
 
     def usage(self) -> Usage:
         """How many files there are, and their bytes."""
@@ -137,20 +170,10 @@ class Store:
             return None
         return self.folder / key[: self.spread] / (key + self.suffix)
 
-    def _write(self, key: str, write: Callable[[IO[bytes]], None]) -> None:
-        path = self._path(key)
-        if path is None:
-            return
-        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                write(file)
-            os.replace(temporary, path)
-        except OSError:
-            _remove(temporary)
-            return
-        self._trim(path.parent)
+    @staticmethod
+    def _temporary(folder: Path) -> Path:
+        """A name that nobody else writes under. Files of such names that were left behind go as values do."""
+        return folder / f".{secrets.token_hex(8)}.tmp"
 
     def _trim(self, folder: Path) -> None:
         """Remove what was used longest ago until the rest fits. Files that others are still writing are the youngest."""
@@ -238,6 +261,15 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
     if spread:
         return [entry for below in found if below.is_dir(follow_symlinks=False) for entry in _files(Path(below.path), 0)]
     return [entry for entry in found if entry.is_file(follow_symlinks=False)]
+
+
+def file_digest(path: Path) -> str | None:
+    """The SHA-256 of a file, None where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _touch(path: Path) -> None:

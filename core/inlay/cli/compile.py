@@ -12,6 +12,7 @@ from inlay.cli.common import Report, dims_option, json_option, model_argument, p
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Module
+    from inlay.passes.manager import Timing
 
 
 @click.command("compile")
@@ -20,45 +21,48 @@ if TYPE_CHECKING:
 @dims_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
+@click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
 @json_option
 def compile_command(
-    model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path | None, timed: bool, as_json: bool
+    model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path | None, timed: bool, no_cache: bool, as_json: bool
 ) -> None:
     """Compile MODEL to a package."""
-    import inlay
-    from inlay.driver import compile_module
-    from inlay.passes.manager import Timing
+    from inlay.api import compile_file
 
-    passes: Timing[Module] = Timing()
+    passes = _pass_times() if timed else None
     with progress_bar(as_json) as report:
         stages = Stages(report)
-        stages("import", 0, 0)
-        module = inlay.load(model, dims)
-        executable = compile_module(module, targets, progress=stages, instruments=[passes])
+        found = compile_file(model, targets, dims=dims, progress=stages, instruments=[passes] if passes else (), cache=not no_cache)
         path = output or Path(model.name).with_suffix(".inlay")
         stages("save", 0, 0)
-        executable.save(path)
+        found.save(path)
         stages.finish()
     facts = {
         "package": str(path),
         "bytes": path.stat().st_size,
-        "weight_bytes": executable.weight_bytes,
+        "weight_bytes": found.package.weight_bytes,
         "seconds": round(stages.total, 3),
-        "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in executable.regions],
+        "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in found.package.program.regions],
     }
-    if timed:
+    if passes is not None:
         facts["stages"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in stages.seconds]
         facts["passes"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in passes.seconds]
     if as_json:
         print_json(facts)
         return
     click.echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
-    for region in executable.regions:
+    for region in found.package.program.regions:
         click.echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
-    if timed:
+    if passes is not None:
         click.echo(
             "\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)])
         )
+
+
+def _pass_times() -> Timing[Module]:
+    from inlay.passes.manager import Timing
+
+    return Timing()
 
 
 def _line(entry: tuple[str, float]) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from inlay import ops
 from inlay.artifact import Artifact
 from inlay.artifact.plan import Program, RegionInfo
+from inlay.cache import caches
 from inlay.driver.context import DriverContext
 from inlay.driver.prepare import graph_passes, prepare
 from inlay.errors import CompileError, InlayError
@@ -84,8 +85,27 @@ def compile_module(
     progress: Progress | None = None,
     instruments: Sequence[Instrument[Module]] = (),
     fusion: bool = True,
+    keep: bool = True,
 ) -> Executable:
-    """Compile the entry of a module for targets, in order of priority. Without `fusion` every operator is a kernel of its own.
+    """`build_package`, loaded. Raises `Unsupported` besides where this machine cannot run it."""
+    registry = registry or default_registry()
+    package = build_package(module, targets, registry, progress, instruments, fusion, keep)
+    if progress is not None:
+        progress("load", 0, 0)
+    return Executable(package, registry=registry)
+
+
+def build_package(
+    module: Module,
+    targets: Sequence[str] = ("x86",),
+    registry: PluginRegistry | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    fusion: bool = True,
+    keep: bool = True,
+) -> Package:
+    """Compile the entry of a module for targets, in order of priority. Without `fusion` every operator is a kernel of its own, and
+    without `keep` objects are neither taken from the user's cache nor put there.
 
     Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
     """
@@ -99,12 +119,11 @@ def compile_module(
     for name, index in partitioned.regions.items():
         target = takers[index].target
         region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        artifacts[name] = _compile_region(region, registry, report, fusion)
+        context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {name}"), fusion, caches(keep).objects)
+        artifacts[name] = _compile_region(region, context, report)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))
-    report("load", 0, 0)
-    package = Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
-    return Executable(package, registry=registry)
+    return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
 
 
 def _own_passes(function: Function, target: Target, registry: PluginRegistry) -> Function:
@@ -113,9 +132,8 @@ def _own_passes(function: Function, target: Target, registry: PluginRegistry) ->
     return PassManager(own).run(Module({"main": function})).main if own else function
 
 
-def _compile_region(region: Region, registry: PluginRegistry, report: Progress, fusion: bool) -> Artifact:
-    target = region.target
-    context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {region.symbol}"), fusion)
+def _compile_region(region: Region, context: DriverContext, report: Progress) -> Artifact:
+    target, registry = region.target, context.registry
     codegen = registry.codegen(target)
     try:
         unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region

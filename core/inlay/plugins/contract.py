@@ -85,13 +85,16 @@ class NoOptions:
 @dataclass(frozen=True)
 class TargetSpec:
     """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
-    `capabilities(options)` is a pure function."""
+    `capabilities(options)` is a pure function. `surroundings(options)` says what compiled code depends on besides the options and
+    the sources of Inlay and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
+    key under which packages are kept."""
 
     kind: str
     description: str
     capabilities: Callable[[Any], Capabilities]
     level: Level = Level.REGION
     options: type = NoOptions
+    surroundings: Callable[[Any], str] = lambda options: ""
 
 
 @dataclass(frozen=True)

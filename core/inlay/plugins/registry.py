@@ -15,12 +15,16 @@ import functools
 import importlib.metadata
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pluggy
 
+import inlay
+from inlay.cache import digest, tree_digest
 from inlay.errors import InlayError, PluginError, TargetError
 from inlay.plugins import hookspecs
 from inlay.plugins.contract import (
@@ -125,6 +129,29 @@ class PluginRegistry:
         with _blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
         return cast("Capabilities", _expect(result, Capabilities, owner, "capabilities"))
+
+    def fingerprint(self) -> str | None:
+        """Says what code compiles here: a hash of the sources of Inlay and of the packages that the plugins in use are in. None
+        where a plugin is no module that lies in files."""
+        core = Path(inlay.__file__).parent
+        hashes = {core: tree_digest(core)}
+        parts = [sys.version, hashes[core]]
+        for info in self._plugins:
+            if info.problem is None:
+                folder = _folder(self._manager.get_plugin(info.name))
+                if folder is None:
+                    return None
+                if folder not in hashes:
+                    hashes[folder] = tree_digest(folder)
+                parts += [info.name, info.version, hashes[folder]]
+        return digest(*parts)
+
+    def surroundings(self, target: Target) -> str:
+        """What code for a target depends on besides its options and sources. Raises `PluginError` when its plugin fails to say."""
+        owner, spec = self._owned(target.kind)
+        with _blame(owner, "surroundings"):
+            result = spec.surroundings(target.options)
+        return cast("str", _expect(result, str, owner, "surroundings"))
 
     # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
 
@@ -321,6 +348,13 @@ class _Discovery:
                 continue
             specs.update({spec.kind: (name, spec) for spec in declared[name]})
         return specs
+
+
+def _folder(plugin: object) -> Path | None:
+    """The folder of the package that a plugin's module is in."""
+    name = getattr(plugin, "__name__", "").partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
 
 
 def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:

@@ -13,7 +13,7 @@ from inlay.artifact.plan import RegionInfo
 from inlay.errors import InputError, PluginError, TargetError, Unsupported
 from inlay.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
 from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.runtime.arrays import address, import_value, usable
+from inlay.runtime.arrays import import_value, usable
 from inlay.runtime.executor import Executor
 from inlay.runtime.layout import LoadedRegion
 from inlay.runtime.package import Package, read_package, write_package
@@ -82,8 +82,7 @@ class Executable:
     @property
     def weight_bytes(self) -> int:
         """Bytes of constants, those of the regions included, each counted once."""
-        arrays = [*self.package.weights.values(), *(each for item in self.package.artifacts for each in item.constants.values())]
-        return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
+        return self.package.weight_bytes
 
     def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
         names = [spec.name for spec in self.inputs]

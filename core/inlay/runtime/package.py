@@ -21,6 +21,7 @@ import mmap
 import os
 import re
 import secrets
+import shutil
 import struct
 import zipfile
 import zlib
@@ -36,7 +37,7 @@ from inlay.arith import Dim
 from inlay.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlay.artifact.plan import Plan, Program, RegionInfo
 from inlay.errors import PackageError
-from inlay.runtime.arrays import Array
+from inlay.runtime.arrays import Array, address
 from inlay.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
 from inlay.types import DTYPES, from_numpy
 
@@ -59,6 +60,12 @@ class Package:
     program: Program
     artifacts: tuple[Artifact, ...]
     weights: Mapping[str, Array]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants, those of the regions included, each counted once."""
+        arrays = [*self.weights.values(), *(each for artifact in self.artifacts for each in artifact.constants.values())]
+        return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,15 @@ def write_package(package: Package, path: Path) -> None:
             _pad_to_page(entry, file.tell())
             with archive.open(entry, "w") as member:
                 tensors.write(member)
+    except OSError as error:
+        raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def copy_package(source: Path, path: Path) -> None:
+    """Write a copy of a package file, which takes the place of `path` once it is complete. Raises `PackageError`."""
+    try:
+        with source.open("rb") as content, _replacing(path) as file:
+            shutil.copyfileobj(content, file, 1 << 22)
     except OSError as error:
         raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
 

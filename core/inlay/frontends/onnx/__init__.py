@@ -9,7 +9,7 @@ the function attribute "outputs" as a JSON list.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ def load(
     dims: Mapping[str, int | tuple[int, int | None]] | None = None,
     *,
     specialise: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    opened: Callable[[str], None] = lambda location: None,
 ) -> Module:
     """Import a model given as a path, as bytes or as a parsed message.
 
@@ -36,6 +37,8 @@ def load(
         leaves unnamed is called `<input>_<axis>`.
     specialise
         Binds inputs to values, as constants; they are no parameters then.
+    opened
+        Told the path, from the model's folder, of each other file from which data is taken.
 
     Data in other files is read from the model's folder alone, and not at all for a model given as bytes or as a message.
     Raises `ModelImportError` for a model that is damaged, hostile or not supported.
@@ -56,7 +59,7 @@ def load(
             raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
     parsed = proto.parse_model(model, file) if isinstance(model, bytes) else model
     try:
-        return Importer(parsed, ExternalData(folder, file), CONVERTERS, dims or {}, specialise or {}).module()
+        return Importer(parsed, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}).module()
     except ModelImportError:
         raise
     except Exception as error:  # such as names that are no text: a damaged message can hold anything anywhere

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,10 +36,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class ExternalData:
-    """The files beside one model. `folder` is None for a model that was not read from a file."""
+    """The files beside one model. `folder` is None for a model that was not read from a file. `opened` is told the location of each
+    file from which data is taken."""
 
     folder: Path | None
     file: str
+    opened: Callable[[str], None] = lambda location: None
 
     def read(self, tensor: onnx.TensorProto, size: int) -> bytes:
         """The `size` bytes of a tensor. Raises `ModelImportError`, naming tensor and file."""
@@ -49,7 +51,9 @@ class ExternalData:
                 raise ValueError("the model was not read from a file, so the folder of its data is unknown: load it by its path")
             if reference.length is not None and reference.length != size:
                 raise ValueError(f"the entry has length {reference.length}, but shape and type make {size} bytes")
-            return read_range(self.folder, reference, size)
+            data = read_range(self.folder, reference, size)
+            self.opened(reference.location)
+            return data
         except (OSError, ValueError) as error:
             raise ModelImportError(
                 f"cannot read the external data of tensor {tensor.name!r}: {error}", node=f"{self.file}:{tensor.name}"

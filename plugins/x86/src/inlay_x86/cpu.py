@@ -53,6 +53,13 @@ def capabilities(options: X86Options) -> Capabilities:
     )
 
 
+def surroundings(options: X86Options) -> str:
+    """What code depends on besides the options: the features compiled for, and LLVM."""
+    import llvmlite
+
+    return f"{llvmlite.__version__} {' '.join(features(options))}"
+
+
 def threads(options: X86Options) -> int:
     """How many threads a kernel may use on this machine."""
     return options.threads or len(os.sched_getaffinity(0))

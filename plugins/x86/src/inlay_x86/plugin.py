@@ -21,10 +21,16 @@ def _capabilities(options: X86Options) -> Capabilities:
     return capabilities(options)
 
 
+def _surroundings(options: X86Options) -> str:
+    from inlay_x86.cpu import surroundings
+
+    return surroundings(options)
+
+
 @hookimpl
 def inlay_targets() -> Sequence[TargetSpec]:
     """x86."""
-    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options)]
+    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings)]
 
 
 @hookimpl
