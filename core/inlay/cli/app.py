@@ -6,6 +6,7 @@ import click
 
 from inlay import __version__
 from inlay.cli.bench import bench_command
+from inlay.cli.cache import cache_command
 from inlay.cli.compile import compile_command
 from inlay.cli.export import export_command
 from inlay.cli.inspect import partition_command, show_command
@@ -27,5 +28,14 @@ def app(debug: bool) -> None:
     """
 
 
-for command in (targets_command, compile_command, run_command, bench_command, export_command, partition_command, show_command):
+for command in (
+    targets_command,
+    compile_command,
+    run_command,
+    bench_command,
+    export_command,
+    partition_command,
+    show_command,
+    cache_command,
+):
     app.add_command(command)
