@@ -8,12 +8,14 @@ from inlay import arith
 from inlay.tensor import ir
 from inlay.tensor.align import align_buffers
 from inlay.tensor.compact import compact_buffers
-from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
+from inlay.tensor.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
 from inlay.tensor.peel import peel_loops
 from inlay.tensor.vthread import lower_vthreads
 
 STACK_BYTES = 4096
 """Buffers larger than this are not left to a kernel's stack."""
+LOCAL_BYTES = 1 << 16
+"""Buffers of one iteration of a parallel loop may be this large: nobody else can hold them."""
 
 
 def finish(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -25,45 +27,39 @@ def finish(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Make allocations outside parallel loops into outputs, which the caller gives: all but registers and small buffers. Their
-    contents are scratch. Output buffers for defined sizes stay last."""
-    scratch: list[ir.Buffer] = []
+    """Make allocations into outputs, which the caller gives: all but registers, small buffers, and those of single iterations of
+    parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
+
+    A parallel loop whose iterations need more memory than a stack has becomes a serial one.
+    """
+    scratch: dict[ir.Buffer, None] = {}
     body = _hoist(program.body, scratch)
-    if not scratch:
+    if body is program.body:
         return program
     results = len(program.outputs) - len(program.defines)
     outputs = (*program.outputs[:results], *scratch, *program.outputs[results:])
-    return replace(program, outputs=outputs, body=body)
+    shown = frozenset().union(*(arith.free_vars(dim) for buffer in scratch for dim in buffer.shape))
+    sizes = tuple(size for size in program.sizes if size not in shown)
+    return replace(program, outputs=outputs, body=body, sizes=sizes)
 
 
-def _hoist(stmt: ir.Stmt, scratch: list[ir.Buffer]) -> ir.Stmt:
+def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None]) -> ir.Stmt:
     match stmt:
-        case ir.Alloc(buffer=buffer, body=body):
-            inner = _hoist(body, scratch)
-            if _stays(buffer):
-                return stmt if inner is body else ir.Alloc(buffer, inner)
-            scratch.append(buffer)
-            return inner
-        case ir.Seq(stmts=stmts):
-            new = tuple(_hoist(item, scratch) for item in stmts)
-            return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else ir.Seq(new)
-        case ir.For(body=body, kind=kind) if kind is not ir.ForKind.PARALLEL:
-            inner = _hoist(body, scratch)
-            return stmt if inner is body else replace(stmt, body=inner)
-        case ir.If() | ir.Let() | ir.While():
-            return _hoist_within(stmt, scratch)
-    return stmt
+        case ir.For(kind=ir.ForKind.VECTORIZED):
+            return stmt
+        case ir.For(body=body, kind=ir.ForKind.PARALLEL):
+            return replace(stmt, body=_hoist(body, scratch), kind=ir.ForKind.SERIAL) if _crowded(body) else stmt
+        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, STACK_BYTES):
+            scratch[buffer] = None
+            return _hoist(body, scratch)
+    return mapped(stmt, lambda inner: _hoist(inner, scratch))
 
 
-def _hoist_within(stmt: ir.If | ir.Let | ir.While, scratch: list[ir.Buffer]) -> ir.Stmt:
-    match stmt:
-        case ir.If(condition=condition, then=then, otherwise=otherwise):
-            return ir.If(condition, _hoist(then, scratch), None if otherwise is None else _hoist(otherwise, scratch))
-        case ir.Let(body=body) | ir.While(body=body):
-            inner = _hoist(body, scratch)
-            return stmt if inner is body else replace(stmt, body=inner)
+def _crowded(body: ir.Stmt) -> bool:
+    """Whether a loop body allocates more than a thread's stack can be asked for."""
+    return any(isinstance(stmt, ir.Alloc) and not _fits(stmt.buffer, LOCAL_BYTES) for stmt in ir.walk_stmts(body))
 
 
-def _stays(buffer: ir.Buffer) -> bool:
+def _fits(buffer: ir.Buffer, limit: int) -> bool:
     size = arith.product(buffer.shape)
-    return buffer.scope != "" or (isinstance(size, int) and size * buffer.dtype.bytes <= STACK_BYTES)
+    return buffer.scope != "" or (isinstance(size, int) and size * buffer.dtype.bytes <= limit)

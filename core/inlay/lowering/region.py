@@ -188,7 +188,7 @@ class _RegionLowering:
             self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, first=step, last=step, layout=layout))
             for type_, layout in zip(result_types(call.type), kernel.layouts[len(inputs) :], strict=False)
         ]
-        sizes, defines, names = self._sizes(kernel.source, args, call.type)
+        sizes, defines, names = self._sizes(kernel, args, call.type)
         scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
         spare = [
             self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype, first=step, last=step))
@@ -223,20 +223,21 @@ class _RegionLowering:
         return (ROW_MAJOR,) * len(source.params), source
 
     def _sizes(
-        self, kernel: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
+        self, kernel: _Kernel, args: tuple[graph.Expr, ...], outer: Type
     ) -> tuple[tuple[arith.Expr, ...], tuple[arith.SizeVar, ...], dict[arith.Expr, arith.Expr]]:
         """The kernel's dimensions in terms of the region's: kernels that are equal up to the names of dimensions are shared."""
+        source = kernel.source
         names: dict[arith.Expr, arith.Expr] = {}
-        declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(kernel.inputs, args, strict=True)]
-        declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(kernel.outputs, result_types(outer), strict=False)]
+        declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
+        declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]
         for mine, theirs in declared:
             for a, b in zip(mine, theirs, strict=True):
                 if isinstance(a, arith.SizeVar):
                     names.setdefault(a, arith.wrap(b))
-        defines = tuple(names[size] for size, _ in kernel.defines)
+        defines = tuple(names[size] for size, _ in source.defines)
         if not all(isinstance(size, arith.SizeVar) for size in defines):
-            raise CompileError(f"kernel {kernel.name} works out a dimension that the region does not name")
-        sizes = tuple(names.get(size, size) for size in size_vars(kernel))
+            raise CompileError(f"kernel {source.name} works out a dimension that the region does not name")
+        sizes = tuple(names.get(size, size) for size in size_vars(self.kernels[kernel.number]))
         return sizes, tuple(size for size in defines if isinstance(size, arith.SizeVar)), names
 
     # --- outputs and places ---

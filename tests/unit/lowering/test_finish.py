@@ -1,0 +1,105 @@
+"""The last steps before code is generated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay.arith import SizeVar
+from inlay.lowering.finish import LOCAL_BYTES, STACK_BYTES, finish, hoist_scratch
+from inlay.tensor import interp, ir, te
+from inlay.tensor.build import Builder
+from inlay.tensor.lower import lower
+from inlay.tensor.region import size_vars
+from inlay.types import dtype
+
+BIG = STACK_BYTES // 8 + 1
+HUGE = LOCAL_BYTES // 8 + 1
+I64 = "int64"
+
+
+def program(kind: ir.ForKind, size: Any, scope: str = "") -> ir.LoopProgram:
+    """Each iteration fills a buffer and stores its last element."""
+    x, y = ir.Buffer("x", (4,), dtype(I64)), ir.Buffer("y", (4,), dtype(I64))
+    b = Builder()
+    with b.loop(4, "i", kind) as i:
+        tmp = b.alloc((size,), I64, scope=scope)
+        b.store(tmp, 0, x[i])
+        b.store(y, i, tmp[0] + te.const(1, I64))
+    return ir.LoopProgram("kernel", (x,), (y,), b.finish(), sizes=(size,) if isinstance(size, SizeVar) else ())
+
+
+def allocated(made: ir.LoopProgram) -> int:
+    return sum(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(made.body))
+
+
+def kinds(made: ir.LoopProgram) -> list[ir.ForKind]:
+    return [stmt.kind for stmt in ir.walk_stmts(made.body) if isinstance(stmt, ir.For)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "hoisted"),
+    [
+        (ir.ForKind.SERIAL, 1, False),
+        (ir.ForKind.SERIAL, BIG, True),
+        (ir.ForKind.SERIAL, SizeVar("n", 1), True),
+        (ir.ForKind.PARALLEL, BIG, False),
+        (ir.ForKind.PARALLEL, HUGE, True),
+        (ir.ForKind.PARALLEL, SizeVar("n", 1), True),
+        (ir.ForKind.VECTORIZED, BIG, False),
+    ],
+)
+def test_who_holds_buffers(kind: ir.ForKind, size: Any, hoisted: bool) -> None:
+    """The caller holds what is large; iterations that run at once keep theirs, unless no stack could."""
+    made = program(kind, size)
+    done = hoist_scratch(made)
+    assert (len(done.outputs), allocated(done)) == ((2, 0) if hoisted else (1, 1))
+    assert hoisted or done is made
+    assert kinds(done) == [ir.ForKind.SERIAL if hoisted else kind]
+    sizes = {} if isinstance(size, int) else {size: 3}
+    assert size_vars(done) == size_vars(made) == tuple(sizes)
+    x = np.arange(4)
+    np.testing.assert_array_equal(interp.run(done, [x], sizes)[0], interp.run(made, [x], sizes)[0])
+
+
+def test_registers_stay() -> None:
+    made = program(ir.ForKind.SERIAL, BIG, scope="register")
+    assert hoist_scratch(made) is made
+
+
+def test_scratch_comes_before_defined_sizes() -> None:
+    found = SizeVar("?k", 0, 4)
+    x, y, size = ir.Buffer("x", (4,), dtype(I64)), ir.Buffer("y", (found,), dtype(I64)), ir.Buffer("size", (), dtype(I64))
+    b = Builder()
+    tmp = b.alloc((BIG,), I64)
+    b.store(tmp, 0, te.const(2, I64))
+    with b.if_(x[0] < 5):
+        b.store(size, (), tmp[0])
+    with b.else_():
+        b.store(size, (), te.const(0, I64))
+    with b.loop(found, "i") as i:
+        b.store(y, i, x[i])
+    done = hoist_scratch(ir.LoopProgram("kernel", (x,), (y, size), b.finish(), ((found, size),)))
+    assert [buffer.name for buffer in done.outputs] == ["y", "tmp1", "size"]
+    assert interp.run(done, [np.arange(4)])[0].tolist() == [0, 1]
+
+
+def test_one_buffer_allocated_twice() -> None:
+    """Code that was copied allocates the same buffer at several places: it is one output."""
+    made = program(ir.ForKind.SERIAL, BIG)
+    twice = ir.LoopProgram("kernel", made.inputs, made.outputs, ir.Seq((made.body, made.body)))
+    assert len(hoist_scratch(twice).outputs) == 2
+
+
+def test_finished_programs_are_plain() -> None:
+    """No blocks, no unrolled loops, and the same answer."""
+    x = te.placeholder((6, 5), "int32", "x")
+    k = te.reduce_axis(5, "k")
+    total = te.compute((6,), lambda i: te.sum_(x[i, k], k), "total")
+    made = lower([te.compute((6,), lambda i: total[i] * 2, "twice")], [x], "kernel")
+    done = finish(made)
+    assert not any(isinstance(stmt, ir.Block) for stmt in ir.walk_stmts(done.body))
+    value = np.arange(30, dtype=np.int32).reshape(6, 5)
+    np.testing.assert_array_equal(interp.run(done, [value])[0], interp.run(made, [value])[0])
