@@ -148,6 +148,28 @@ def test_run(run: Run, folder: Path, name: str) -> None:
     assert run("run", name)[1] == run("run", name, "--seed", "0")[1] != run("run", name, "--seed", "1")[1]
 
 
+def test_element_types_that_numpy_lacks(run: Run, folder: Path) -> None:
+    """They go to files and come back as their bits."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "half", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), folder / "half.onnx")
+    once = run("run", "half.onnx", "-o", "neg.npz")[1]
+    with np.load(folder / "neg.npz") as results:
+        np.save(folder / "neg.npy", results["y"])
+    assert "bfloat16[2] [-" in once
+    assert run("run", "half.onnx", "--input", "x=neg.npy")[1] == once.replace("-", "")
+
+
+def test_results_that_no_file_holds(run: Run, folder: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    items = helper.make_tensor_sequence_value_info("items", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("SequenceConstruct", ["x", "x"], ["items"])], "items", [x], [items])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), folder / "items.onnx")
+    assert "items: [array(" in good(run("run", "items.onnx"))
+    wrong(run("run", "items.onnx", "-o", "items.npz"), "output items is a sequence", "from Python")
+    assert not (folder / "items.npz").exists()
+
+
 def test_profile(run: Run, folder: Path) -> None:
     out = good(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--trace", "trace.json"))
     assert "whole run" in out and "product" in out

@@ -137,7 +137,10 @@ def make_inputs(
         arrays.update({name: loaded} if equals else loaded)
     generator = np.random.default_rng(seed)
     for spec in specs:
-        if spec.name not in arrays:
+        array = arrays.get(spec.name)
+        if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
+            arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files do not name the types that numpy lacks
+        if array is None:
             if spec.dtype is None:
                 raise InputError(f"input {spec.name} is a sequence, an optional or text, which no file holds", remedy=PYTHON)
             shape = tuple(_size(dim, dims or {}) for dim in spec.shape)

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from inlay.cli.common import (
+    PYTHON,
     dims_option,
     executable_of,
     inputs_option,
@@ -19,6 +20,7 @@ from inlay.cli.common import (
     seed_option,
     target_option,
 )
+from inlay.errors import InputError
 
 
 @click.command("run")
@@ -47,7 +49,7 @@ def run_command(
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if output is not None:
-        np.savez(output, **results)
+        _save(output, results)
     if as_json:
         print_json({name: _summary(value) for name, value in results.items()})
     else:
@@ -59,6 +61,15 @@ def run_command(
             measured.save_chrome_trace(trace)
         if profile:
             click.echo(measured.table())
+
+
+def _save(path: Path, results: dict[str, Any]) -> None:
+    """Write arrays to an .npz file of that very name. Raises `InputError` for results that are no arrays of numbers."""
+    others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
+    if others:
+        raise InputError(f"output {others[0]} is a sequence, an optional or text, which no .npz file holds", remedy=PYTHON)
+    with path.open("wb") as file:
+        np.savez(file, **results)
 
 
 def _summary(value: Any) -> dict[str, Any]:
