@@ -221,7 +221,7 @@ class _Engine:
     def prepare(self) -> str:
         """Wait until the model is ready. Returns why it is not, "" where it is."""
         self.facts = self._receive(PATIENCE)
-        self._signal(signal.SIGSTOP)
+        self._stop()
         failed = str(self.facts.get("failed", ""))
         if failed.startswith("is not installed") and self.job.engine in PACKAGES:
             return f"{failed} (pip install {PACKAGES[self.job.engine]})"
@@ -235,7 +235,7 @@ class _Engine:
             self._process.stdin.write(f"{seconds}\n".encode())
             self._process.stdin.flush()
         answer = self._receive(PATIENCE)
-        self._signal(signal.SIGSTOP)
+        self._stop()
         if "failed" not in answer:
             self.rounds.append(answer["median_ms"])
         return str(answer.get("failed", ""))
@@ -267,6 +267,12 @@ class _Engine:
                 line += part
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _stop(self) -> None:
+        """Stop the process, and wait until it has stopped or ended."""
+        self._signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):  # `_receive` has seen its end
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it may have ended by itself, which `_receive` reports

@@ -92,9 +92,9 @@ def prepare_inlay(job: Job, inputs: Arrays) -> Prepared:
 
 
 def compile_package(job: Job, package: str) -> None:
-    """Compile a model with Inlay to a package."""
+    """Compile a model with Inlay to a package, with nothing taken from the cache."""
     compiler = importlib.import_module("inlay")
-    compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion).save(package)
+    compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False).save(package)
 
 
 def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
