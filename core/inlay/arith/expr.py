@@ -24,8 +24,9 @@ class Payload(Protocol):
 class Expr:
     """Base of all integer expressions."""
 
-    __slots__ = ("_hash", "operands")
+    __slots__ = ("_hash", "_reads", "operands")
     _hash: int
+    _reads: tuple[frozenset[Expr], bool]  # set when it is first asked for
     operands: tuple[Expr, ...]
     symbol = ""
 
@@ -457,15 +458,39 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def free_vars(expr: Dim) -> frozenset[Expr]:
     """The `Var`s and `SizeVar`s that an expression reads, those inside `Opaque` payloads included."""
-    if isinstance(expr, int):
-        return frozenset()
-    found: set[Expr] = set()
-    for node in walk(expr):
+    return _NOTHING if isinstance(expr, int) else _reads(expr)[0]
+
+
+def reads_data(expr: Expr) -> bool:
+    """Whether an expression depends on what lies in buffers."""
+    return _reads(expr)[1]
+
+
+_NOTHING: frozenset[Expr] = frozenset()
+
+
+def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
+    """The variables that an expression reads, and whether it reads data: worked out once for each expression."""
+    try:
+        return expr._reads
+    except AttributeError:
+        pass
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        missing = [operand for operand in node.operands if not hasattr(operand, "_reads")]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
         if isinstance(node, (Var, SizeVar)):
-            found.add(node)
+            node._reads = frozenset((node,)), False
         elif isinstance(node, Opaque):
-            found |= node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper)
-    return frozenset(found)
+            node._reads = node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper), True
+        else:
+            parts = [operand._reads for operand in node.operands]
+            node._reads = _NOTHING.union(*(variables for variables, _ in parts)), any(data for _, data in parts)
+    return expr._reads
 
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:

@@ -141,7 +141,7 @@ def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges) -> tuple[arith.Exp
     """First index and extent of what an index may touch."""
     if isinstance(index, arith.Opaque):
         return _widened(index.lower, index.upper - index.lower + 1, dim, ranges)
-    if any(isinstance(node, arith.Opaque) for node in arith.walk(index)):
+    if arith.reads_data(index):
         return arith.ZERO, arith.wrap(dim)
     return _widened(index, arith.ONE, dim, ranges)
 

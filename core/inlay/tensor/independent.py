@@ -8,7 +8,6 @@ from math import prod
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.lower_blocks import reads_data
 from inlay.types import dtype
 
 
@@ -39,7 +38,7 @@ def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: in
     values: dict[arith.Expr, int] = dict(sizes.items())
     lanes: list[ir.For] = []
     for loop in reversed(loops):
-        if arith.free_vars(loop.extent) - values.keys() or reads_data(loop.extent):
+        if arith.free_vars(loop.extent) - values.keys() or arith.reads_data(loop.extent):
             return None
         extent = arith.evaluate(loop.extent, values)
         if all(place.count(loop.var) == 1 for place in places) and extent * _size(lanes, values) <= most:

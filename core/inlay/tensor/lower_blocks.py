@@ -20,11 +20,6 @@ def truth(condition: arith.Expr) -> ir.Expr:
     return ir.Index(_BOOL, condition)
 
 
-def reads_data(index: arith.Expr) -> bool:
-    """Whether an integer expression depends on what lies in buffers."""
-    return any(isinstance(node, arith.Opaque) for node in arith.walk(index))
-
-
 def guarded(stmt: ir.Stmt, condition: arith.Expr) -> ir.Stmt:
     """A statement under a condition."""
     return stmt if condition == arith.ONE else ir.If(truth(condition), stmt)
@@ -195,7 +190,7 @@ class _Simplifier(Rewriter):
         done = self._indices.get(index)
         if done is None:
             # The rebuilding remembers what it does in the same place: the final word is written last.
-            done = self._analyzer.simplify(super().index(index) if reads_data(index) else index)
+            done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
             done = self._indices[index] = index if done == index else done
         return done
 
@@ -234,7 +229,7 @@ class _Simplifier(Rewriter):
             unknown = self._unknown(condition.index)
             condition = truth(unknown)
             # What is read from data may change while the branch runs.
-            facts = frozenset(part for part in conjuncts(unknown) if not reads_data(part))
+            facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
         decided = _decided(condition)
         if decided is not None:
             chosen = branch.then if decided else branch.otherwise
@@ -291,6 +286,8 @@ def check_registers(program: ir.LoopProgram) -> None:
     """Check that buffers of scope "register" have constant indices, but for the index of a vectorised loop; else they would lie in
     memory. Raises `ScheduleError`, which names the buffer, the index and the loop."""
     statements = list(ir.walk_stmts(program.body))
+    if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
+        return
     lanes: set[arith.Expr] = {stmt.var for stmt in statements if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED}
     for stmt in statements:
         if isinstance(stmt, ir.Store):
@@ -305,7 +302,7 @@ def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[ar
         return
     for position, index in enumerate(indices):
         varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
-        if varying or reads_data(index):
+        if varying or arith.reads_data(index):
             raise ScheduleError(
                 f"{program.name}: index {position} of register buffer {buffer}, {index!r}, varies with "
                 + (f"loop {', '.join(varying)}" if varying else "data"),

@@ -13,7 +13,6 @@ from inlay import arith
 from inlay.arith import affine
 from inlay.errors import CompileError
 from inlay.tensor import ir
-from inlay.tensor.lower_blocks import reads_data
 from inlay_x86.llvm import arithmetic
 from inlay_x86.llvm.function import FunctionPrinter, mangle
 from inlay_x86.llvm.indices import INDEX, IndexPrinter, without_constant
@@ -261,7 +260,7 @@ class ExpressionPrinter:
             stack.pop()
             self._guarded[node] = (
                 isinstance(node, ir.Load)
-                or (isinstance(node, ir.Index) and reads_data(node.index))
+                or (isinstance(node, ir.Index) and arith.reads_data(node.index))
                 or any(self._guarded[arg] for arg in below)
             )
         return self._guarded[expr]

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from inlay import arith
 from inlay.arith import bounds
-from inlay.tensor.lower_blocks import reads_data
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.values import Value, splat
 
@@ -48,7 +47,6 @@ class IndexPrinter:
         self.values: dict[arith.Expr, Value] = {}
         self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
         self.cells: dict[arith.Expr, str] = {}
-        self._data: dict[arith.Expr, bool] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
@@ -93,7 +91,7 @@ class IndexPrinter:
                 left, right = self._pair(self.print(a), self.print(b))
                 name = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne"}[op]
                 value = self.printer.op(f"icmp {name} {left}, {right.ref}", "i1", left.lanes)
-            case arith.And(operands=(a, b)) if reads_data(b):
+            case arith.And(operands=(a, b)) if arith.reads_data(b):
                 value = self.choose(self.condition(a), lambda: self.condition(b), lambda: Value("false", "i1"))
             case arith.And(operands=(a, b)) | arith.Or(operands=(a, b)):
                 left, right = self._pair(self.condition(a), self.condition(b))
@@ -108,18 +106,11 @@ class IndexPrinter:
 
     def lasts(self, expr: arith.Expr) -> bool:
         """Whether an expression that does not depend on the lane has the same value wherever its variables have theirs."""
-        return not self._depends_on_data(expr) and not self._changes(expr)
+        return not arith.reads_data(expr) and not self._changes(expr)
 
     def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
         """Remember the value of an expression; one that depends on the lane or on data does not last."""
-        return self.printer.remember(key, value, lasting=not value.lanes and not self._depends_on_data(expr))
-
-    def _depends_on_data(self, expr: arith.Expr) -> bool:
-        found = self._data.get(expr)
-        if found is None:
-            found = isinstance(expr, arith.Opaque) or any(map(self._depends_on_data, expr.operands))
-            self._data[expr] = found
-        return found
+        return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
 
     def _changes(self, expr: arith.Expr) -> bool:
         """Whether an expression reads a size that the kernel works out, so that its value must not be remembered."""
@@ -158,7 +149,7 @@ class IndexPrinter:
         return self.printer.op(f"{opcode} {left}, {right.ref}", INDEX, left.lanes)
 
     def _select(self, condition: arith.Expr, a: arith.Expr, b: arith.Expr) -> Value:
-        if reads_data(a) or reads_data(b):
+        if arith.reads_data(a) or arith.reads_data(b):
             return self.choose(self.condition(condition), lambda: self.print(a), lambda: self.print(b))
         flag, left, right = self.condition(condition), self.print(a), self.print(b)
         lanes = max(flag.lanes, left.lanes, right.lanes)
