@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ import pytest
 from onnx import helper
 
 from inlay.cli import contest
-from inlay.cli.contest import UNFUSED, Contest, Missing, compete
+from inlay.cli.bench import render
+from inlay.cli.contest import UNFUSED, Contest, Missing, Result, Timing, compete, with_threads
+from inlay.errors import CompileError, InputError
+from inlay.plugins.registry import default_registry
 
 STAND_IN = """
 import os
@@ -130,10 +136,69 @@ def test_an_engine_is_stopped_unless_it_is_timed(model, stand_in, tmp_path):
 
 
 def _state(engine: contest._Engine) -> str:
-    """The state of an engine's process: a signal to stop takes its time to arrive."""
-    for _ in range(200):
-        state = Path(f"/proc/{engine._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T":
-            break
-        time.sleep(0.01)
-    return state
+    return Path(f"/proc/{engine._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_only_inlay_cannot_run_is_an_error(model, tmp_path):
+    with pytest.raises(CompileError, match=r"cannot run.*wrong"):
+        compete(of(_with_operator(model, tmp_path, "wrong")))
+
+
+def _with_operator(model: Path, folder: Path, operator: str) -> Path:
+    proto = onnx.load(model)
+    proto.graph.node[1].op_type = operator
+    path = folder / "other.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+def test_every_engine_gets_the_sizes_that_inlay_is_told(model, tmp_path):
+    jobs = contest._jobs(of(model, "onnxruntime", dims={"batch": 2}), tmp_path)
+    assert len({job.model for job in jobs}) == 1
+    dims = onnx.load(jobs[0].model).graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [2, 3]
+    assert contest._jobs(of(model, "onnxruntime", dims={"batch": (1, 4)}), tmp_path)[0].model == str(model)
+
+
+def test_mistakes(model, tmp_path):
+    with pytest.raises(InputError, match="no peer 'abacus'"):
+        compete(of(model, "abacus"))
+    with pytest.raises(InputError, match="peers cannot read"):
+        compete(of(tmp_path / "model.inlay", "onnxruntime"))
+
+
+def test_threads():
+    registry = default_registry()
+    assert with_threads(["reference"], 3, registry) == (("reference",), 3)
+    assert with_threads(["reference"], None, registry)[1] == len(os.sched_getaffinity(0))
+    if "x86" in registry.kinds():
+        assert with_threads(["x86:threads=2", "reference"], None, registry) == (("x86:threads=2", "reference"), 2)
+        assert with_threads(["x86:threads=2"], 1, registry) == (("x86:threads=1",), 1)
+
+
+def test_the_table():
+    own = Timing("inlay", "0", "here", 1.0, 10.0, 0.0, 0, (1.0, 2.0, 3.0), 0.0)
+    peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, 0, (2.0, 2.0, 2.0), 1e-7)
+    result = Result((own, peer), (Missing("tvm", "is not installed"),))
+    assert result.ratios(peer) == (0.5, 1.0, 1.5)
+    text = render(Contest(Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, ("x86",), 2), result)
+    for part in (
+        "x float32[1, 2]",
+        "1.000 .. 3.000",
+        "1.00  0.50 1.00 1.50",
+        "tvm                     is not",
+        "openvino 9: there",
+    ):
+        assert part in text
+
+
+def test_the_command(model, stand_in, tmp_path):
+    stand_in("onnxruntime", STAND_IN.format(extra=""))
+    options = ["--target", "reference", "--against", "onnxruntime", "--rounds", "1", "--seconds", "0", "--dim", "batch=4", "--json"]
+    command = [sys.executable, "-c", "from inlay.cli import main; main()", "bench", str(model), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert [item["label"] for item in facts["timings"]] == ["inlay", UNFUSED, "onnxruntime"]
+    assert facts["timings"][2]["difference"] < 1e-6
+    assert len(facts["ratios"]["onnxruntime"]) == 1
