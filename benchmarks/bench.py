@@ -76,7 +76,9 @@ def whole_models(names: Iterable[str], limit: Limits, settings: Settings, tiny: 
         _row(["---"] * (len(header) + 2)),
     ]
     print("", *lines, sep="\n", flush=True)
-    ratios, seen = [], {}
+    ratios: list[float] = []
+    settled: dict[str, None] = {}
+    absent: dict[str, list[str]] = {}
     for name in names:
         result = run(path_of(name, tiny), limit.threads, settings, settings.against, unfused=True)
         if isinstance(result, str):
@@ -85,16 +87,19 @@ def whole_models(names: Iterable[str], limit: Limits, settings: Settings, tiny: 
             line = _model_row(name, result, engines, limit)
             if result.best:
                 ratios.append(statistics.median(result.ratios(result.best)))
-            seen.update({item.label: f"{item.label} {item.version}: {item.settings}" for item in result.timings})
-            seen.update({item.label: f"{item.label}: {item.reason}" for item in result.missing if item.label not in seen})
+            settled.update(dict.fromkeys(f"{item.label} {item.version}: {item.settings}" for item in result.timings))
+            for item in result.missing:
+                absent.setdefault(f"{item.label}: {item.reason}", []).append(name)
         lines.append(line)
         print(line, flush=True)
     if ratios:
         lines += ["", f"Geometric mean of the ratios over {len(ratios)} models: **{statistics.geometric_mean(ratios):.2f}**."]
         print(lines[-1], flush=True)
-    settled = ["", "Settings:", "", *(f"- {text}" for text in seen.values())]
-    print(*settled, sep="\n", flush=True)
-    return lines + settled
+    notes = ["", "Settings:", "", *(f"- {text}" for text in settled)]
+    if absent:
+        notes += ["", "Did not take part:", "", *(f"- {reason} ({', '.join(models)})" for reason, models in absent.items())]
+    print(*notes, sep="\n", flush=True)
+    return lines + notes
 
 
 def _model_row(name: str, result: Result, engines: Sequence[str], limit: Limits) -> str:
