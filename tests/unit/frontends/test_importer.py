@@ -206,15 +206,34 @@ def test_functions_without_end_are_refused():
         load(onnx.parser.parse_model(head + graph + itself))
 
 
-def test_functions_that_multiply_are_refused(monkeypatch):
-    monkeypatch.setattr("inlay.frontends.onnx.importer._MAX_NODES", 2000)
+def doubling(levels: int, graph: str = "CALL") -> onnx.ModelProto:
+    """Functions that call the next twice, so that 2^levels nodes are at the bottom."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    text = head + "g (float[2] x, bool q) => (float[2] y) { " + graph.replace("CALL", "y = own.f0(x)") + " }\n"
+    for level in range(levels):
+        callee = f"own.f{level + 1}" if level < levels - 1 else "Relu"
+        text += f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{level} (a) => (b) {{ c = {callee}(a)  b = {callee}(c) }}\n'
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize("levels", [18, 45])
+@pytest.mark.parametrize("graph", ["CALL", "y = If (q) <then_branch = t () => (y) { CALL }, else_branch = e () => (y) { CALL }>"])
+def test_functions_that_multiply_are_refused_before_they_are_expanded(levels, graph):
+    model = doubling(levels, graph)
+    start = time.perf_counter()
+    with pytest.raises(ModelImportError, match=r"more than 2\d{4} nodes"):
+        load(model)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_functions_may_be_called_often():
     head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
     text = head + "g (float[2] x) => (float[2] y) { y = own.f0(x) }\n"
-    for level in range(30):
-        callee = f"own.f{level + 1}" if level < 29 else "Relu"
-        text += f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{level} (a) => (b) {{ c = {callee}(a)  b = {callee}(c) }}\n'
-    with pytest.raises(ModelImportError, match="more than 2000 nodes"):
-        load(onnx.parser.parse_model(text))
+    for level in range(3):
+        callee = f"own.f{level + 1}" if level < 2 else "Relu"
+        body = " ".join(f"v{index + 1} = {callee}(v{index})" for index in range(10))
+        text += f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{level} (v0) => (v10) {{ {body} }}\n'
+    assert calls(load(onnx.parser.parse_model(text))) == ["relu"] * 1000
 
 
 def chain(length: int) -> onnx.ModelProto:

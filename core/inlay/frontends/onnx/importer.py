@@ -17,6 +17,7 @@ import numpy as np
 from inlay.arith import Dim, SizeVar
 from inlay.errors import InlayError, ModelImportError
 from inlay.frontends.onnx import functions, proto
+from inlay.frontends.onnx.expansion import MAX_DEPTH, Expansion, NestedTooDeep, node_limit, standard_domain, written_nodes
 from inlay.frontends.onnx.external import ExternalData
 from inlay.frontends.onnx.node import Converter, Node, Sources
 from inlay.frontends.onnx.order import sorted_nodes
@@ -27,12 +28,6 @@ from inlay.types import TensorType, Type
 
 if TYPE_CHECKING:
     import onnx
-
-_MAX_NODES = 500_000
-"""Greatest number of nodes, those of expanded functions included: functions that call functions can multiply without bound."""
-
-_MAX_DEPTH = 48
-"""Greatest depth of functions and subgraphs within one another."""
 
 # The field that holds the value of an attribute, by AttributeProto.AttributeType of onnx.proto.
 _SINGLE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 11: "sparse_tensor", 13: "tp"}
@@ -107,6 +102,7 @@ class Importer:
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
     _nodes: int = 0
+    _limit: int = 0
 
     def __post_init__(self) -> None:
         self._settler = Settler(self.values)
@@ -124,10 +120,11 @@ class Importer:
             raise self._error("it has no graph, or imports no operator set: it is not an ONNX model, or is damaged")
         opsets = self._opsets(model.opset_import)
         for item in model.functions:
-            key = (_domain(item.domain), item.name, item.overload)
+            key = (standard_domain(item.domain), item.name, item.overload)
             if key in self._functions:
                 raise self._error(f"function {item.domain}:{item.name} is defined twice")
             self._functions[key] = item
+        self._check_size()
         frame = Frame({}, None, opsets, {})
         params = self._graph_inputs(model.graph, frame)
         self._check_bindings(params)
@@ -139,12 +136,26 @@ class Importer:
         main = function(params, result, (("outputs", json.dumps(names)),), span=Span(self.file, model.graph.name))
         return Module({"main": main})
 
+    def _check_size(self) -> None:
+        """Refuse functions that expand to too many nodes, before the first is expanded."""
+        nodes = self.model.graph.node
+        try:
+            self._limit = node_limit(written_nodes(nodes) + sum(written_nodes(item.node) for item in self.model.functions))
+            found = Expansion(self._functions).expanded(nodes)
+        except NestedTooDeep as error:
+            raise self._error(str(error)) from error
+        if found > self._limit:
+            raise self._too_many()
+
+    def _too_many(self) -> ModelImportError:
+        return self._error(f"it has more than {self._limit} nodes, those of the functions it calls included")
+
     def _opsets(self, imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
         from onnx import defs
 
         opsets: dict[str, int] = {}
         for item in imports:
-            domain = _domain(item.domain)
+            domain = standard_domain(item.domain)
             if opsets.setdefault(domain, item.version) != item.version:
                 raise self._error(f"it imports two versions of operator set {item.domain or 'ai.onnx'!r}")
         newest = defs.onnx_opset_version()
@@ -263,8 +274,8 @@ class Importer:
         return tuple(self._output(frame, name) if asked else None for name, asked in wanted)
 
     def _nested(self, frame: Frame) -> Frame:
-        if frame.depth > _MAX_DEPTH:
-            raise self._error(f"functions and subgraphs are nested more than {_MAX_DEPTH} deep, or without end")
+        if frame.depth > MAX_DEPTH:
+            raise self._error(str(NestedTooDeep()))
         return frame
 
     def _body(self, graph: onnx.GraphProto, frame: Frame) -> list[Expr]:
@@ -303,8 +314,8 @@ class Importer:
             raise self._error(str(error)) from error
         for item in ordered:
             self._nodes += 1
-            if self._nodes > _MAX_NODES:
-                raise self._error(f"it has more than {_MAX_NODES} nodes, those of the functions it calls included")
+            if self._nodes > self._limit:  # the bodies of ONNX's own operators count only now
+                raise self._too_many()
             self._import_node(item, frame)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
@@ -312,7 +323,7 @@ class Importer:
     def _import_node(self, item: onnx.NodeProto, frame: Frame) -> None:
         own_name = item.name or next(filter(None, item.output), item.op_type)
         span = frame.inline or Span(self.file, frame.prefix + own_name)
-        domain = _domain(item.domain)
+        domain = standard_domain(item.domain)
         local = self._functions.get((domain, item.op_type, item.overload))
         opset = frame.opsets.get(domain, 0 if local is not None else -1)
         scope = FrameScope(self, frame)
@@ -398,11 +409,6 @@ class Importer:
 
     def _error(self, message: str) -> ModelImportError:
         return ModelImportError(f"{self.file}: {message}")
-
-
-def _domain(name: str) -> str:
-    """The domain of the standard operators has two names."""
-    return "" if name == "ai.onnx" else name
 
 
 def _identifier(name: str) -> str:
