@@ -90,7 +90,7 @@ class Compiled:
     file: Path | None
 
     def save(self, path: Path) -> None:
-        """Write the package. Raises `PackageError`."""
+        """Write the package. Raises as `Executable.save` does."""
         if self.file is not None and self.file.exists():
             copy_package(self.file, path)
         else:

@@ -77,7 +77,7 @@ class PackageError(InlayError):
 
 
 class InputError(InlayError):
-    """An array given to an executable has the wrong name, shape or dtype."""
+    """What a user gives is not what is asked for: an array of a wrong name, shape or dtype, a size, a path, a kind of object."""
 
 
 class Unsupported(InlayError):

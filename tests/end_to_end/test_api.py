@@ -86,6 +86,13 @@ def test_dimensions(path: Path) -> None:
         inlay.compile(inlay.load(path / "open.onnx"), dims={"batch": 1})
 
 
+def test_saving_where_no_file_can_be(path: Path) -> None:
+    executable = inlay.compile(path / "small.onnx", ["reference"])
+    for place in (path, "."):
+        with pytest.raises(InputError, match="it is a folder"):
+            executable.save(place)
+
+
 def test_partition(path: Path) -> None:
     module = inlay.partition(path / "small.onnx", ["x86:threads=1"])
     assert set(module.functions) == {"main", "region0_x86"}

@@ -231,7 +231,8 @@ def test_wrong_models(run: Run) -> None:
         wrong(run("compile", name), name)
         wrong(run("show", name), name)
     wrong(run("compile", "unknown.onnx"), "Frobnicate", "act", "unknown.onnx")
-    wrong(run("compile", "small.inlay"), "a compiled package")
+    for command in ("compile", "show", "partition"):
+        wrong(run(command, "small.inlay"), "small.inlay is a compiled package", "inlay run")
 
 
 def test_wrong_packages(run: Run, folder: Path) -> None:
@@ -268,6 +269,20 @@ def test_wrong_outputs(run: Run) -> None:
     wrong(run("compile", "small.onnx", "-o", "nowhere/a.inlay"), "nowhere")
     wrong(run("run", "small.inlay", "-o", "nowhere/out.npz"), "nowhere/out.npz: No such file or directory")
     wrong(run("export", "small.onnx", "-o", "nowhere/libsmall.so"), "nowhere")
+
+
+def test_outputs_that_would_destroy_something(run: Run, folder: Path) -> None:
+    kept = (folder / "small.onnx").read_bytes()
+    (folder / "link.onnx").symlink_to("small.onnx")
+    for command in ("compile", "export", "run"):
+        for name in ("small.onnx", "./small.onnx", "link.onnx"):
+            wrong(run(command, "small.onnx", "-o", name), f"{Path(name)} cannot be written: it is what the output is made from")
+        wrong(run(command, "small.onnx", "-o", "."), "it is a folder")
+        wrong(run(command, "small.onnx", "-o", "/dev/null"), "/dev/null cannot be written")
+    wrong(run("run", "small.onnx", "--trace", "small.onnx"), "made from")
+    wrong(run("run", "small.onnx", "--input", "x=x.npy", "-o", "x.npy"), "x.npy cannot be written")
+    wrong(run("export", "small.onnx", "-o", "small.h"), "small.h is the name of the header")
+    assert (folder / "small.onnx").read_bytes() == kept and Path("/dev/null").is_char_device()
 
 
 def test_wrong_passes(run: Run) -> None:

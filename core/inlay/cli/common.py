@@ -104,6 +104,14 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
         yield report
 
 
+def refuse_package(model: Path) -> None:
+    """Raises `UsageError` for a package where only a model that is still to be compiled will do."""
+    if model.suffix == ".inlay":
+        raise click.UsageError(
+            f"{model} is a compiled package, which inlay run, bench and export take: give the ONNX model instead"
+        )
+
+
 def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False) -> Executable:
     """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target: it has its own."""
     if model.suffix == ".inlay":

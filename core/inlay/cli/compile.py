@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inlay.cli.common import Report, dims_option, json_option, model_argument, print_json, progress_bar, target_option
+from inlay.cli.common import (
+    Report,
+    dims_option,
+    json_option,
+    model_argument,
+    print_json,
+    progress_bar,
+    refuse_package,
+    target_option,
+)
+from inlay.runtime.output import check_output
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Module
@@ -29,11 +39,13 @@ def compile_command(
     """Compile MODEL to a package."""
     from inlay.api import compile_file
 
+    refuse_package(model)
+    path = output or Path(model.name).with_suffix(".inlay")
+    check_output(path, [model])
     passes = _pass_times() if timed else None
     with progress_bar(as_json) as report:
         stages = Stages(report)
         found = compile_file(model, targets, dims=dims, progress=stages, instruments=[passes] if passes else (), cache=not no_cache)
-        path = output or Path(model.name).with_suffix(".inlay")
         stages("save", 0, 0)
         found.save(path)
         stages.finish()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from inlay.cli.common import dims_option, executable_of, model_argument, target_option
+from inlay.runtime.output import check_output
 
 
 @click.command("export")
@@ -19,5 +20,6 @@ def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], 
     """Write MODEL as a shared library and a C header."""
     from inlay.driver.export import export_library
 
+    check_output(output, [model])
     done = export_library(executable_of(model, targets, dims), output)
     click.echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from inlay.cli.common import dims_option, json_option, model_argument, print_json, target_option
+from inlay.cli.common import dims_option, json_option, model_argument, print_json, refuse_package, target_option
 
 
 @click.command("partition")
@@ -22,6 +22,7 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
     from inlay.driver import cut
     from inlay.partitioning.explain import explain
 
+    refuse_package(model)
     partitioned, takers = cut(inlay.load(model, dims), targets)
     report = explain(partitioned, takers)
     if as_json:
@@ -46,6 +47,7 @@ def show_command(
     import inlay
     from inlay.graph.text import show
 
+    refuse_package(model)
     module = inlay.load(model, dims)
     if after is not None:
         from inlay.driver import module_after

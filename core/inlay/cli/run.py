@@ -21,6 +21,7 @@ from inlay.cli.common import (
     target_option,
 )
 from inlay.errors import InputError
+from inlay.runtime.output import check_output
 
 
 @click.command("run")
@@ -45,6 +46,8 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Run MODEL, a package or an ONNX file, once."""
+    for path in filter(None, (output, trace)):
+        check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     executable = executable_of(model, targets, dims, as_json)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)

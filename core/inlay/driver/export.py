@@ -21,8 +21,9 @@ from inlay.arith import Dim
 from inlay.artifact import ALIGNMENT, Artifact
 from inlay.artifact.objects import unpack
 from inlay.artifact.plan import Invoke, Move, Plan, Value
-from inlay.errors import CompileError, Unsupported
+from inlay.errors import CompileError, InputError, Unsupported
 from inlay.runtime.executable import Executable
+from inlay.runtime.output import check_output
 
 COMPILERS = ("cc", "gcc", "clang")
 _C_TYPES = {
@@ -61,13 +62,18 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     """Write `path`, a shared library, and beside it a header with the same stem.
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Raises `Unsupported` for a model that is not
-    wholly native code of static sizes without control flow, and `CompileError` when there is no C compiler, or it fails.
+    wholly native code of static sizes without control flow, `CompileError` when there is no C compiler, or it fails, and
+    `InputError` for a path that neither may be written to.
     """
+    header = path.with_suffix(".h")
+    check_output(path)
+    check_output(header)
+    if path == header:
+        raise InputError(f"{path} is the name of the header", remedy="end the name of the library in .so")
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise CompileError("no C compiler is found", remedy=f"install one of {', '.join(COMPILERS)}, such as Debian's gcc")
     source = _Source(executable, _prefix(path.stem.removeprefix("lib") if name is None else name))
-    header = path.with_suffix(".h")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sources = source.write(folder, header.name)

@@ -70,7 +70,7 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as a package, for `inlay.runtime.load`. Equal models give equal bytes; an existing file is replaced only
-        once the new one is complete."""
+        once the new one is complete. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:

@@ -39,6 +39,7 @@ from inlay.artifact.plan import Plan, Program, RegionInfo
 from inlay.errors import PackageError
 from inlay.runtime.arrays import Array, address
 from inlay.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
+from inlay.runtime.output import check_output
 from inlay.types import DTYPES, from_numpy
 
 FORMAT = "inlay-package"
@@ -125,7 +126,9 @@ class _Tensors:
 
 
 def write_package(package: Package, path: Path) -> None:
-    """Write a package to a file. The file appears, or changes, only once all is written. Raises `PackageError`."""
+    """Write a package to a file. The file appears, or changes, only once all is written. Raises `PackageError`, and `InputError`
+    for a path that is a folder or a device."""
+    check_output(path)
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
     infos = {info.symbol: info for info in package.program.regions}
@@ -177,7 +180,8 @@ def write_package(package: Package, path: Path) -> None:
 
 
 def copy_package(source: Path, path: Path) -> None:
-    """Write a copy of a package file, which takes the place of `path` once it is complete. Raises `PackageError`."""
+    """Write a copy of a package file, which takes the place of `path` once it is complete. Raises as `write_package` does."""
+    check_output(path)
     try:
         with source.open("rb") as content, _replacing(path) as file:
             shutil.copyfileobj(content, file, 1 << 22)
