@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import Box, touched
+from inlay.tensor.footprint import Box, touched, touches
 from inlay.tensor.rewrite import Rewriter
 
 
@@ -43,7 +43,7 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
     """
     match body:
         case ir.Seq(stmts=stmts):
-            users = [index for index, item in enumerate(stmts) if _uses(item, buffer)]
+            users = [index for index, item in enumerate(stmts) if touches(item, buffer)]
             if len(users) == 1:
                 index = users[0]
                 return ir.Seq((*stmts[:index], _sink(buffer, stmts[index]), *stmts[index + 1 :]))
@@ -52,10 +52,6 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
         case ir.Alloc(buffer=other, body=inner):
             return ir.Alloc(other, _sink(buffer, inner))
     return _shrunk(buffer, body)
-
-
-def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    return any(touched(stmt, buffer))
 
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
@@ -74,7 +70,7 @@ def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     """Whether the first use of a buffer in a statement is an unconditional store to it that does not read it."""
     match stmt:
         case ir.Seq(stmts=stmts):
-            first = next((item for item in stmts if _uses(item, buffer)), None)
+            first = next((item for item in stmts if touches(item, buffer)), None)
             return first is not None and _writes_first(first, buffer)
         case ir.For(body=body) | ir.Alloc(body=body):
             return _writes_first(body, buffer)

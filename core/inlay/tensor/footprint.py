@@ -57,15 +57,31 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
     """The boxes of one buffer that a statement without blocks reads, and those that it writes."""
     read: dict[Box, None] = {}
     written: dict[Box, None] = {}
-    for node, ranges in _leaves(stmt, {}):
+    around: Ranges = {}
+    analyzer = arith.Analyzer(around)
+    for node, ranges in _leaves(stmt, around):
+        if ranges is not around:
+            around, analyzer = ranges, arith.Analyzer(ranges)
         for load in ir.walk_exprs(*values_of(node)):
             if isinstance(load, ir.Load) and load.buffer is buffer:
-                read[_box(load.indices, buffer, ranges)] = None
+                read[_box(load.indices, buffer, ranges, analyzer)] = None
         if isinstance(node, ir.Store) and node.buffer is buffer:
-            written[_box(node.indices, buffer, ranges)] = None
+            written[_box(node.indices, buffer, ranges, analyzer)] = None
         if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
             read[whole(buffer).ranges] = written[whole(buffer).ranges] = None
     return tuple(read), tuple(written)
+
+
+def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether a statement without blocks reads or writes a buffer."""
+    for node in ir.walk_stmts(stmt):
+        if isinstance(node, ir.Store) and node.buffer is buffer:
+            return True
+        if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
+            return True
+        if any(isinstance(load, ir.Load) and load.buffer is buffer for load in ir.walk_exprs(*values_of(node))):
+            return True
+    return False
 
 
 def whole(buffer: ir.Buffer) -> ir.Region:
@@ -133,24 +149,27 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
         yield from _leaves(part, ranges)
 
 
-def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges) -> Box:
-    return tuple(_range(index, dim, ranges) for index, dim in zip(indices, buffer.shape, strict=True))
+def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Box:
+    return tuple(_range(index, dim, ranges, analyzer) for index, dim in zip(indices, buffer.shape, strict=True))
 
 
-def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges) -> tuple[arith.Expr, arith.Expr]:
+def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None) -> tuple[arith.Expr, arith.Expr]:
     """First index and extent of what an index may touch."""
     if isinstance(index, arith.Opaque):
-        return _widened(index.lower, index.upper - index.lower + 1, dim, ranges)
+        return _widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
     if arith.reads_data(index):
         return arith.ZERO, arith.wrap(dim)
-    return _widened(index, arith.ONE, dim, ranges)
+    return _widened(index, arith.ONE, dim, ranges, analyzer)
 
 
-def _widened(first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges) -> tuple[arith.Expr, arith.Expr]:
-    """A range over all values of the variables that range."""
+def _widened(
+    first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
+) -> tuple[arith.Expr, arith.Expr]:
+    """A range over all values of the variables that range. `analyzer` knows their bounds."""
     if not ranges:
         return first, extent
-    low, high = arith.span(first, ranges), arith.span(first + extent - 1, ranges)
+    low = arith.span(first, ranges, analyzer)
+    high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     if low is None or high is None:
         return arith.ZERO, arith.wrap(dim)
     return low[0], arith.simplify(high[1] - low[0] + 1)

@@ -183,6 +183,7 @@ class _Simplifier(Rewriter):
         self._ranges = ranges
         self._facts = facts
         self._analyzer = arith.Analyzer(ranges)
+        self._loops: dict[tuple[arith.Var, arith.Expr], _Simplifier] = {}
 
     def index(self, index: arith.Expr) -> arith.Expr:
         if isinstance(index, arith.Const):
@@ -215,7 +216,11 @@ class _Simplifier(Rewriter):
     def _loop(self, loop: ir.For, extent: arith.Expr) -> ir.Stmt:
         if isinstance(extent, arith.Const) and extent.value <= 0:
             return ir.Seq(())
-        body = self._inside({loop.var: (0, arith.unwrap(extent - 1))}).stmt(loop.body)
+        # Copies of a loop side by side, as unrolling makes them, share what is worked out in one.
+        inside = self._loops.get((loop.var, extent))
+        if inside is None:
+            inside = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
+        body = inside.stmt(loop.body)
         once = extent == arith.ONE and loop.kind is not ir.ForKind.THREAD
         if once or (isinstance(body, ir.Seq) and not body.stmts):
             return body
