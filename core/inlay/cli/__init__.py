@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -13,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `inlay`: run a command (that of the process, where none is given) and exit.
 
     Exit code 2 and one line on standard error for anything that is the user's to put right, 1 for a failure of Inlay's own, 130
-    where the user interrupts. `--debug`, anywhere on the line, shows tracebacks instead.
+    where the user interrupts. `--debug`, anywhere on the line, shows tracebacks besides.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run([item for item in given if item != DEBUG], debug=DEBUG in given))
@@ -39,21 +40,17 @@ def _run(arguments: list[str], debug: bool) -> int:
     except click.ClickException as error:
         return _say(error.format_message(), 2)
     except (InlayError, OSError) as error:
-        if debug:
-            raise
-        return _say(_words(error), 2)
+        return _say(_words(error), 2, debug)
     except MemoryError as error:
-        if debug:
-            raise
-        return _say(f"not enough memory: {error or 'the model is too large for this machine'}", 2)
+        return _say(f"not enough memory: {error or 'the model is too large for this machine'}", 2, debug)
     except Exception as error:
-        if debug:
-            raise
-        return _say(f"a failure of Inlay's own: {type(error).__name__}: {error}; {DEBUG} shows where, please report it", 1)
+        return _say(f"a failure of Inlay's own: {type(error).__name__}: {error}; {DEBUG} shows where, please report it", 1, debug)
 
 
-def _say(message: str, code: int) -> int:
-    """One line on standard error."""
+def _say(message: str, code: int, debug: bool = False) -> int:
+    """One line on standard error, after the traceback of the error being handled where that is asked for."""
+    if debug:
+        traceback.print_exc()
     print(f"inlay: {' '.join(message.split())}", file=sys.stderr)
     return code
 

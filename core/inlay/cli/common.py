@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from inlay import arith
 from inlay.artifact import TensorSpec
-from inlay.errors import InputError
+from inlay.errors import InputError, OutOfMemory
 from inlay.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
@@ -77,7 +77,7 @@ inputs_option = click.option(
     metavar="NAME=FILE",
     help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
 )
-seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -167,7 +167,10 @@ def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     """Random elements: floats in [0, 1), integers and bools 0 or 1."""
-    values = generator.random(shape)
+    try:
+        values = generator.random(shape)
+    except (MemoryError, ValueError) as error:  # numpy raises ValueError for more bytes than there are addresses
+        raise OutOfMemory(f"no room for a random array of shape {shape}", remedy="make the input smaller") from error
     return (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
 
 

@@ -125,6 +125,8 @@ def parse_options(text: str, spec: TargetSpec) -> Target:
             raise TargetError(
                 f"target {kind} has no option {key!r}" if equals else f"option {key!r} has no value", remedy=f"options: {known}"
             )
+        if key in given:
+            raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
         given[key] = _parse(kind, key, value, type(fields[key].default))
     return Target(kind, spec.options(**given))
 

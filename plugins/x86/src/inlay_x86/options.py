@@ -15,6 +15,10 @@ CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The instruction sets to compile for by name: the host's, and the levels of the x86-64 psABI."""
 
 
+MAX_THREADS = 1024
+"""The most threads that can be asked for: as many as large machines have processors, and few enough to be started."""
+
+
 @dataclass(frozen=True)
 class X86Options:
     """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
@@ -25,7 +29,10 @@ class X86Options:
     cpu: str = "native"
 
     def __post_init__(self) -> None:
-        if self.threads < 0:
-            raise TargetError(f"target x86 cannot use {self.threads} threads", remedy="0 means as many as the process may run on")
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise TargetError(
+                f"target x86 cannot use {self.threads} threads",
+                remedy=f"threads is 0 to {MAX_THREADS}; 0 means as many as the process may run on",
+            )
         if self.cpu not in CPUS:
             raise TargetError(f"target x86 knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
