@@ -368,10 +368,13 @@ def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: 
 
 
 def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
-    """Starts and ends are those of Python's slices: negative ones count from the end, and what lies outside is cut off."""
+    """Starts and ends are those of ONNX's Slice: negative ones count from the end, and what lies outside is cut off.
+
+    These are Python's slices but for one thing: a start that lies before the axis is its first element, with a negative stride too.
+    """
     where = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
-        where[axis] = slice(start, end, stride)
+        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
     return np.array(x[tuple(where)])
 
 
@@ -386,10 +389,10 @@ def _compute_dynamic_slice(
         result, *sizes = outputs
         begins: dict[int, arith.Var] = {}
         for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
-            low, high = (0, arith.wrap(x.shape[axis])) if stride > 0 else (-1, arith.add(x.shape[axis], -1))
+            high = arith.wrap(x.shape[axis]) if stride > 0 else arith.add(x.shape[axis], -1)
             begin, end = (
-                te.minimum(te.maximum(positive_index(buffer[number], x.shape[axis]), low), high)
-                for buffer in (start_buffer, end_buffer)
+                te.minimum(te.maximum(positive_index(buffer[number], x.shape[axis]), low), high)  # in this order for an empty axis
+                for buffer, low in ((start_buffer, 0), (end_buffer, 0 if stride > 0 else -1))
             )
             distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
             b.store(sizes[number], (), (distance + (abs(stride) - 1)) / abs(stride))

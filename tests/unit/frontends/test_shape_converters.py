@@ -189,6 +189,45 @@ def test_agrees_with_onnx_runtime(opset: int, graph: str, feeds: list[Array]) ->
         np.testing.assert_array_equal(one, other)
 
 
+def slices(extent: int, known: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Slices of a vector from everywhere to everywhere, the positions known to the importer or not; the feeds."""
+    steps = {f"t{step}": int64(step) for step in (-3, -2, -1, 1, 2)}
+    positions = {f"p{position}": int64(position) for position in range(-2 * extent - 2, 2 * extent + 3)}
+    feeds = {"x": np.arange(extent, dtype=np.float32), **({} if known else positions)}
+    nodes = [
+        onnx.helper.make_node("Slice", ["x", start, end, "zero", step], [f"y{start}{end}{step}"])
+        for start in positions
+        for end in positions
+        for step in steps
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "slices",
+        [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in feeds.items()],
+        [onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, [None]) for node in nodes],
+        [
+            onnx.numpy_helper.from_array(value, name)
+            for name, value in {**steps, "zero": int64(0), **(positions if known else {})}.items()
+        ],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), feeds
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("extent", [0, 1, 3, 4])
+def test_slices_from_everywhere_to_everywhere(extent: int, known: bool) -> None:
+    """A start before the axis is its first element, with a negative step too, which Python's slices have otherwise."""
+    import onnxruntime
+
+    model, feeds = slices(extent, known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    results = evaluate(load(model), feeds)
+    for node, expected, result in zip(model.graph.node, session.run(None, feeds), results, strict=True):
+        assert result.tolist() == expected.tolist(), node.input
+
+
 @pytest.mark.parametrize(
     ("opset", "graph", "message"),
     [

@@ -214,16 +214,20 @@ def _length(node: Node, index: int) -> int:
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """A Python slice of an axis in the form that `strided_slice` wants."""
-    low, high = (0, arith.wrap(extent)) if step > 0 else (-1, arith.add(extent, -1))
+    """A slice of an axis as ONNX defines it, in the form that `strided_slice` wants.
 
-    def clamped(position: Dim) -> arith.Expr:
+    It is Python's but for this: a start that lies before the axis is its first element, with a negative step too.
+    """
+    high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
+
+    def clamped(position: Dim, least: int) -> arith.Expr:
+        low = arith.minimum(least, high)  # less than `least` on an empty axis
         if isinstance(position, int) and abs(position) >= _FAR:
-            return arith.wrap(high if position > 0 else low)
+            return high if position > 0 else low
         positive = arith.select(arith.compare("<", position, 0), arith.add(position, extent), position)
         return arith.minimum(arith.maximum(positive, low), high)
 
-    begin, stop = clamped(start), clamped(end)
+    begin, stop = clamped(start, 0), clamped(end, 0 if step > 0 else -1)
     stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
     return simple(begin), simple(stop), step
 
