@@ -220,6 +220,8 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
     wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
     wrong(run("run", "small.onnx", "--dim", "batch=-1"), "is not NAME=SIZE")
+    wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "dimension 'batch' cannot be (8, 1)", "the least comes first")
+    wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
     wrong(run("run", "small.inlay", "--target", "x86"), "small.inlay is a package", "--target")
 
@@ -335,6 +337,42 @@ def test_processes(folder: Path) -> None:
     shell = f"{sys.executable} -c 'from inlay.cli import main; main()' show small.onnx --weights hash | head -c 10"
     piped = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     assert piped.stdout == "def @main(" and "Traceback" not in piped.stderr
+
+
+def test_progress_on_a_terminal(folder: Path) -> None:
+    """A bar on standard error while a model compiles, gone at the end; none with --json. Standard output is as in a pipe."""
+    import os
+    import pty
+
+    for more, shown in (((), True), (("--json",), False)):
+        leader, follower = pty.openpty()
+        command = [
+            sys.executable,
+            "-c",
+            "from inlay.cli import main; main()",
+            "compile",
+            "small.onnx",
+            "-o",
+            "q.inlay",
+            "--no-cache",
+        ]
+        terminal = {**os.environ, "TERM": "xterm-256color"}
+        done = subprocess.run(
+            [*command, *more], stdout=subprocess.PIPE, stderr=follower, cwd=folder, timeout=300, check=False, env=terminal
+        )
+        os.close(follower)
+        seen = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # The other end is closed: nothing more comes.
+                break
+            seen += part
+            if not part:
+                break
+        os.close(leader)
+        assert done.returncode == 0 and b"q.inlay" in done.stdout and b"\x1b" not in done.stdout
+        assert (b"import" in seen or b"lower" in seen or b"generate" in seen) == shown, seen
 
 
 def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
