@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from inlay.cache import caches
-from inlay.errors import InputError, ModelImportError, PackageError
+from inlay.errors import InputError, ModelImportError, PackageError, TargetError
+from inlay.frontends.dims import DimSpec, checked_dims
 from inlay.plugins.registry import default_registry
 from inlay.runtime import compiled
 from inlay.runtime.executable import Executable
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
-DimSpec = int | tuple[int, int]
-"""A size that a symbolic dimension takes, or its inclusive bounds."""
-
+_MODELS = "give the path of an ONNX file, its bytes, an onnx.ModelProto, or an inlay.Module or Function"
 
 _OTHERS = {
     ".inlay": "a compiled package: inlay.runtime.load loads it",
@@ -39,7 +39,8 @@ _OTHERS = {
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
     """Import a model: the path of an ONNX file, or an ONNX model in memory.
 
-    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`.
+    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, and `InputError` for
+    arguments of a wrong kind.
     """
     return _load(model, dims)
 
@@ -51,9 +52,14 @@ def _load(
 ) -> Module:
     if isinstance(model, (str, Path)) and Path(model).suffix.lower() in _OTHERS:
         raise ModelImportError(f"{model} is {_OTHERS[Path(model).suffix.lower()]}")
+    if not isinstance(model, (str, os.PathLike, bytes)):
+        import onnx
+
+        if not isinstance(model, onnx.ModelProto):
+            raise InputError(f"an object of type {type(model).__name__} is no model", remedy=_MODELS)
     from inlay.frontends.onnx import load as load_onnx
 
-    return load_onnx(model, dims=dims, opened=opened)
+    return load_onnx(model, dims=checked_dims(dims), opened=opened)
 
 
 def compile(
@@ -65,12 +71,13 @@ def compile(
     fusion: bool = True,
     cache: bool = True,
 ) -> Executable:
-    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`.
+    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
     kernel of its own, which shows what fusing brings. What was compiled before from an equal file in an equal way is taken from the
-    user's cache, unless `cache` is off. Raises `ModelImportError`, `TargetError` or `CompileError`.
+    user's cache, unless `cache` is off. Raises `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments
+    of a wrong kind.
     """
     if isinstance(model, (str, Path)):
         found = compile_file(Path(model), targets, dims=dims, progress=progress, fusion=fusion, cache=cache)
@@ -79,7 +86,7 @@ def compile(
         return Executable(found.package)
     from inlay.driver import compile_module
 
-    return compile_module(_module(model, dims), targets, progress=progress, fusion=fusion, keep=cache)
+    return compile_module(_module(model, dims), _targets(targets), progress=progress, fusion=fusion, keep=cache)
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,11 @@ def compile_file(
     errors as of `compile`."""
     report: Progress = progress or (lambda stage, done, total: None)
     registry, kept = default_registry(), caches(cache)
+    targets, dims = _targets(targets), checked_dims(dims)
     made = None
     if kept.folder is not None:
         report("look up", 0, 0)
-        made = compiled.recipe(model, targets, {"dims": dims or {}, "fusion": fusion}, registry)
+        made = compiled.recipe(model, targets, {"dims": dims, "fusion": fusion}, registry)
         known = None if made is None else _read(compiled.find(made, kept))
         if known is not None:
             return known
@@ -142,7 +150,15 @@ def partition(model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[
     """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
     from inlay.driver import cut
 
-    return cut(_module(model, dims), targets)[0].module
+    return cut(_module(model, dims), _targets(targets))[0].module
+
+
+def _targets(targets: Sequence[str]) -> tuple[str, ...]:
+    """Targets one by one: a string is one of its own."""
+    found = (targets,) if isinstance(targets, str) else targets
+    if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
+        return tuple(found)
+    raise TargetError(f"targets are strings, not {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]')
 
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:

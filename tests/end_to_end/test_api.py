@@ -8,6 +8,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -84,6 +85,49 @@ def test_dimensions(path: Path) -> None:
         bounded.run({"x": np.ones((9, 3), np.float32)})
     with pytest.raises(InputError, match=r"give dims to inlay\.load"):
         inlay.compile(inlay.load(path / "open.onnx"), dims={"batch": 1})
+
+
+@pytest.mark.parametrize(
+    ("size", "why"),
+    [
+        ("4", "a size is an integer"),
+        (2.0, "a size is an integer"),
+        (True, "a size is an integer"),
+        (None, "a size is an integer"),
+        ((1, None), "a size is an integer"),
+        ((1, 2, 3), "it takes a size, or the least and the greatest"),
+        ((8, 1), "the least comes first"),
+        (-1, "a size is 0 to"),
+        ((-1, 4), "a size is 0 to"),
+        (2**63, "a size is 0 to"),
+    ],
+)
+def test_dimensions_that_are_none(path: Path, size: Any, why: str) -> None:
+    for given in (path / "open.onnx", (path / "open.onnx").read_bytes()):
+        with pytest.raises(InputError, match=rf"dimension 'batch' cannot be .*: {why}"):
+            inlay.compile(given, ["reference"], dims={"batch": size})
+    with pytest.raises(InputError, match="dimension 'batch'"):
+        inlay.load(path / "open.onnx", {"batch": size})
+
+
+def test_arguments_of_a_wrong_kind(path: Path) -> None:
+    wrong: Any
+    for wrong in (["batch"], 5, {1: 2}):
+        with pytest.raises(InputError, match="give sizes by name"):
+            inlay.compile(path / "open.onnx", dims=wrong)
+    for wrong in (5, None, [path / "small.onnx"]):
+        with pytest.raises(InputError, match=f"of type {type(wrong).__name__} is no model; give the path of an ONNX file"):
+            inlay.compile(wrong)
+    for wrong in ([1], 5, None, [None]):
+        for given in (path / "small.onnx", proto()):
+            with pytest.raises(TargetError, match="targets are strings"):
+                inlay.compile(given, wrong)
+    executable = inlay.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
+    assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
+    for wrong in ([X], X, None):
+        for use in (executable.run, executable.profile, executable.workspace_bytes):
+            with pytest.raises(InputError, match=r"inputs are given by name, not as .*x: float32\[2, 3\]"):
+                use(wrong)
 
 
 def test_saving_where_no_file_can_be(path: Path) -> None:

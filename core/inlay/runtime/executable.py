@@ -86,6 +86,11 @@ class Executable:
 
     def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
         names = [spec.name for spec in self.inputs]
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"inputs are given by name, not as {type(inputs).__name__}",
+                remedy=f"give {{name: array}}; the inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
+            )
         unknown = [name for name in inputs if name not in names]
         missing = [name for name in names if name not in inputs]
         if unknown or missing:
