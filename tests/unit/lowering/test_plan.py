@@ -16,12 +16,12 @@ from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
 from inlay.driver.compile import candidates, compile_module
 from inlay.errors import CompileError, KernelFault
 from inlay.graph import ir
-from inlay.graph.interp import evaluate
+from inlay.graph.interp import Interpreter, evaluate
 from inlay.graph.unify import fresh_size
 from inlay.lowering.plan import Plans, build_plans
 from inlay.partitioning import partition
 from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.types import FunctionType, SequenceType, TensorType
+from inlay.types import FunctionType, SequenceType, TensorType, TupleType
 
 F32 = "float32"
 MATRIX, SCALAR, COUNT = TensorType((2, 3), F32), TensorType((), F32), TensorType((), "int64")
@@ -128,6 +128,19 @@ def test_tuples_are_taken_apart() -> None:
     plan = main_of(ir.tuple_([choice, inner, ir.tuple_item(choice, 1)]))
     assert len(plan.outputs) == 5
     runs(ir.Module({"main": ir.function([X, Y], ir.tuple_([choice, inner, ir.tuple_item(choice, 1)]))}), VALUES)
+
+
+def test_tuples_as_parameters() -> None:
+    """An entry that takes a tuple has an input for each part; operators and branches take it apart."""
+    pair = ir.var("pair", TupleType((MATRIX, MATRIX)))
+    first, second = ir.tuple_item(pair, 0), ir.tuple_item(pair, 1)
+    body = ir.tuple_([ops.add(first, second), ir.if_(flag(first), pair, ir.tuple_([second, ops.neg(first)])), pair])
+    module = ir.Module({"main": ir.function([pair], body)})
+    executable = compile_module(module, ["reference"])
+    assert [spec.name for spec in executable.inputs] == ["pair.0", "pair.1"]
+    results = executable.run({"pair.0": VALUES["x"], "pair.1": VALUES["y"]})
+    wanted = Interpreter().run(module.main, [(VALUES["x"], VALUES["y"])])
+    assert_same(tuple(results.values()), flat(wanted))
 
 
 # --- branches and loops -----------------------------------------------------------------------------------------------
