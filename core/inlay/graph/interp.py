@@ -198,10 +198,12 @@ class Interpreter:
         node = str(expr.span) if expr.span else None
         try:
             result = operator.reference(_concrete(attrs, frame, operator, node), *args)
-        except InlayError:
+        except (InlayError, MemoryError, RecursionError):
             raise
         except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
             raise KernelFault(str(error), operator=operator.name, node=node) from error
+        except Exception as error:  # a mistake in the reference itself, which may be a user's
+            raise KernelFault(f"its reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
         result = _as_value(expr.type, result)
         problem = _misfit(expr.type, result, _Sizes(frame))
         if problem:

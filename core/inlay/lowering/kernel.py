@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inlay import arith
-from inlay.errors import CompileError
+from inlay.errors import CompileError, InlayError
 from inlay.graph import ir as graph
 from inlay.graph.operator import Operator
 from inlay.tensor import ir, te
@@ -28,7 +28,7 @@ class KernelSource:
 
 def build(source: KernelSource) -> ir.LoopProgram:
     """The loop program of a kernel: the tensor-level meanings of its operators, composed. Inputs are the parameters in order,
-    outputs the results. Raises `CompileError` for an operator without a tensor-level meaning."""
+    outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or whose `compute` fails."""
     values: dict[int, Any] = {}
     names: set[str] = set()
     inputs = []
@@ -47,15 +47,8 @@ def build(source: KernelSource) -> ir.LoopProgram:
 
 def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
     match expr:
-        case graph.Call(callee=Operator() as operator, args=args, attrs=attrs):
-            if operator.compute is None:
-                raise CompileError(
-                    "has no tensor-level meaning and was not decomposed", operator=operator.name, node=str(expr.span or "")
-                )
-            tensors = tuple(values[id(arg)] for arg in args)
-            if operator.existential:
-                return operator.compute(attrs, *tensors, out_type=expr.type)
-            return operator.compute(attrs, *tensors)
+        case graph.Call(callee=Operator() as operator, args=args):
+            return _computed(operator, expr, tuple(values[id(arg)] for arg in args))
         case graph.Tuple(fields=fields):
             return tuple(values[id(field)] for field in fields)
         case graph.TupleItem(tuple=inner, index=index):
@@ -63,6 +56,24 @@ def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
         case graph.Constant():
             return _literal(expr)
     raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
+
+
+def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...]) -> Any:
+    """What an operator's `compute`, which may be a user's, makes of tensors."""
+    node = str(call.span or "")
+    if operator.compute is None:
+        raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
+    given = {"out_type": call.type} if operator.existential else {}
+    try:
+        result = operator.compute(call.attrs, *tensors, **given)
+    except InlayError:
+        raise
+    except Exception as error:
+        raise CompileError(f"its compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+    parts = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(part, te.Tensor) for part in parts):
+        raise CompileError(f"its compute must return tensors, not {result!r}", operator=operator.name, node=node)
+    return result
 
 
 def _literal(constant: graph.Constant) -> te.Tensor:

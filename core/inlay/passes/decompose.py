@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from inlay.errors import CompileError, InlayError
 from inlay.graph.ir import Call, Expr, Function
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, wildcard
@@ -15,7 +16,8 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
     bring in included.
 
     `keep(call)` says whether some target takes the operator whole. The same object comes back when there is nothing to do. Spans
-    are those of the operator that was decomposed. Raises `VerifyError` where decompositions lead back to one another.
+    are those of the operator that was decomposed. Raises `VerifyError` where decompositions lead back to one another,
+    `CompileError` where one fails.
     """
 
     def unwanted(expr: Expr) -> bool:
@@ -24,7 +26,14 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
     def build(found: Match) -> Expr:
         call = found.root
         assert isinstance(call, Call) and isinstance(call.callee, Operator) and call.callee.decompose is not None
-        return call.callee.decompose(call.attrs, call.args)
+        try:
+            return call.callee.decompose(call.attrs, call.args)
+        except InlayError:
+            raise
+        except Exception as error:  # the operator may be a user's
+            raise CompileError(
+                f"its decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
+            ) from error
 
     simpler = rewrite_expr(function, [Rule("decompose", wildcard().where(unwanted), build)])
     assert isinstance(simpler, Function)

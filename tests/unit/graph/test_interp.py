@@ -209,6 +209,9 @@ def test_a_failing_reference_names_the_operator() -> None:
     x = var("x", SCALAR)
     with pytest.raises(KernelFault, match=r"index 7 is out of range.*operator bad"):
         evaluate(function([x], Operator("bad", lambda attrs, x: x, reference=fail)(x)), [scalar(1)])
+    with pytest.raises(KernelFault, match=r"reference raised AttributeError.*operator wrong") as caught:
+        evaluate(function([x], Operator("wrong", lambda attrs, x: x, reference=lambda attrs, x: x.nothing)(x)), [scalar(1)])
+    assert isinstance(caught.value.__cause__, AttributeError)
 
 
 def test_sequences_and_optionals_are_python_values() -> None:

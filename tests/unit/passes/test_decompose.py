@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from inlay import ops
+from inlay.errors import CompileError
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Loop, Span, constant, function, post_order, tuple_item, var
+from inlay.graph.operator import Operator
 from inlay.graph.verify import verify
 from inlay.passes.decompose import decompose
 from inlay.types import TensorType
@@ -27,3 +30,11 @@ def test_loops_that_decompositions_bring_in_keep_their_variables() -> None:
     assert all(expr.span == Span("m", "layer") for expr in found if isinstance(expr, Call))
     expected, result = (evaluate(target, [x]) for target in (unit, simpler))
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_decomposition_that_fails_is_named() -> None:
+    broken = Operator("my.broken", lambda attrs, x: x, decompose=lambda attrs, args: args[3])
+    param = var("x", TensorType((2,), "float32"))
+    with pytest.raises(CompileError, match=r"decompose raised IndexError.*operator my\.broken, at m:node") as caught:
+        decompose(function((param,), broken(param, span=Span("m", "node"))), lambda call: False)
+    assert isinstance(caught.value.__cause__, IndexError)
