@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -name '*.py')
-PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py
+PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
 
 .PHONY: help demo test test-fast check lint format types contracts bench peers clean
 
@@ -49,6 +49,7 @@ check: lint contracts types ## what reads the code without running it
 lint: $(DEVELOPING) ## ruff: style, mistakes, formatting
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
+	$(BIN)/python line_budgets.py
 
 format: $(DEVELOPING) ## let ruff put things right
 	$(BIN)/ruff check --fix $(PATHS)

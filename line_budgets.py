@@ -1,0 +1,32 @@
+"""Prints the lines of Python of every package beside the budgets in pyproject.toml; fails where one is exceeded.
+
+Run by `make lint`. Raising a budget needs a decision in docs/adr/, so that growth is noticed when it happens.
+"""
+
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+
+
+def lines_of(folder: Path) -> int:
+    """Lines of the Python files under a folder."""
+    return sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py"))
+
+
+def main() -> int:
+    """The exit status: 1 where a package has outgrown its budget, or has none."""
+    budgets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["inlay"]["lines"]
+    packages = {folder.name: folder for folder in sorted((ROOT / "core" / "inlay").iterdir()) if (folder / "__init__.py").exists()}
+    packages |= {f"plugins/{folder.name}": folder / "src" for folder in sorted((ROOT / "plugins").iterdir()) if folder.is_dir()}
+    failed = 0
+    for name, folder in packages.items():
+        lines, budget = lines_of(folder), budgets.get(name, 0)
+        failed |= lines > budget
+        print(f"{name:<20} {lines:>6} of {budget:>6}{'  too many' if lines > budget else ''}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
