@@ -334,7 +334,7 @@ def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) ->
     match type_:
         case TensorType(shape=shape, dtype=of):
             if not isinstance(value, np.ndarray):
-                return f"is a {type(value).__name__}, but must be a tensor"
+                return f"is {value!r:.40}, but must have {type_!r}"
             if value.dtype != of.numpy:
                 return f"has element type {value.dtype.name}, but must have {of}"
             if value.ndim != len(shape):

@@ -69,11 +69,12 @@ def fresh_copy(array: Array) -> Array:
 def import_value(name: str, value: Any, dtype: DType | None) -> Any:
     """A caller's value as an array: numpy's own, anything that exports DLPack (torch and others, without a copy), or numbers.
 
-    Host objects (`dtype` None) pass as they are, but for strings, which become an array of objects. Raises `InputError` where the
-    value is no array in host memory, or has elements of another type than `dtype`.
+    Host objects (`dtype` None) pass as they are, but for strings, alone or in lists or arrays: they become an array of `str`.
+    Raises `InputError` where the value is no array in host memory, or has elements of another type than `dtype`.
     """
     if dtype is None:
-        return value.astype(object) if isinstance(value, np.ndarray) and value.dtype.kind in "US" else value
+        text = _is_text(value)
+        return _strings(name, np.asarray(value, None if isinstance(value, np.ndarray) else object)) if text else value
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "__dlpack__"):
@@ -88,14 +89,43 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
             array = np.asarray(value)
         except ValueError as error:
             raise InputError(f"input {name!r} is no array: {error}") from error
+    if dtype.kind == "string":
+        return _strings(name, array)
     wanted = dtype.numpy
     if array.dtype == wanted:
         return array
-    if dtype.kind == "string" and array.dtype.kind in "US":
-        return array.astype(object)
     if array.dtype.newbyteorder("=") == wanted:
         return array.astype(wanted)
     raise InputError(
         f"input {name!r} has elements of type {array.dtype.name}, the model takes {dtype.name}",
-        remedy=f"convert it, such as with .astype({dtype.name!r})" if dtype.kind != "string" else "pass strings",
+        remedy=f"convert it, such as with .astype({dtype.name!r})",
     )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a host object is a tensor of strings: a sequence holds arrays, and an optional an array of numbers at most."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "OSTU"
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_is_text, value)) and not any(isinstance(item, np.ndarray) for item in value)
+    return isinstance(value, (str, bytes))
+
+
+def _strings(name: str, array: Array) -> Array:
+    """An array of Python strings, bytes decoded as UTF-8, which is how ONNX keeps strings. Raises `InputError` for all else."""
+    remedy = "pass an array of str, or of bytes in UTF-8"
+    if array.dtype.kind not in "OSTU":
+        raise InputError(f"input {name!r} has elements of type {array.dtype.name}, the model takes strings", remedy=remedy)
+    if array.dtype.kind in "TU":
+        return array.astype(object)
+    if all(type(item) is str for item in array.flat):
+        return array
+    found = np.empty(array.shape, object)
+    for index, item in enumerate(array.flat):
+        try:
+            found.flat[index] = item.decode() if isinstance(item, bytes) else item
+        except UnicodeDecodeError as error:
+            raise InputError(f"input {name!r} holds bytes that are no UTF-8: {item!r}", remedy=remedy) from error
+        if not isinstance(found.flat[index], str):
+            raise InputError(f"input {name!r} holds {item!r}, the model takes strings", remedy=remedy)
+    return found

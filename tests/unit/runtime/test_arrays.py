@@ -1,0 +1,60 @@
+"""Values that callers hand in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import inlay
+from inlay.errors import InputError
+from inlay.runtime import Executable
+
+
+@pytest.fixture(scope="module")
+def joining() -> Executable:
+    text = '<ir_version: 8, opset_import: ["" : 20]> g (string[n] a, string[n] b) => (string[n] y) { y = StringConcat(a, b) }'
+    return inlay.compile(onnx.parser.parse_model(text), targets=["reference"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["x", "é"],
+        np.array(["x", "é"]),
+        np.array(["x", "é"], object),
+        np.array(["x", "é"], np.dtypes.StringDType()),
+        [b"x", "é".encode()],
+        np.array([b"x", "é".encode()]),
+        np.array(["x", "é".encode()], object),
+    ],
+)
+def test_strings_in_all_their_forms(joining: Executable, value: Any) -> None:
+    found = joining.run({"a": value, "b": ["1", "2"]})["y"]
+    assert found.tolist() == ["x1", "é2"] and all(type(item) is str for item in found)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1, 2], r"\[1, 2\], but must have .*string"),
+        (np.array([1, 2]), "element type int64, but must have string"),
+        (np.array(["x", 2], object), "input 'a' holds 2, the model takes strings"),
+        (np.array(["x", None], object), "input 'a' holds None, the model takes strings"),
+        ([b"x", b"\xff"], "input 'a' holds bytes that are no UTF-8"),
+        ("x", "string"),
+        (None, "string"),
+    ],
+)
+def test_what_is_no_string_is_refused(joining: Executable, value: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        joining.run({"a": value, "b": ["1", "2"]})
+
+
+def test_sequences_of_strings_stay_sequences() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 20]> g (seq(string[n]) s, int64 i) => (string[k] y) { y = SequenceAt(s, i) }'
+    model = inlay.compile(onnx.parser.parse_model(text), targets=["reference"])
+    parts = [np.array(["a"], object), np.array(["b", "c"], object)]
+    assert model.run({"s": parts, "i": np.array(1)})["y"].tolist() == ["b", "c"]
