@@ -60,8 +60,8 @@ class Contest:
 class Timing:
     """One engine's part. `prepare_s` is what it took to compile and load, `peak_mib` the greatest resident memory of the process
     that runs the model, and `compiler_mib` of one that it started to compile, 0 where it did so itself. `rounds` are the medians of
-    the rounds, in milliseconds. `difference` is the greatest difference of an output from Inlay's, relative to its greatest number.
-    `weight_bytes` is 0 for peers."""
+    the rounds, in milliseconds. `difference` is the greatest difference of an output from Inlay's, relative to its greatest
+    number."""
 
     label: str
     version: str
@@ -69,7 +69,6 @@ class Timing:
     prepare_s: float
     peak_mib: float
     compiler_mib: float
-    weight_bytes: int
     rounds: tuple[float, ...]
     difference: float
 

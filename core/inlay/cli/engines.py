@@ -67,7 +67,6 @@ class Prepared:
     version: str
     settings: str
     arrays: Callable[[Any], Sequence[Any]] = list
-    weight_bytes: int = 0
 
 
 def prepare_inlay(job: Job, inputs: Arrays) -> Prepared:
@@ -87,7 +86,6 @@ def prepare_inlay(job: Job, inputs: Arrays) -> Prepared:
         importlib.metadata.version("inlay"),
         on if job.fusion else f"{on}, fusion off",
         lambda found: list(found.values()),
-        executable.weight_bytes,
     )
 
 
@@ -237,7 +235,6 @@ def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
     facts = {
         "version": prepared.version,
         "settings": prepared.settings,
-        "weight_bytes": prepared.weight_bytes,
         "prepare_s": seconds,
         "peak_mib": _peak_mib(),
         "compiler_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,

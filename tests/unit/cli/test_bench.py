@@ -177,8 +177,8 @@ def test_threads():
 
 
 def test_the_table():
-    own = Timing("inlay", "0", "here", 1.0, 10.0, 0.0, 0, (1.0, 2.0, 3.0), 0.0)
-    peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, 0, (2.0, 2.0, 2.0), 1e-7)
+    own = Timing("inlay", "0", "here", 1.0, 10.0, 0.0, (1.0, 2.0, 3.0), 0.0)
+    peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, (2.0, 2.0, 2.0), 1e-7)
     result = Result((own, peer), (Missing("tvm", "is not installed"),))
     assert result.ratios(peer) == (0.5, 1.0, 1.5)
     text = render(Contest(Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, ("x86",), 2), result)
