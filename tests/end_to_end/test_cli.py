@@ -144,7 +144,8 @@ def test_run(run: Run, folder: Path, name: str) -> None:
         with np.load(folder / "out.npz") as results:
             np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
     facts = data(run("run", name, "--input", "x=x.npy", "--json"))
-    assert facts["y"]["shape"] == [2, 4] and facts["y"]["dtype"] == "float32" and len(facts["y"]["first"]) == 8
+    y = facts["outputs"]["y"]
+    assert list(facts) == ["outputs"] and y["shape"] == [2, 4] and y["dtype"] == "float32" and len(y["first"]) == 8
     assert run("run", name)[1] == run("run", name, "--seed", "0")[1] != run("run", name, "--seed", "1")[1]
 
 
@@ -173,6 +174,9 @@ def test_results_that_no_file_holds(run: Run, folder: Path) -> None:
 def test_profile(run: Run, folder: Path) -> None:
     out = good(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--trace", "trace.json"))
     assert "whole run" in out and "product" in out
+    facts = data(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--json"))
+    assert facts["outputs"]["y"]["shape"] == [2, 4] and 0 < facts["profile"]["rows"][0]["seconds"] < facts["profile"]["seconds"]
+    assert "product" in [node for row in facts["profile"]["rows"] for node in row["nodes"]]
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert any(event["name"] == "region0_x86" for event in events)
 
@@ -186,6 +190,8 @@ def test_partition(run: Run) -> None:
     facts = data(run("partition", "small.onnx", "--json"))
     assert [item["operator"] for item in facts["operators"]] == ["matmul", "relu"]
     assert facts["regions"][0]["bytes_out"] == 32
+    assert good(run("partition", "small.onnx", "--target", "x86")) == out
+    assert good(run("run", "small.onnx", "--targets", "x86,reference")).startswith("y: ")
 
 
 def test_show(run: Run) -> None:
@@ -223,7 +229,15 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "dimension 'batch' cannot be (8, 1)", "the least comes first")
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
-    wrong(run("run", "small.inlay", "--target", "x86"), "small.inlay is a package", "--target")
+    for command in (("run",), ("export", "-o", "a.so"), ("bench",)):
+        wrong(run(*command, "small.inlay", "--target", "x86"), "small.inlay is a package", "--target")
+        wrong(run(*command, "small.inlay", "--dim", "batch=2"), "small.inlay is a package", "--dim")
+    good(run("compile", "open.onnx", "-o", "open.inlay"))
+    wrong(run("run", "open.inlay", "--dim", "batch=1:8"), "open.inlay is a package", "give 'batch' one size")
+    wrong(run("run", "open.onnx", "--dim", "batch=2", "--dim", "batch=3"), "dimension 'batch' is given twice")
+    wrong(run("export", "open.onnx", "-o", "a.so"), "dimension batch is symbolic", "--dim name=size, or dims= in Python")
+    for given in ("x=x.npy", "all.npz"):
+        wrong(run("run", "small.onnx", "--input", "x=x.npy", "--input", given), "input x is given twice")
 
 
 def test_wrong_models(run: Run) -> None:

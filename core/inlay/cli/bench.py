@@ -13,11 +13,13 @@ from inlay.artifact import TensorSpec
 from inlay.cli.common import (
     dims_option,
     inputs_option,
+    is_package,
     json_option,
     make_inputs,
     model_argument,
     print_json,
     progress_bar,
+    refuse_given,
     seed_option,
     target_option,
 )
@@ -58,6 +60,7 @@ def bench_command(
     """
     from inlay.plugins.registry import default_registry
 
+    refuse_given(model, "targets", "dims")
     targets, threads = with_threads(targets, threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
@@ -72,7 +75,7 @@ def bench_command(
 
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     """The inputs of a model, without compiling it."""
-    if model.suffix == ".inlay":
+    if is_package(model):
         from inlay.runtime import load
 
         return load(model).inputs

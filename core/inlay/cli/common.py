@@ -32,6 +32,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
         low, colon, high = size.partition(":")
         if not (name and equals and low.isdigit() and (high.isdigit() if colon else True)):
             raise click.BadParameter(f"{value!r} is not NAME=SIZE or NAME=LEAST:GREATEST")
+        if name in dims:
+            raise click.BadParameter(f"dimension {name!r} is given twice")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 
@@ -48,10 +50,11 @@ def parse_targets(context: click.Context, parameter: click.Parameter, values: tu
     return tuple(found)
 
 
-def target_option(name: str = "--target") -> Callable[[Any], Any]:
-    """`--target`, which may be given several times, in order of priority."""
+def target_option() -> Callable[[Any], Any]:
+    """`--target`, or `--targets`, which may be given several times, in order of priority."""
     return click.option(
-        name,
+        "--target",
+        "--targets",
         "targets",
         multiple=True,
         default=("x86",),
@@ -104,9 +107,22 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
         yield report
 
 
+def is_package(model: Path) -> bool:
+    """Whether a file is a package by its name."""
+    return model.suffix == ".inlay"
+
+
+def refuse_given(model: Path, *parameters: str) -> None:
+    """Raises `UsageError` where a package is given options that only compiling has a use for."""
+    context = click.get_current_context()
+    for name in parameters if is_package(model) else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{model} is a package, compiled already: leave --{name.removesuffix('s')} out")
+
+
 def refuse_package(model: Path) -> None:
     """Raises `UsageError` for a package where only a model that is still to be compiled will do."""
-    if model.suffix == ".inlay":
+    if is_package(model):
         raise click.UsageError(
             f"{model} is a compiled package, which inlay run, bench and export take: give the ONNX model instead"
         )
@@ -114,11 +130,10 @@ def refuse_package(model: Path) -> None:
 
 def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False) -> Executable:
     """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target: it has its own."""
-    if model.suffix == ".inlay":
+    if is_package(model):
         from inlay.runtime import load
 
-        if click.get_current_context().get_parameter_source("targets") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{model} is a package, compiled for its targets already: leave --target out")
+        refuse_given(model, "targets")
         return load(model)
     import inlay
 
@@ -142,7 +157,10 @@ def make_inputs(
             raise InputError(f"cannot read {source}: {error}", remedy=remedy) from error
         if equals != isinstance(loaded, np.ndarray):
             raise InputError(f"{source} holds {'one array' if isinstance(loaded, np.ndarray) else 'several arrays'}", remedy=remedy)
-        arrays.update({name: loaded} if equals else loaded)
+        found = {name: loaded} if equals else loaded
+        for repeated in set(found) & set(arrays):
+            raise InputError(f"input {repeated} is given twice", remedy=remedy)
+        arrays.update(found)
     generator = np.random.default_rng(seed)
     for spec in specs:
         array = arrays.get(spec.name)

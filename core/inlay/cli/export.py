@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inlay.cli.common import dims_option, executable_of, model_argument, target_option
+from inlay.cli.common import dims_option, executable_of, model_argument, refuse_given, target_option
 from inlay.runtime.output import check_output
 
 
@@ -21,5 +21,6 @@ def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], 
     from inlay.driver.export import export_library
 
     check_output(output, [model])
+    refuse_given(model, "dims")
     done = export_library(executable_of(model, targets, dims), output)
     click.echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")

@@ -12,7 +12,7 @@ from inlay.cli.common import dims_option, json_option, model_argument, print_jso
 
 @click.command("partition")
 @model_argument
-@target_option("--targets")
+@target_option()
 @dims_option
 @click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
 @json_option

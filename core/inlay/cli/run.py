@@ -8,11 +8,13 @@ from typing import Any
 import click
 import numpy as np
 
+from inlay.arith import SizeVar, free_vars
 from inlay.cli.common import (
     PYTHON,
     dims_option,
     executable_of,
     inputs_option,
+    is_package,
     json_option,
     make_inputs,
     model_argument,
@@ -21,6 +23,7 @@ from inlay.cli.common import (
     target_option,
 )
 from inlay.errors import InputError
+from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
 
 
@@ -49,21 +52,34 @@ def run_command(
     for path in filter(None, (output, trace)):
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     executable = executable_of(model, targets, dims, as_json)
+    if is_package(model):
+        _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if output is not None:
         _save(output, results)
+    measured = executable.profile(arrays) if profile or trace is not None else None
+    if measured is not None and trace is not None:
+        measured.save_chrome_trace(trace)
+    shown = measured if profile else None
     if as_json:
-        print_json({name: _summary(value) for name, value in results.items()})
-    else:
-        for name, value in results.items():
-            click.echo(f"{name}: {_words(value)}")
-    if profile or trace is not None:
-        measured = executable.profile(arrays)
-        if trace is not None:
-            measured.save_chrome_trace(trace)
-        if profile:
-            click.echo(measured.table())
+        outputs = {name: _summary(value) for name, value in results.items()}
+        print_json({"outputs": outputs, **({"profile": shown.to_json()} if shown is not None else {})})
+        return
+    for name, value in results.items():
+        click.echo(f"{name}: {_words(value)}")
+    if shown is not None:
+        click.echo(shown.table())
+
+
+def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
+    """A package's dimensions are fixed or bounded already: `--dim` only says how large random inputs are. Raises `UsageError`."""
+    names = {each.name for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
+    for name, size in dims.items():
+        if name not in names:
+            raise click.UsageError(f"{model} is a package, and its inputs have no symbolic dimension {name!r}: leave --dim out")
+        if not isinstance(size, int):
+            raise click.UsageError(f"{model} is a package, whose dimensions are bounded already: give {name!r} one size")
 
 
 def _save(path: Path, results: dict[str, Any]) -> None:

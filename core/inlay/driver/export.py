@@ -35,6 +35,7 @@ _C_TYPES = {
 
 
 EXPORTS = "exports.map"
+FIX = "fix the model's dimensions: --dim name=size, or dims= in Python"
 _WORDS = """
     workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -121,7 +122,7 @@ class _Source:
                     f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy="see inlay partition"
                 )
             if artifact.signature.dims:
-                raise Unsupported(f"dimension {artifact.signature.dims[0].name} is symbolic", remedy="fix it with dims=")
+                raise Unsupported(f"dimension {artifact.signature.dims[0].name} is symbolic", remedy=FIX)
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
                 raise Unsupported(f"the model holds control flow ({type(instruction).__name__}), which export does not do")
@@ -260,7 +261,7 @@ extern const uint8_t inlay_weights[];
 
 def _static(size: Dim, what: str) -> int:
     if not isinstance(size, int):
-        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy="fix the model's dimensions")
+        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy=FIX)
     return size
 
 

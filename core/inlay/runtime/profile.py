@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
@@ -73,6 +74,10 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def to_json(self) -> dict[str, object]:
+        """The seconds of the whole run and the rows, of values that JSON has."""
+        return {"seconds": self.seconds, "rows": [dataclasses.asdict(row) for row in self.rows()]}
 
     def chrome_trace(self) -> str:
         """The events as JSON in Chrome's trace event format, for chrome://tracing and Perfetto. Times are microseconds."""
