@@ -6,6 +6,21 @@
 
 A `Tensor` is indexed with integers, integer expressions, iteration variables or `checked` values, and yields a value expression.
 `compute` may read tensors anywhere in its body; a reduction stands only at the root of the body.
+
+| names | what they make |
+|---|---|
+| `placeholder` | an input tensor |
+| `compute` | tensors given element by element |
+| `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | an axis to reduce over, and reductions over it |
+| `comm_reducer`, `Reducer` | a reduction of one's own |
+| `scan` | the states of a recurrence, stacked |
+| `extern` | tensors given by a loop program, for what `compute` cannot say |
+| `const`, `cast`, `bitcast` | a literal; a value in another dtype; its bits as another dtype |
+| `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values, by name where they are many |
+| `checked` | a value as an index that faults out of range |
+| `Tensor` | what all of these give and read |
+
+Values also have Python's operators.
 """
 
 from __future__ import annotations
