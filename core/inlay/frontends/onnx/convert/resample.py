@@ -55,8 +55,8 @@ def _resize_10(node: Node) -> Expr:
 def _resize(node: Node) -> Expr:
     """(x, roi, scales, sizes).
 
-    Where a scale gives no whole size, "align_corners" goes by the fractional one, x's size times the scale, as ONNX's reference does.
-    ONNX's text says only "the length of the resized tensor", and ONNX Runtime takes the whole one: results differ there.
+    Where a scale gives no whole size, "align_corners" goes by the fractional one, x's size times the scale, as ONNX's reference
+    does. ONNX's text says only "the length of the resized tensor", and ONNX Runtime takes the whole one: results differ there.
     """
     if node.opset < 11:
         return _resize_10(node)
