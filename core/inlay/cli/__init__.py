@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from inlay.cli.text import printable
+
 DEBUG = "--debug"
 
 
@@ -50,8 +52,8 @@ def _run(arguments: list[str], debug: bool) -> int:
 def _say(message: str, code: int, debug: bool = False) -> int:
     """One line on standard error, after the traceback of the error being handled where that is asked for."""
     if debug:
-        traceback.print_exc()
-    print(f"inlay: {' '.join(message.split())}", file=sys.stderr)
+        print(printable(traceback.format_exc()), end="", file=sys.stderr)
+    print(printable(f"inlay: {' '.join(message.split())}"), file=sys.stderr)
     return code
 
 

@@ -12,6 +12,7 @@ import click
 from inlay.artifact import TensorSpec
 from inlay.cli.common import (
     dims_option,
+    echo,
     inputs_option,
     is_package,
     json_option,
@@ -70,7 +71,7 @@ def bench_command(
     if as_json:
         print_json({"threads": threads, **dataclasses.asdict(result), "ratios": _ratios(result)})
     else:
-        click.echo(render(contest, result))
+        echo(render(contest, result))
 
 
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:

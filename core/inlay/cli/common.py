@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from inlay import arith
 from inlay.artifact import TensorSpec
+from inlay.cli.text import printable
 from inlay.errors import InputError, OutOfMemory
 from inlay.runtime.executable import Executable
 
@@ -190,6 +191,11 @@ def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: 
     except (MemoryError, ValueError) as error:  # numpy raises ValueError for more bytes than there are addresses
         raise OutOfMemory(f"no room for a random array of shape {shape}", remedy="make the input smaller") from error
     return (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
+
+
+def echo(text: str) -> None:
+    """A line or more on standard output, with nothing in it that a terminal acts on."""
+    click.echo(printable(text))
 
 
 def print_json(value: object) -> None:

@@ -11,6 +11,7 @@ import click
 from inlay.cli.common import (
     Report,
     dims_option,
+    echo,
     json_option,
     model_argument,
     print_json,
@@ -62,13 +63,11 @@ def compile_command(
     if as_json:
         print_json(facts)
         return
-    click.echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
+    echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
     for region in found.package.program.regions:
-        click.echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
+        echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
     if passes is not None:
-        click.echo(
-            "\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)])
-        )
+        echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
 
 
 def _pass_times() -> Timing[Module]:

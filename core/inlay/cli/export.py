@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inlay.cli.common import dims_option, executable_of, model_argument, refuse_given, target_option
+from inlay.cli.common import dims_option, echo, executable_of, model_argument, refuse_given, target_option
 from inlay.runtime.output import check_output
 
 
@@ -23,4 +23,4 @@ def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], 
     check_output(output, [model])
     refuse_given(model, "dims")
     done = export_library(executable_of(model, targets, dims), output)
-    click.echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")
+    echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")

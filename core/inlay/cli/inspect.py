@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from inlay.cli.common import dims_option, json_option, model_argument, print_json, refuse_package, target_option
+from inlay.cli.common import dims_option, echo, json_option, model_argument, print_json, refuse_package, target_option
 
 
 @click.command("partition")
@@ -28,7 +28,7 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
     if as_json:
         print_json(report.to_json())
     else:
-        click.echo(report.to_text() if explained else report.summary())
+        echo(report.to_text() if explained else report.summary())
 
 
 @click.command("show")
@@ -53,4 +53,4 @@ def show_command(
         from inlay.driver import module_after
 
         module = module_after(module, targets, after)
-    click.echo(show(module, weights=weights))
+    echo(show(module, weights=weights))

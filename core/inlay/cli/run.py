@@ -12,6 +12,7 @@ from inlay.arith import SizeVar, free_vars
 from inlay.cli.common import (
     PYTHON,
     dims_option,
+    echo,
     executable_of,
     inputs_option,
     is_package,
@@ -67,9 +68,9 @@ def run_command(
         print_json({"outputs": outputs, **({"profile": shown.to_json()} if shown is not None else {})})
         return
     for name, value in results.items():
-        click.echo(f"{name}: {_words(value)}")
+        echo(f"{name}: {_words(value)}")
     if shown is not None:
-        click.echo(shown.table())
+        echo(shown.table())
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:

@@ -130,9 +130,14 @@ class PluginRegistry:
             result = spec.capabilities(target.options)
         return cast("Capabilities", _expect(result, Capabilities, owner, "capabilities"))
 
+    @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Says what code compiles here: a hash of the sources of Inlay and of the packages that the plugins in use are in. None
-        where a plugin is no module that lies in files."""
+        """`sources` as they were when this was first asked for, which is what this process has loaded."""
+        return self.sources()
+
+    def sources(self) -> str | None:
+        """Says what code compiles here: a hash of the sources of Inlay and of the packages that the plugins in use are in, as they
+        are now. None where a plugin is no module that lies in files."""
         core = Path(inlay.__file__).parent
         hashes = {core: tree_digest(core)}
         parts = [sys.version, hashes[core]]
@@ -225,8 +230,10 @@ class PluginRegistry:
         facts = [f"installed: {', '.join(self.kinds()) or 'none'}"]
         facts += [f"unusable: {problem.plugin} ({problem.stage}: {problem.message})" for problem in self.problems()]
         extras = sorted(_extras() - set(self._specs))
-        broken = {problem.plugin for problem in self.problems()}
-        if kind in extras:
+        broken = {problem.plugin: problem for problem in self.problems()}
+        if kind in broken and broken[kind].stage == "disabled":
+            hint = f"unset {DISABLED}, or take {kind} out of it"
+        elif kind in extras:
             hint = f'pip install "inlay[{kind}]"' if kind not in broken else f'repair it, or pip install "inlay[{kind}]" again'
         elif extras:
             hint = "more can be had by " + " or ".join(f'pip install "inlay[{extra}]"' for extra in extras)
