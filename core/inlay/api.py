@@ -135,7 +135,7 @@ def compile_file(
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)
-    return _read(compiled.keep(made, kept, package, files)) or Compiled(package, None)
+    return _read(compiled.keep(made, kept, package, files, registry)) or Compiled(package, None)
 
 
 def _read(file: Path | None) -> Compiled | None:

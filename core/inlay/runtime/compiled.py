@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from inlay.cache import Caches, digest, file_digest
+from inlay.errors import PackageError
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package, write_package
 
@@ -36,7 +37,7 @@ class Recipe:
 def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry) -> Recipe | None:
     """The recipe of compiling a file for targets, in order, with all else that is asked for. None where it cannot be known: the
     file cannot be read, or a plugin does not lie in files. Raises `TargetError` for a target that is not installed."""
-    sources = registry.fingerprint()
+    sources = registry.fingerprint
     try:
         stamp = _stamp(model)
         content = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -63,26 +64,35 @@ def find(made: Recipe, caches: Caches) -> Path | None:
         package, files = facts["package"], facts["files"]
     except (ValueError, KeyError, TypeError):
         return None
+    if not isinstance(package, str) or not isinstance(files, dict):
+        return None
     if any(_beside(made.model, location) != known for location, known in files.items()):
         return None
     return caches.packages.find(package)
 
 
-def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str]) -> Path | None:
+def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Path | None:
     """Keep a package that was compiled from a recipe and took data from `files` beside the model. Its file; None where it is not
-    kept."""
+    kept: where it cannot be, or the model or the sources have changed meanwhile."""
     hashes = {location: _beside(made.model, location) for location in sorted(files)}
     try:
-        changed = _stamp(made.model) != made.stamp
+        changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
     except OSError:
         changed = True
     if changed or None in hashes.values():
         return None
-    key = caches.packages.add(functools.partial(write_package, package))
+    key = caches.packages.add(functools.partial(_write, package))
     if key is None:
         return None
     caches.models.put(made.key, json.dumps({"package": key, "files": hashes}).encode())
     return caches.packages.find(key)
+
+
+def _write(package: Package, path: Path) -> None:
+    try:
+        write_package(package, path)
+    except PackageError as error:
+        raise OSError(str(error)) from error
 
 
 def _beside(model: Path, location: str) -> str | None:

@@ -1,0 +1,236 @@
+"""Compiled packages found again: by all that they are made from, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import inlay
+from inlay.api import Compiled, compile_file
+from inlay.cache import SWITCH, caches
+from inlay.plugins.registry import PluginRegistry, default_registry
+from inlay.runtime.compiled import recipe
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a model, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write(tmp_path / "model.onnx", WEIGHTS)
+    return tmp_path
+
+
+def write(path: Path, weights: np.ndarray[Any, Any], external: bool = False) -> None:
+    """A product by constant weights, which lie in a file of their own where asked."""
+    initializer = numpy_helper.from_array(weights, "w")
+    if external:
+        (path.parent / "weights.bin").write_bytes(weights.tobytes())
+        initializer.ClearField("raw_data")
+        initializer.data_location = TensorProto.EXTERNAL
+        initializer.external_data.add(key="location", value="weights.bin")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [initializer],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
+
+
+def compiled(path: Path, **facts: Any) -> tuple[Compiled, bool]:
+    """A file compiled, and whether it was found so."""
+    stages: list[str] = []
+    found = compile_file(path, **{"targets": ["reference"], "progress": lambda stage, *_: stages.append(stage), **facts})
+    return found, "import" not in stages
+
+
+def product(found: Compiled) -> np.ndarray[Any, Any]:
+    (value,) = inlay.Executable(found.package).run({"x": X}).values()
+    assert isinstance(value, np.ndarray)
+    return value
+
+
+def test_a_second_time(folder: Path) -> None:
+    first, before = compiled(folder / "model.onnx")
+    second, again = compiled(folder / "model.onnx")
+    assert (before, again) == (False, True) and first.file == second.file is not None
+    np.testing.assert_array_equal(product(second), X @ WEIGHTS)
+    for found, name in ((first, "a"), (second, "b"), (compiled(folder / "model.onnx", cache=False)[0], "c")):
+        found.save(folder / name)
+    assert len({(folder / name).read_bytes() for name in "abc"}) == 1
+
+
+def test_a_copy_elsewhere(folder: Path) -> None:
+    compiled(folder / "model.onnx")
+    (folder / "other").mkdir()
+    (folder / "other" / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    assert compiled(folder / "other" / "model.onnx")[1]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"targets": ["x86"]},
+        {"dims": {"n": 2}},
+        {"dims": {"n": (1, 2)}},
+        {"fusion": False},
+        {"targets": ["x86:threads=1"]},
+        {"targets": ["x86:threads=1", "reference"]},
+        {"targets": ["x86:threads=1,cpu=x86-64-v2"]},
+        {"targets": ["reference", "x86:threads=1"]},
+    ],
+)
+def test_what_else_is_asked_for_counts(folder: Path, facts: dict[str, Any]) -> None:
+    compiled(folder / "model.onnx")
+    assert not compiled(folder / "model.onnx", **facts)[1]
+    assert compiled(folder / "model.onnx", **facts)[1] and compiled(folder / "model.onnx")[1]
+
+
+def test_the_bytes_of_the_model_count(folder: Path) -> None:
+    compiled(folder / "model.onnx")
+    write(folder / "model.onnx", WEIGHTS + 1)
+    found, known = compiled(folder / "model.onnx")
+    assert not known
+    np.testing.assert_array_equal(product(found), X @ (WEIGHTS + 1))
+
+
+def test_files_beside_the_model_count(folder: Path) -> None:
+    path = folder / "model.onnx"
+    write(path, WEIGHTS, external=True)
+    assert not compiled(path)[1] and compiled(path)[1]
+    (folder / "weights.bin").write_bytes((WEIGHTS * 2).tobytes())
+    found, known = compiled(path)
+    assert not known
+    np.testing.assert_array_equal(product(found), X @ (WEIGHTS * 2))
+    (folder / "weights.bin").unlink()
+    with pytest.raises(inlay.InlayError, match=r"weights\.bin"):
+        compiled(path)
+
+
+def test_a_model_that_changes_while_it_is_compiled_is_not_kept(folder: Path) -> None:
+    path = folder / "model.onnx"
+
+    def change(stage: str, *_: int) -> None:
+        if stage == "partition":
+            write(path, WEIGHTS + 1)
+            os.utime(path, (1, 1))
+
+    compile_file(path, ["reference"], progress=change)
+    found, known = compiled(path)
+    assert not known
+    np.testing.assert_array_equal(product(found), X @ (WEIGHTS + 1))
+
+
+def test_damaged_packages_are_replaced(folder: Path) -> None:
+    first, _ = compiled(folder / "model.onnx")
+    assert first.file is not None
+    content = first.file.read_bytes()
+    for damage in (content[:-1], content[:200] + b"X" + content[201:], b""):
+        first.file.write_bytes(damage)
+        found, known = compiled(folder / "model.onnx")
+        assert not known and found.file == first.file and found.file.read_bytes() == content
+        np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+
+
+@pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"package": 3, "files": {}}', b'{"package": "../x", "files": {}}'])
+def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> None:
+    compiled(folder / "model.onnx")
+    made = recipe(folder / "model.onnx", ["reference"], {"dims": {}, "fusion": True}, default_registry())
+    assert made is not None and caches().models.get(made.key) is not None
+    caches().models.put(made.key, record)
+    assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
+
+
+def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
+    compiled(folder / "model.onnx")
+    found, known = compiled(folder / "model.onnx")
+    caches().packages.clear()
+    assert known and found.file is not None and not found.file.exists()
+    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+    found.save(folder / "saved.inlay")
+    (value,) = inlay.runtime.load(folder / "saved.inlay").run({"x": X}).values()
+    np.testing.assert_array_equal(value, X @ WEIGHTS)
+
+
+def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not compiled(folder / "model.onnx", cache=False)[1]
+    monkeypatch.setenv(SWITCH, "off")
+    assert not compiled(folder / "model.onnx")[1] and not compiled(folder / "model.onnx")[1]
+    assert not (folder / "cache" / "inlay").exists()
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(folder: Path) -> None:
+    (folder / "cache" / "inlay" / "v1").mkdir(parents=True, mode=0o700)
+    (folder / "cache" / "inlay").chmod(0o700)
+    for name in ("models", "packages", "objects"):
+        (folder / "cache" / "inlay" / "v1" / name).write_bytes(b"in the way")
+    found, known = compiled(folder / "model.onnx", targets=["x86:threads=1"])
+    assert not known and found.file is None
+    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+
+
+def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
+    class Plugin:
+        PLUGIN_API_VERSION = 1
+
+    class Entry:
+        name, value, dist = "made_up", "made_up", None
+
+        def load(self) -> object:
+            return Plugin()
+
+    registry = PluginRegistry.discover([Entry()])  # type: ignore[list-item]
+    assert registry.fingerprint is None and default_registry().fingerprint is not None
+    assert recipe(folder / "model.onnx", [], {}, registry) is None
+
+
+def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
+    compiled(folder / "model.onnx", targets=["x86"])
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        class Barred:
+            def find_spec(self, name, path=None, target=None):
+                parts = name.split(".")
+                compiler = ("graph", "tensor", "ops", "passes", "lowering", "partitioning", "driver", "schedules")
+                if parts[0] == "onnx" or parts[-1] == "onnx" or parts[0] == "inlay" and set(parts[1:2]) & set(compiler):
+                    raise ImportError(f"{name} is barred")
+        sys.meta_path.insert(0, Barred())
+        import inlay
+        import numpy as np
+        executable = inlay.compile(sys.argv[1], ["x86"])
+        executable.run({"x": np.zeros((2, 3), np.float32)})
+        from inlay.cli import main
+        main(["compile", sys.argv[1], "-o", sys.argv[2]])
+    """)
+    out = str(folder / "out.inlay")
+    subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder / "model.onnx"), out], check=True, timeout=120)
+    assert (folder / "out.inlay").stat().st_size > 0
+
+
+def test_many_processes_at_once(folder: Path) -> None:
+    """All compile the same, and get the same."""
+    code = "import sys; from inlay.cli import main; main(sys.argv[1:])"
+    arguments = ["compile", str(folder / "model.onnx"), "--target", "x86:threads=1", "-o"]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, *arguments, str(folder / f"{number}.inlay")], stdout=subprocess.DEVNULL)
+        for number in range(3)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 3
+    assert len({(folder / f"{number}.inlay").read_bytes() for number in range(3)}) == 1
+    assert caches().packages.usage().entries == caches().models.usage().entries == 1
+    assert compiled(folder / "model.onnx", targets=["x86:threads=1"])[1]

@@ -1,0 +1,208 @@
+"""Stores: values by key in files that may be damaged, shared, full or gone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from inlay.cache import SWITCH, Store, Usage, caches, digest, tree_digest
+
+KEYS = [digest(str(number)) for number in range(40)]
+
+
+def store(folder: Path, limit: int = 1 << 20, spread: int = 2) -> Store:
+    return Store(folder, limit, spread)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_keys_depend_on_where_parts_end() -> None:
+    assert digest("ab", "c") != digest("a", "bc") != digest("abc") and digest("a") == digest(b"a")
+
+
+@pytest.mark.parametrize("spread", [0, 2])
+def test_what_is_put_is_got(tmp_path: Path, spread: int) -> None:
+    kept = store(tmp_path / "deep" / "down", spread=spread)
+    assert kept.get(KEYS[0]) is None
+    for key in KEYS:
+        kept.put(key, key.encode())
+    kept.put(KEYS[0], b"")
+    assert kept.get(KEYS[0]) == b"" and all(kept.get(key) == key.encode() for key in KEYS[1:])
+    assert kept.usage() == Usage(len(KEYS), sum(path.stat().st_size for path in files(tmp_path)))
+    kept.clear()
+    assert kept.usage() == Usage(0, 0) and kept.get(KEYS[1]) is None
+
+
+def test_nothing_is_kept_nowhere() -> None:
+    nowhere = Store(None, 1 << 20)
+    nowhere.put(KEYS[0], b"x")
+    assert nowhere.get(KEYS[0]) is None and nowhere.find(KEYS[0]) is None and nowhere.add(lambda path: None) is None
+    assert nowhere.usage() == Usage(0, 0)
+    nowhere.clear()
+
+
+@pytest.mark.parametrize("damage", [b"", b"inlay-1\n", b"x" * 60, None])
+def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes | None) -> None:
+    kept = store(tmp_path)
+    kept.put(KEYS[0], b"value")
+    (path,) = files(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1] + b"X" if damage is None else damage)
+    assert kept.get(KEYS[0]) is None and not path.exists()
+    kept.put(KEYS[0], b"value")
+    assert kept.get(KEYS[0]) == b"value"
+
+
+def test_a_value_under_another_key_is_not_taken_for_it(tmp_path: Path) -> None:
+    kept = Store(tmp_path, 1 << 20)
+    key = kept.add(lambda path: path.write_bytes(b"one"))
+    assert key is not None
+    other = digest("two")
+    (tmp_path / key).rename(tmp_path / other)
+    assert kept.find(other) is None and kept.find(key) is None and not files(tmp_path)
+
+
+def test_files_by_their_hash(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "files", 1 << 20, suffix=".bin")
+    key = kept.add(lambda path: path.write_bytes(b"content"))
+    assert key is not None
+    found = kept.find(key)
+    assert found is not None and found.name == f"{key}.bin" and found.read_bytes() == b"content"
+    assert kept.add(lambda path: path.write_bytes(b"content")) == key and len(files(tmp_path)) == 1
+    found.write_bytes(b"contenT")
+    assert kept.find(key) is None and not found.exists()
+    assert kept.find("../../etc/passwd") is None
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    kept = Store(tmp_path, 1 << 20)
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    assert kept.add(fail) is None and not files(tmp_path)
+    (tmp_path / "taken").write_bytes(b"")
+    blocked = Store(tmp_path / "taken" / "below", 1 << 20)
+    blocked.put(KEYS[0], b"x")
+    assert blocked.get(KEYS[0]) is None
+
+
+def test_what_was_used_last_is_kept(tmp_path: Path) -> None:
+    kept = Store(tmp_path, 10 * 140)
+    for number, key in enumerate(KEYS[:10]):
+        kept.put(key, bytes(100))
+        os.utime(tmp_path / key, (number, number))
+    assert kept.get(KEYS[0]) is not None  # the oldest is now the youngest
+    kept.put(KEYS[10], bytes(100))
+    kept.put(KEYS[11], bytes(600))
+    left = [key for key in KEYS if (tmp_path / key).exists()]
+    assert kept.usage().bytes <= kept.limit and KEYS[0] in left and KEYS[11] in left and KEYS[1] not in left
+
+
+def test_the_share_of_each_folder_bounds_all(tmp_path: Path) -> None:
+    kept = store(tmp_path, limit=256 * 300)
+    for number in range(600):
+        kept.put(digest(str(number)), bytes(100))
+    assert kept.usage().bytes <= kept.limit
+
+
+def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
+    kept = Store(tmp_path, 100)
+    kept.put(KEYS[0], bytes(1000))
+    assert kept.usage() == Usage(0, 0)
+
+
+def test_many_processes_at_once(tmp_path: Path) -> None:
+    """Readers see whole values only, while others write, replace, damage and trim."""
+    code = textwrap.dedent("""
+        import random, sys
+        from pathlib import Path
+        from inlay.cache import Store, digest
+        kept = Store(Path(sys.argv[1]), 20_000)
+        rng = random.Random(int(sys.argv[2]))
+        keys = [digest(str(number)) for number in range(20)]
+        got = 0
+        for _ in range(300):
+            number = rng.randrange(20)
+            path = Path(sys.argv[1]) / keys[number]
+            if rng.random() < 0.02 and path.exists():
+                path.write_bytes(b"damaged")
+            if rng.random() < 0.5:
+                kept.put(keys[number], bytes([number]) * 2000)
+            value = kept.get(keys[number])
+            assert value in (None, bytes([number]) * 2000)
+            got += value is not None
+        assert got
+    """)
+    processes = [
+        subprocess.Popen([sys.executable, "-W", "error", "-c", code, str(tmp_path), str(seed)], stderr=subprocess.PIPE)
+        for seed in range(4)
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said.decode()
+    assert Store(tmp_path, 20_000).usage().bytes <= 20_000 + 4 * 2100
+    assert not [path for path in files(tmp_path) if path.name.endswith(".tmp")]
+
+
+def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = caches()
+    kept.objects.put(KEYS[0], b"x")
+    kept.packages.add(lambda path: path.write_bytes(b"x"))
+    assert kept.folder == tmp_path / "inlay" and not kept.reason
+    assert stat.S_IMODE(kept.folder.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files(tmp_path))
+
+
+def test_a_folder_that_others_may_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "inlay").mkdir(mode=0o755)
+    (tmp_path / "inlay").chmod(0o755)
+    assert caches().folder is not None
+    assert stat.S_IMODE((tmp_path / "inlay").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("kind", ["writable", "link", "file"])
+def test_a_folder_that_others_may_fill_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "inlay"
+    if kind == "writable":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        folder.write_bytes(b"")
+    kept = caches()
+    assert kept.folder is None and kept.reason and kept.objects.folder is None
+    kept.objects.put(KEYS[0], b"x")
+    assert kept.objects.get(KEYS[0]) is None
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caches(enabled=False).folder is None
+    monkeypatch.setenv(SWITCH, "off")
+    assert caches().folder is None and SWITCH in caches().reason
+
+
+def test_hashes_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.py").write_text("1")
+    first = tree_digest(tmp_path)
+    (tmp_path / "a" / "__pycache__").mkdir()
+    (tmp_path / "a" / "__pycache__" / "x.pyc").write_text("compiled")
+    assert tree_digest(tmp_path) == first
+    (tmp_path / "a" / "x.py").write_text("2")
+    second = tree_digest(tmp_path)
+    (tmp_path / "a" / "x.py").rename(tmp_path / "x.py")
+    assert len({first, second, tree_digest(tmp_path)}) == 3
