@@ -124,6 +124,8 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
                 inlay.compile(given, wrong)
     executable = inlay.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
+    with pytest.raises(InputError, match="the model has no input 1; input 'x' is missing"):
+        executable.run({1: X})  # type: ignore[dict-item]
     for wrong in ([X], X, None):
         for use in (executable.run, executable.profile, executable.workspace_bytes):
             with pytest.raises(InputError, match=r"inputs are given by name, not as .*x: float32\[2, 3\]"):

@@ -225,7 +225,9 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("compile"), "Missing argument", "MODEL")
     wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
     wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
-    wrong(run("run", "small.onnx", "--dim", "batch=-1"), "is not NAME=SIZE")
+    for size in ("-1", "²", "1:", ":1", "9" * 5000):
+        wrong(run("run", "small.onnx", "--dim", f"batch={size}"), "is not NAME=SIZE")
+    wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "a cannot be both the outputs and the trace")
     wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "dimension 'batch' cannot be (8, 1)", "the least comes first")
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from inlay.errors import InputError, OutOfMemory
 from inlay.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
+_SIZE = re.compile(r"[0-9]{1,19}")  # as many digits as 64-bit integers have
 PYTHON = "run the model from Python: inlay.compile(...).run({...})"
 
 
@@ -31,7 +33,7 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
     for value in values:
         name, equals, size = value.partition("=")
         low, colon, high = size.partition(":")
-        if not (name and equals and low.isdigit() and (high.isdigit() if colon else True)):
+        if not (name and equals and _SIZE.fullmatch(low) and (_SIZE.fullmatch(high) if colon else True)):
             raise click.BadParameter(f"{value!r} is not NAME=SIZE or NAME=LEAST:GREATEST")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")

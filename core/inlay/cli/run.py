@@ -50,6 +50,8 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Run MODEL, a package or an ONNX file, once."""
+    if output is not None and output == trace:
+        raise click.UsageError(f"{output} cannot be both the outputs and the trace")
     for path in filter(None, (output, trace)):
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     executable = executable_of(model, targets, dims, as_json)

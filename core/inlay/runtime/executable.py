@@ -96,7 +96,7 @@ class Executable:
         if unknown or missing:
             raise InputError(
                 "; ".join(
-                    [f"the model has no input {name!r}{_suggest(name, missing)}" for name in unknown]
+                    [f"the model has no input {name!r}{_suggest(str(name), missing)}" for name in unknown]
                     + [f"input {name!r} is missing" for name in missing]
                 ),
                 remedy=f"the inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
