@@ -1,109 +1,208 @@
-"""Modules to objects: each distinct one once, in processes of their own or here, known ones from the store."""
+"""Compiling many kernels: in this process or others, from text or from the cache, always the same bytes."""
 
 from __future__ import annotations
 
-import ctypes
+import os
+import signal
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from inlay.artifact.objects import X86_64, unpack
 from inlay.cache import Store
-from inlay.errors import CompileError
+from inlay.errors import CompileError, KernelFault
+from inlay.lowering.finish import finish
+from inlay.tensor import ir, te
+from inlay.tensor.lower import lower
 from inlay_x86 import compilers, emit
 from inlay_x86.compilers import Compilers
 from inlay_x86.loader import link
+from inlay_x86.machine import TRIPLE, data_layout
+from inlay_x86.options import X86Options
+from inlay_x86.runtime import X86Runtime
 
-NOTHING = Store(None, 0)
+from .native import PLAIN, Context, Native, compile_region, region_of
 
-
-def module(number: int) -> str:
-    """A kernel that gives a number."""
-    return f'target triple = "{emit.TRIPLE}"\ndefine i32 @{emit.KERNEL}() {{\n  ret i32 {number}\n}}\n'
-
-
-def value_of(objects: dict[str, bytes], symbol: str) -> int:
-    linked = link([objects[symbol]], symbol, (symbol,))
-    return int(ctypes.CFUNCTYPE(ctypes.c_int32)(linked.addresses[symbol])())
+NOWHERE = Store(None, 0)
+HEAD = f'target triple = "{TRIPLE}"\ntarget datalayout = "{data_layout()}"\n'
 
 
-@pytest.fixture(params=["here", "processes"])
-def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Compile in this process, or in others however small the work."""
-    if request.param == "processes":
-        monkeypatch.setattr(compilers, "SHARE", 1)
-        monkeypatch.setattr(compilers, "_cores", lambda: 2)
-    return str(request.param)
+def kernel(number: int) -> str:
+    """A module whose kernel returns a number."""
+    return f"{HEAD}define hidden i32 @{emit.KERNEL}(ptr %data) {{\n  store i32 {number}, ptr %data\n  ret i32 {number}\n}}\n"
 
 
-def test_equal_modules_are_compiled_once(where: str) -> None:
-    with Compilers((), NOTHING) as work:
-        symbols = [work.kernel(module(number)) for number in (7, 8, 7, 9)]
-        objects = work.finish()
-    assert symbols[0] == symbols[2] and len(set(symbols)) == len(objects) == 3
-    assert [value_of(objects, symbol) for symbol in symbols] == [7, 8, 7, 9]
+def entry(symbols: list[str]) -> str:
+    """A module that calls kernels and returns the sum of what they return."""
+    lines = [HEAD, *(f"declare hidden i32 @{symbol}(ptr)" for symbol in dict.fromkeys(symbols))]
+    lines += ["define i32 @total(ptr %data) {", "  %s0 = add i32 0, 0"]
+    for number, symbol in enumerate(symbols):
+        lines += [f"  %r{number} = call i32 @{symbol}(ptr %data)", f"  %s{number + 1} = add i32 %s{number}, %r{number}"]
+    return "\n".join([*lines, f"  ret i32 %s{len(symbols)}", "}", ""])
 
 
-def test_symbols_depend_on_all_that_objects_do() -> None:
-    with Compilers((), NOTHING) as plain, Compilers(("avx2",), NOTHING) as fast:
-        assert plain.kernel(module(1)) != fast.kernel(module(1)) != fast.kernel(module(2))
-        assert plain.finish() and fast.finish()
+def compiled(numbers: list[int], store: Store = NOWHERE) -> tuple[dict[str, bytes], int]:
+    """Objects of several kernels and an entry that calls them; and how many processes compiled them."""
+    with Compilers((), store) as found:
+        symbols = [found.kernel(kernel(number)) for number in numbers]
+        found.entry(entry(symbols), "total")
+        return found.finish(), len(found._workers)
 
 
-def test_what_is_known_is_not_compiled(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path, 1 << 20, spread=2)
-    found = []
-    for _ in range(2):
-        with Compilers((), store) as work:
-            work.kernel(module(3))
-            work.entry(module(4).replace(emit.KERNEL, "entry"), "entry")
-            found.append(work.finish())
-        monkeypatch.setattr(compilers, "compile_text", None)
-        monkeypatch.setattr(compilers, "_Worker", None)
-    assert found[0] == found[1] and value_of(found[1], "entry") == 4
-    assert store.usage().entries == 2
-
-
-def test_damaged_objects_are_compiled_anew(tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 20)
-    for _ in range(2):
-        with Compilers((), store) as work:
-            symbol = work.kernel(module(5))
-            assert value_of(work.finish(), symbol) == 5
-        (kept,) = tmp_path.iterdir()
-        kept.write_bytes(kept.read_bytes()[:-3])
-
-
-def test_what_llvm_rejects(where: str) -> None:
-    with Compilers((), NOTHING) as work:
-        work.kernel(module(1))
-        work.kernel(module(2).replace("ret i32", "ret i64"))
-        with pytest.raises(CompileError, match="LLVM rejects the generated code") as failed:
-            work.finish()
-    assert failed.value.plugin == "x86"
-
-
-def test_a_process_that_dies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """LLVM ends a process at some of its own failures: that is an error like another, with what LLVM said last."""
-    dying = tmp_path / "emit.py"
-    dying.write_text("import sys\nsys.stdin.buffer.read(1)\nsys.exit('LLVM ERROR: out of luck')\n")
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes for the least work."""
     monkeypatch.setattr(compilers, "SHARE", 1)
-    monkeypatch.setattr(compilers.emit, "__file__", str(dying))
-    with Compilers((), NOTHING) as work:
-        for number in range(5):
-            work.kernel(module(number))
-        with pytest.raises(CompileError, match="LLVM failed: LLVM ERROR: out of luck"):
-            work.finish()
+    monkeypatch.setattr(compilers, "_cores", lambda: 2)
 
 
-def test_leaving_early_ends_the_processes(where: str) -> None:
-    work = Compilers((), NOTHING)
+def test_processes_give_the_same_objects(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [*range(12), *range(6)]
+    with_processes, workers = compiled(numbers)
+    monkeypatch.setattr(compilers, "SHARE", 1 << 40)
+    without, none = compiled(numbers)
+    assert workers == 2 and none == 0
+    assert with_processes == without and len(without) == 13
+    linked = link(list(without.values()), "sum", ("total",))
+    import ctypes
 
-    def stop() -> None:
-        with work:
-            for number in range(20):
-                work.kernel(module(number))
-            raise KeyError
+    total = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(linked.addresses["total"])
+    cell = ctypes.c_int32()
+    assert total(ctypes.addressof(cell)) == sum(numbers) and cell.value == 5
 
-    with pytest.raises(KeyError):
-        stop()
-    assert all(worker._process.poll() is not None and not worker._thread.is_alive() for worker in work._workers)
+
+def test_little_work_starts_no_process() -> None:
+    assert compiled([1, 2, 3])[1] == 0
+
+
+def test_known_objects_are_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, 1 << 20, spread=2)
+    first, _ = compiled([1, 2], store)
+    assert store.usage().entries == 3
+
+    def refuse(*_: object) -> bytes:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compilers, "compile_text", refuse)
+    assert compiled([1, 2], store)[0] == first
+    with pytest.raises(AssertionError, match="compiled again"):
+        compiled([1, 3], store)
+
+
+def test_keys_depend_on_text_and_features(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 20)
+    symbols = set()
+    for features in ((), ("avx",), ("avx", "fma")):
+        with Compilers(features, store) as found:
+            symbols |= {found.kernel(kernel(1)), found.kernel(kernel(2)), found.kernel(kernel(1))}
+            found.finish()
+    assert len(symbols) == 6 and store.usage().entries == 6
+
+
+@pytest.mark.parametrize("share", [1, 1 << 40])
+def test_text_that_llvm_rejects(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+    monkeypatch.setattr(compilers, "SHARE", share)
+    with Compilers((), NOWHERE) as found:
+        for text in (kernel(1), "this is no module", kernel(2)):
+            found.kernel(text)
+        with pytest.raises(CompileError, match="LLVM rejects"):
+            found.finish()
+
+
+def test_a_process_that_dies(eager: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compilers.fingerprint()
+    script = tmp_path / "broken.py"
+    script.write_text("import sys\nprint('LLVM ERROR: out of registers', file=sys.stderr)\nsys.exit(3)\n")
+    monkeypatch.setattr(emit, "__file__", str(script))
+    with pytest.raises(CompileError, match="out of registers"):
+        compiled([1, 2, 3])
+
+
+def test_a_process_that_is_killed(eager: None) -> None:
+    with Compilers((), NOWHERE) as found:
+        found.kernel(kernel(1))
+        for worker in found._workers:
+            os.kill(worker._process.pid, signal.SIGKILL)
+        for number in range(2, 9):
+            found.kernel(kernel(number))
+        with pytest.raises(CompileError, match="LLVM failed"):
+            found.finish()
+
+
+def test_nothing_is_left_of_what_is_not_finished(eager: None) -> None:
+    before = threading.active_count()
+    with Compilers((), NOWHERE) as found:
+        found.kernel(kernel(1))
+        found.kernel(kernel(2))
+        processes = [worker._process for worker in found._workers]
+    assert processes and all(process.poll() is not None for process in processes)
+    assert threading.active_count() == before
+
+
+def test_a_machine_that_cannot_start_processes(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(compilers.subprocess, "Popen", fail)
+    objects, workers = compiled([1, 2])
+    assert workers == 0 and len(objects) == 3
+
+
+# --- regions ----------------------------------------------------------------------------------------------------------
+
+
+def adding(number: float, name: str = "adding") -> ir.LoopProgram:
+    x = te.placeholder((8,), "float32", "x")
+    return finish(lower((te.compute((8,), lambda i: x[i] + number, "y"),), (x,), name))
+
+
+def test_equal_kernels_are_compiled_once() -> None:
+    artifact = compile_region(region_of([adding(1), adding(2), adding(1), adding(1, "another")]), PLAIN)
+    objects = unpack(artifact.code, X86_64)
+    assert len(objects) == 3
+    native = Native([adding(1), adding(2), adding(1, "another")])
+    inputs = [np.arange(8, dtype=np.float32)] * 3
+    for found, number in zip(native.run(inputs), (1, 2, 1), strict=True):
+        np.testing.assert_array_equal(found, inputs[0] + number)
+
+
+def test_regions_share_kernels() -> None:
+    """So that a library which links several regions has each kernel once."""
+    first = unpack(compile_region(region_of([adding(1), adding(2)], "one"), PLAIN).code)
+    second = unpack(compile_region(region_of([adding(2), adding(3)], "two"), PLAIN).code)
+    assert len(set(first[1:]) & set(second[1:])) == 1
+
+
+def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [adding(number) for number in range(6)]
+    first = compile_region(region_of(programs), PLAIN)
+    monkeypatch.setattr(compilers, "SHARE", 1 << 40)
+    assert compile_region(region_of(programs), PLAIN).code == first.code
+
+
+def test_objects_are_kept_across_regions(tmp_path: Path) -> None:
+    from inlay_x86.codegen import X86Codegen
+
+    context = Context(PLAIN)
+    context.objects = Store(tmp_path, 1 << 20)
+    first = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    second = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
+    assert first.code == second.code and set(kept) == {path.name for path in tmp_path.iterdir()}
+    (damaged,) = [path for path in tmp_path.iterdir() if path.read_bytes().endswith(unpack(first.code)[1])]
+    damaged.write_bytes(b"damaged")
+    assert X86Codegen(PLAIN).compile(region_of([adding(1)]), context).code == first.code
+
+
+def test_code_that_is_no_archive_is_not_loaded() -> None:
+    from dataclasses import replace
+
+    artifact = compile_region(region_of([adding(1)]), PLAIN)
+    objects = unpack(artifact.code)
+    for code, reason in ((b"", "no archive"), (objects[0], "no archive"), (artifact.code[:-8], "beyond the end")):
+        with pytest.raises(KernelFault, match=reason):
+            X86Runtime(PLAIN).load(replace(artifact, code=code), {})
+    old = replace(artifact, format_version=1)
+    assert "version 1" in (X86Runtime(X86Options()).check(old) or "")

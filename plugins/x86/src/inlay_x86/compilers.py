@@ -120,7 +120,11 @@ class _Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
         folder = Path(llvmlite.__file__).parent.parent
         command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        except OSError:
+            self._log.close()
+            raise
         self._thread = threading.Thread(target=self._serve, daemon=True, name="inlay-x86-compile")
         self._thread.start()
 
