@@ -62,6 +62,8 @@ def bench_command(
     from inlay.plugins.registry import default_registry
 
     refuse_given(model, "targets", "dims")
+    if threads and is_package(model):
+        raise click.UsageError(f"{model} runs on the threads that it was compiled for: leave --threads out")
     targets, threads = with_threads(targets, threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
@@ -99,8 +101,10 @@ def _ratios(result: Result) -> dict[str, tuple[float, ...]]:
 def render(contest: Contest, result: Result) -> str:
     """The result as a table, with what did not take part and the settings under it."""
     shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in contest.inputs.items())
+    plural = "s" if contest.threads > 1 else ""
+    threads = "" if is_package(contest.model) else f"{contest.threads} thread{plural}; "
     lines = [
-        f"{contest.model.name}: {shapes}; {contest.threads} threads; {contest.rounds} rounds of {contest.seconds:g} s each",
+        f"{contest.model.name}: {shapes}; {threads}{contest.rounds} rounds of {contest.seconds:g} s each",
         "",
         f"{'engine':<24}{'median ms':>11}{'least .. greatest':>20}{'ratio':>8}  {'ratio per round':<36}{'prepare s':>10}{'MiB':>7}"
         f"{'differs by':>12}",

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import inlay
 from inlay.cli import contest
 from inlay.cli.bench import render
 from inlay.cli.contest import UNFUSED, Contest, Missing, Result, Timing, compete, with_threads
@@ -190,6 +191,18 @@ def test_the_table():
         "openvino 9: there",
     ):
         assert part in text
+
+
+def test_a_package_is_timed_as_it_is(model, tmp_path):
+    package = tmp_path / "model.inlay"
+    inlay.compile(model, ["reference"]).save(package)
+    command = [sys.executable, "-c", "from inlay.cli import main; main()", "bench", str(package), "--rounds", "1", "--seconds", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "model.inlay: file float32[1, 3], b float32[1, 3]; 1 rounds" in done.stdout
+    done = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "leave --threads out" in done.stderr
 
 
 def test_the_command(model, stand_in, tmp_path):
