@@ -119,11 +119,15 @@ def build_package(
     for name, index in partitioned.regions.items():
         target = takers[index].target
         region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        context = DriverContext(target, registry, ops.TABLE, partial(report, f"lower {name}"), fusion, caches(keep).objects)
+        context = DriverContext(target, registry, ops.TABLE, partial(_of_region, report, name), fusion, caches(keep).objects)
         artifacts[name] = _compile_region(region, context, report)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:
+    report(f"{step} {region}", done, total)
 
 
 def _own_passes(function: Function, target: Target, registry: PluginRegistry) -> Function:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from inlay.cache import Store, caches
 from inlay.errors import CompileError
@@ -20,13 +21,13 @@ from inlay.tensor.region import RegionProgram
 
 @dataclass(frozen=True)
 class DriverContext:
-    """Implements `inlay.plugins.CompileContext` for one target. `progress` is told how far the lowering of a region is; without
-    `fusion` every operator is a kernel of its own."""
+    """Implements `inlay.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
+    every operator is a kernel of its own."""
 
     target: Target
     registry: PluginRegistry
     operators: Mapping[str, Operator]
-    progress: Callable[[int, int], None] = lambda done, total: None
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None
     fusion: bool = True
     objects: Store = field(default_factory=lambda: caches().objects)
 
@@ -37,7 +38,7 @@ class DriverContext:
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores)
         function = fuse(region.function) if self.fusion else region.function
-        program = lower_region(RegionSource(region.symbol, function), rules, context, self.progress)
+        program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 
@@ -47,3 +48,7 @@ class DriverContext:
         if found is None:
             raise CompileError(f"there is no operator {name!r}")
         return found
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Pass on how far a step is."""
+        self.progress(step, done, total)

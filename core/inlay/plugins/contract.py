@@ -220,6 +220,10 @@ class CompileContext(Protocol):
     def objects(self) -> Store:
         """Where code generators keep what they made, by `inlay.cache.digest` of all that it depends on."""
 
+    def report(self, step: str, done: int, total: int) -> None:
+        """Tell the user, and whoever times the compiler, which step a code generator is at, and how far it is: 0 of 0 where that is
+        not known."""
+
 
 class Codegen(Protocol):
     """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`.

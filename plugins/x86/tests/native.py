@@ -40,6 +40,9 @@ class Context:
     def operator(self, name: str) -> Any:
         raise AssertionError
 
+    def report(self, step: str, done: int, total: int) -> None:
+        assert 0 <= done <= total
+
 
 def region_of(programs: Sequence[ir.LoopProgram], name: str = "region") -> RegionProgram:
     """A region that calls each of several kernels once. Kernels must not share names of dimensions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from inlay.artifact import Artifact
 from inlay.artifact.objects import pack
@@ -31,10 +32,14 @@ class X86Codegen:
         symbol = unit.name
         dialect = Dialect(TRIPLE, data_layout(), self._attributes())
         with Compilers(self.features, context.objects) as compilers:
-            kernels = tuple(legalise(expand_program(kernel), NATIVE) for kernel in unit.kernels)
-            symbols = [compilers.kernel(print_kernel(kernel, KERNEL, dialect)) for kernel in kernels]
-            compilers.entry(print_entry(replace(unit, kernels=kernels), symbol, symbols, dialect), symbol)
-            objects = compilers.finish()
+            kernels = []
+            symbols = []
+            for number, kernel in enumerate(unit.kernels):
+                context.report("print", number, len(unit.kernels))
+                kernels.append(legalise(expand_program(kernel), NATIVE))
+                symbols.append(compilers.kernel(print_kernel(kernels[-1], KERNEL, dialect)))
+            compilers.entry(print_entry(replace(unit, kernels=tuple(kernels)), symbol, symbols, dialect), symbol)
+            objects = compilers.finish(partial(context.report, "compile"))
         return Artifact(
             symbol=symbol,
             format=FORMAT,

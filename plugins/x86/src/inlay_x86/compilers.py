@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -37,6 +37,7 @@ class Compilers:
         self._keys: dict[str, str] = {}
         self._objects: dict[str, bytes] = {}
         self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._pending: list[_Job] = []
         self._size = 0
         self._workers: list[_Worker] = []
@@ -62,16 +63,16 @@ class Compilers:
         """Compile a module that defines a symbol itself."""
         self._add(text, symbol, self._key(text))
 
-    def finish(self) -> dict[str, bytes]:
-        """The objects by symbol. Raises `CompileError` where LLVM rejects a module, or fails."""
+    def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
+        """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
+        `CompileError` where LLVM rejects a module, or fails."""
+        report(0, len(self._pending))
         if self._workers:
-            for _ in self._workers:
-                self._waiting.put(None)
-            for worker in self._workers:
-                worker.join()
+            self._wait(report)
         else:
-            for job in self._pending:
+            for number, job in enumerate(self._pending, 1):
                 job.result = compile_text(job.text, self._features, job.renamed)
+                report(number, len(self._pending))
         failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
         if failed is not None:
             raise failed
@@ -80,6 +81,18 @@ class Compilers:
             self._objects[job.symbol] = job.result
             self._store.put(self._keys[job.symbol], job.result)
         return self._objects
+
+    def _wait(self, report: Callable[[int, int], None]) -> None:
+        """Until the processes have done all there is to do, or have failed."""
+        for _ in self._workers:
+            self._waiting.put(None)
+        count, working = 0, len(self._workers)
+        while working:
+            if self._done.get():
+                count += 1
+                report(count, len(self._pending))
+            else:
+                working -= 1
 
     def _key(self, text: str) -> str:
         return digest(fingerprint(), feature_text(self._features), text)
@@ -98,7 +111,7 @@ class Compilers:
         self._size += len(text)
         if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
             with contextlib.suppress(OSError):
-                self._workers.append(_Worker(self._waiting, feature_text(self._features)))
+                self._workers.append(_Worker(self._waiting, self._done, feature_text(self._features)))
 
 
 class _Job:
@@ -112,10 +125,12 @@ class _Job:
 
 
 class _Worker:
-    """A process that compiles, and the thread that talks to it."""
+    """A process that compiles, and the thread that talks to it. It takes `jobs` until there is None, and puts into `done` True for
+    each and False at the end."""
 
-    def __init__(self, jobs: queue.SimpleQueue[_Job | None], features: str) -> None:
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool], features: str) -> None:
         self._jobs = jobs
+        self._done = done
         self._features = features.encode()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
         folder = Path(llvmlite.__file__).parent.parent
@@ -127,10 +142,6 @@ class _Worker:
             raise
         self._thread = threading.Thread(target=self._serve, daemon=True, name="inlay-x86-compile")
         self._thread.start()
-
-    def join(self) -> None:
-        """Wait until no jobs are left."""
-        self._thread.join()
 
     def kill(self) -> None:
         """End the process at once if it is still at work."""
@@ -154,7 +165,9 @@ class _Worker:
             except (OSError, EOFError) as error:
                 # Nothing more can be had of this process. The others go on, but this error is what comes of it all.
                 job.result = CompileError(f"LLVM failed: {self._last_words() or error}", plugin="x86")
-                return
+                break
+            self._done.put(True)
+        self._done.put(False)
 
     def _compile(self, job: _Job) -> bytes | CompileError:
         source, sink = self._process.stdout, self._process.stdin
