@@ -100,7 +100,7 @@ class Operator:
             raise TypeInferenceError(f"takes {wanted} arguments, got {len(types)}", operator=self.name, node=where)
         try:
             return self.infer(attrs, *types)
-        except (ValueError, TypeError, TypeInferenceError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, TypeInferenceError) as error:
             if isinstance(error, TypeInferenceError) and error.operator:
                 raise
             message = error.message if isinstance(error, TypeInferenceError) else str(error)

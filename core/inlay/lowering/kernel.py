@@ -73,7 +73,21 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...]) ->
     parts = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(part, te.Tensor) for part in parts):
         raise CompileError(f"its compute must return tensors, not {result!r}", operator=operator.name, node=node)
+    # Buffers are sized by the types, so that a kernel of another type would write beyond them.
+    wanted = result_types(call.type)
+    if len(parts) != len(wanted) or not all(map(_fits, parts, wanted)):
+        found = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
+        raise CompileError(f"its compute returned {found}, but its type is {call.type!r}", operator=operator.name, node=node)
     return result
+
+
+def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
+    """Whether a tensor is of a type, so far as is known before sizes are."""
+    return (
+        tensor.dtype is type_.dtype
+        and len(tensor.shape) == type_.rank
+        and not any(a != b for a, b in zip(tensor.shape, type_.shape, strict=True) if isinstance(a, int) and isinstance(b, int))
+    )
 
 
 def _literal(constant: graph.Constant) -> te.Tensor:

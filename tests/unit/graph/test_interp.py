@@ -7,7 +7,7 @@ import pytest
 
 from inlay import ops
 from inlay.arith import SizeVar
-from inlay.errors import InputError, KernelFault, VerifyError
+from inlay.errors import InputError, KernelFault, TypeInferenceError, VerifyError
 from inlay.graph.interp import Interpreter, evaluate
 from inlay.graph.ir import (
     Module,
@@ -211,6 +211,12 @@ def test_a_failing_reference_names_the_operator() -> None:
         evaluate(function([x], Operator("bad", lambda attrs, x: x, reference=fail)(x)), [scalar(1)])
     with pytest.raises(KernelFault, match=r"reference raised AttributeError.*operator wrong") as caught:
         evaluate(function([x], Operator("wrong", lambda attrs, x: x, reference=lambda attrs, x: x.nothing)(x)), [scalar(1)])
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_a_failing_type_relation_names_the_operator() -> None:
+    with pytest.raises(TypeInferenceError, match=r"no attribute 'nothing'; inputs are .*operator wrong") as caught:
+        Operator("wrong", lambda attrs, x: x.nothing)(var("x", SCALAR))
     assert isinstance(caught.value.__cause__, AttributeError)
 
 

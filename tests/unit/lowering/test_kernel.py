@@ -11,6 +11,7 @@ from inlay.errors import CompileError
 from inlay.graph.ir import Span, var
 from inlay.graph.operator import Operator
 from inlay.lowering.kernel import KernelSource, build
+from inlay.tensor import te
 from inlay.types import TensorType
 
 
@@ -21,6 +22,10 @@ from inlay.types import TensorType
         (lambda attrs: None, "compute raised TypeError", TypeError),
         (lambda attrs, x: {}["key"], "compute raised KeyError", KeyError),
         (lambda attrs, x: None, "must return tensors, not None", type(None)),
+        (lambda attrs, x: te.compute((3,), lambda i: x[i]), r"returned .*\(3,\), float32.*its type is", type(None)),
+        (lambda attrs, x: te.compute((2, 1), lambda i, j: x[i]), r"returned .*\(2, 1\), float32.*its type is", type(None)),
+        (lambda attrs, x: te.compute((2,), lambda i: te.cast(x[i], "int32")), r"returned .*\(2,\), int32.*its type is", type(None)),
+        (lambda attrs, x: (x, x), "returned .*its type is", type(None)),
     ],
 )
 def test_a_compute_that_fails_is_named(compute: Callable[..., Any], message: str, cause: type) -> None:
