@@ -114,7 +114,7 @@ class _Builder:
         shared: list[tuple[Scope, Scope]] = []
         for scope in self.scopes.inner.values():
             readers = [child for expr in scope.order for child in self._direct(expr)]
-            for child in [*readers, scope.result]:
+            for child in map(self.scopes.resolve, [*readers, scope.result]):
                 if not isinstance(child, ir.Function):
                     note(scope, child)
                 elif self.scopes.of[id(child)] is not scope:
@@ -175,6 +175,7 @@ class _ScopePlan:
         return len(self.values) - 1
 
     def _numbers(self, expr: ir.Expr) -> tuple[int, ...]:
+        expr = self.builder.scopes.resolve(expr)
         if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
             name = expr.digest()[:32]
             self.builder.work.constants[name] = expr.data
@@ -207,6 +208,8 @@ class _ScopePlan:
                 return outputs
             case ir.Call(callee=ir.Function() as callee, args=args):
                 return self._closure(expr, callee, args)
+            case ir.Let(body=body):
+                return self._numbers(body)
             case ir.If(condition=condition):
                 return self._if(expr, self._numbers(condition)[0])
             case ir.Loop():

@@ -7,7 +7,7 @@ regions are convex, and no two depend on one another, by construction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from inlay.errors import CompileError
@@ -95,6 +95,7 @@ class _Outline:
         self.scopes: Scopes = analyse(function)
         self.regions = regions
         self.memo: dict[int, ir.Expr] = {}
+        self.level: dict[int, int] = {}
         self.consumers = self._consumers()
 
     def run(self) -> ir.Expr:
@@ -104,11 +105,15 @@ class _Outline:
     def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
         """Who reads each expression: pairs of (id of the reader in the expression's own scope, reader itself).
 
-        A reader inside a nested scope counts as the control flow that owns that scope.
+        A reader inside a nested scope counts as the control flow that owns that scope. A binding reads its value: it stands outside
+        of every region.
         """
         found: dict[int, list[tuple[int, ir.Expr]]] = {}
         for expr in ir.post_order(self.function):
-            for index, child in enumerate(ir.children(expr)):
+            if isinstance(expr, ir.Let):
+                found.setdefault(id(self._value(expr.value)), []).append((id(expr), expr))
+                continue
+            for index, child in enumerate(map(self._value, ir.children(expr))):
                 if is_leaf(child) or id(child) not in self.scopes.of:
                     continue
                 home = self.scopes.of[id(child)]
@@ -120,9 +125,31 @@ class _Outline:
                 found.setdefault(id(child), []).append((id(reader), expr))
         return found
 
+    def _value(self, expr: ir.Expr) -> ir.Expr:
+        """What an expression stands for: the body of a binding, the value of a bound variable, anything else itself."""
+        while True:
+            if isinstance(expr, ir.Let):
+                expr = expr.body
+            elif id(expr) in self.scopes.bound:
+                expr = self.scopes.bound[id(expr)]
+            else:
+                return expr
+
+    def _seen(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
+        """What an expression is translated as: a bound variable stays where something outside of the region computes its value, so
+        that the value stays where it is computed; otherwise as what it stands for."""
+        while isinstance(expr, ir.Let):
+            expr = expr.body
+        value = self._value(expr)
+        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in inside
+        return expr if stays else value
+
+    def _children(self, expr: ir.Expr, inside: Collection[int] = ()) -> tuple[ir.Expr, ...]:
+        return tuple(self._seen(child, inside) for child in ir.children(expr))
+
     def _levels(self, scope: Scope) -> list[_Unit]:
         """The units of a scope, in an order in which they can run."""
-        level: dict[int, int] = {}
+        level = self.level
         target: dict[int, int] = {}
         units: dict[tuple[int, int], _Unit] = {}
         order: list[_Unit] = []
@@ -132,10 +159,12 @@ class _Outline:
                 reads.setdefault(reader, []).append(id(expr))
         for expr in scope.order:
             sources = reads.get(id(expr), ())
+            if isinstance(expr, ir.Let):
+                continue
             if isinstance(expr, (ir.Tuple, ir.TupleItem)):
                 # Wiring follows the latest of what it wires. Where that is of several targets, it is nobody's: whoever reads it
                 # comes after all of them.
-                level[id(expr)] = max((level[source] for source in sources), default=0)
+                level[id(expr)] = max((level[source] for source in sources), default=-1)
                 latest = {target[source] for source in sources if level[source] == level[id(expr)]}
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
@@ -163,10 +192,23 @@ class _Outline:
                     self._control(expr)
             else:
                 self._region(unit)
-        return self._mapped(scope.result)
+        return self._with_bindings(scope, self._mapped(scope.result))
+
+    def _with_bindings(self, scope: Scope, result: ir.Expr) -> ir.Expr:
+        """The result of a scope inside the bindings that stand in it, those whose values are computed first outermost."""
+        bindings = []
+        for expr in scope.order:
+            if isinstance(expr, ir.Let):
+                value = self._value(expr.value)
+                own = self.scopes.of.get(id(value)) is scope
+                bindings.append((self.level[id(value)] if own else -1, expr, value))
+        for _, binding, value in sorted(bindings, key=lambda item: -item[0]):
+            result = ir.let(binding.var, self._mapped(value), result, binding.span)
+        return result
 
     def _mapped(self, expr: ir.Expr) -> ir.Expr:
         """An expression after outlining; wiring is rebuilt on demand."""
+        expr = self._seen(expr)
         stack = [expr]
         while stack:
             top = stack[-1]
@@ -177,11 +219,12 @@ class _Outline:
                 continue
             if not isinstance(top, (ir.Tuple, ir.TupleItem)):
                 raise CompileError(f"{top!r} is used before it is computed", node=str(top.span or ""))
-            waiting = [child for child in ir.children(top) if id(child) not in self.memo]
+            children = self._children(top)
+            waiting = [child for child in children if id(child) not in self.memo]
             if waiting:
                 stack.extend(waiting)
                 continue
-            self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in ir.children(top)))
+            self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in children))
             stack.pop()
         return self.memo[id(expr)]
 
@@ -208,7 +251,7 @@ class _Outline:
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
                 elif id(expr) in inside or self._passes_on(expr, inside):
-                    children = tuple(inner[id(child)] for child in ir.children(expr))
+                    children = tuple(inner[id(child)] for child in self._children(expr, inside))
                     inner[id(expr)] = ir.rebuild(expr, children)
                 else:
                     outer = self._mapped(expr)
@@ -279,7 +322,7 @@ class _Outline:
     def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
         """Whether an expression is wiring that a region takes in: any tuple, and items of what the region itself computes."""
         while isinstance(expr, ir.TupleItem):
-            expr = expr.tuple
+            expr = self._value(expr.tuple)
         return isinstance(expr, ir.Tuple) or id(expr) in inside
 
     def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
@@ -296,7 +339,7 @@ class _Outline:
                 order.append(expr)
             else:
                 stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(ir.children(expr)))
+                stack.extend((child, False) for child in reversed(self._children(expr, inside)))
         return order
 
 

@@ -224,6 +224,56 @@ def test_functions_that_are_called_by_name() -> None:
     same(tuple(results.values()), (evaluate(module, {"x": INPUTS["x"]}),))
 
 
+def test_bindings_keep_values_out_of_loops() -> None:
+    """What is bound outside of a loop is computed once, not in every round; operators around it may still share its region."""
+    held = ir.var("held", TensorType((2, 3), F32))
+    value = ops.exp(ops.neg(Y))
+    looped = ir.tuple_item(counted(lambda i, total: [ir.constant(True), ops.add(total, held), ops.relu(held)]), 0)
+    body = ir.let(held, value, ir.tuple_([ops.mul(looped, held), ops.relu(held), ops.neg(X)]))
+    for judges in ([ELEMENTWISE], [taking("exp", "add"), OTHER], [taking("relu", "exp", "neg", "mul", "add")]):
+        found = cut(body, *judges)
+        assert any(isinstance(e, ir.Let) for e in ir.post_order(found.module.main))
+        (loop,) = [e for e in ir.post_order(found.module.main) if isinstance(e, ir.Loop)]
+        inside = [e for e in ir.post_order(loop.body) if isinstance(e, ir.Call) and isinstance(e.callee, ir.GlobalVar)]
+        names = [name for call in inside for name in region_names(found, call)]
+        assert "exp" not in names and "add" in names
+
+
+def test_items_of_outer_values_begin_no_region() -> None:
+    """Taking an item out of what is computed outside costs nothing and divides nothing."""
+    both = ops.topk(X, k=3, axis=1)
+    result = counted(lambda i, total: [ir.constant(True), ops.add(ops.neg(total), ir.tuple_item(both, 0)), total])
+    found = cut(ir.tuple_([result, ops.relu(ir.tuple_item(both, 0))]), ELEMENTWISE)
+    assert shape(found) == [("a", "topk relu"), ("a", "neg add")]
+
+
+def region_names(found: Partitioned, call: ir.Call) -> list[str]:
+    assert isinstance(call.callee, ir.GlobalVar)
+    return [item.callee.name for item in region_operators(found.module[call.callee.name])]  # type: ignore[union-attr]
+
+
+def test_bindings_of_bindings() -> None:
+    """Of tuples, of variables, of parameters and of what another region computes after a merge."""
+    a, b, c, d = (ir.var(name, TensorType((2, 3), F32)) for name in "abcd")
+    pair = ir.var("pair", TupleType((a.type, a.type)))
+
+    def rounds(*read: ir.Expr) -> ir.Expr:
+        i, total = ir.var("i", TensorType((), "int64")), ir.var("total", a.type)
+        new: ir.Expr = total
+        for item in read:
+            new = ops.add(new, item)  # type: ignore[assignment]
+        inner = ir.function([i, total], ir.tuple_([ir.constant(True), new]))
+        return ir.tuple_item(ir.loop(inner, state=[X], trip_count=ir.constant(np.int64(2))), 0)
+
+    late = ops.relu(rounds(b, ir.tuple_item(pair, 1), d))
+    body: ir.Expr = ir.let(c, late, ops.add(rounds(c), ops.relu(c)))
+    body = ir.let(pair, ir.tuple_([ops.relu(X), a]), body)
+    body = ir.let(d, X, ir.let(b, a, body))
+    body = ir.let(a, ops.relu(Y), body)
+    for judges in ([ELEMENTWISE], [SOME, OTHER], [taking("add")]):
+        cut(body, *judges)
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 

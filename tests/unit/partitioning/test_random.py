@@ -26,13 +26,13 @@ from .fakes import Judge, registry_of, takers_of
 
 
 class PlanGenerator(Generator):
-    """Random graphs of what an executor runs: operators with one and several results, branches, loops, tuples."""
+    """Random graphs of what an executor runs: operators with one and several results, branches, loops, bindings, closures."""
 
     def step(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         kinds: list[Callable[[list[ir.Expr], int], ir.Expr]] = [self.unary, self.binary, self.binary, self.reduce, self.shape]
         kinds += [self.several, self.constant_of, self.unary]
         if depth:
-            kinds += [self.branch, self.iterate]
+            kinds += [self.branch, self.iterate, self.binding, self.closure]
         return self.pick(kinds)(pool, depth)  # type: ignore[no-any-return]
 
     def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
