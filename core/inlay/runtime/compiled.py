@@ -8,7 +8,6 @@ model took data from, with their hashes.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -40,10 +39,10 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
-        content = hashlib.sha256(model.read_bytes()).hexdigest()
     except OSError:
         return None
-    if sources is None:
+    content = file_digest(model)
+    if sources is None or content is None:
         return None
     resolved = [registry.target(text) for text in targets]
     request = {

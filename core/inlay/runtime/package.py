@@ -184,7 +184,7 @@ def copy_package(source: Path, path: Path) -> None:
     check_output(path)
     try:
         with source.open("rb") as content, _replacing(path) as file:
-            shutil.copyfileobj(content, file, 1 << 22)
+            shutil.copyfileobj(content, file, 1 << 20)
     except OSError as error:
         raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
 
