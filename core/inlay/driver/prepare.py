@@ -8,6 +8,7 @@ from functools import partial
 from inlay.graph import ir
 from inlay.graph.ir import Module
 from inlay.partitioning.annotate import Candidate, claims
+from inlay.passes.bind_invariants import bind_invariants
 from inlay.passes.decompose import decompose
 from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
 from inlay.passes.pipeline import CANONICAL
@@ -19,14 +20,16 @@ GraphPass = FunctionPass | ModulePass
 
 def graph_passes(takers: Sequence[Candidate], fallback: str, registry: PluginRegistry) -> tuple[GraphPass, ...]:
     """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; canonical form again,
-    since decompositions bring in what can be folded; then the targets' own passes."""
+    since decompositions bring in what can be folded; what loops need not repeat bound outside of them; then the targets' own
+    passes."""
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
 
     def keep(call: ir.Call) -> bool:
         return any(isinstance(claims(taker, call), Accept) for taker in listed)
 
     own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
-    return (*CANONICAL, FunctionPass("decompose", partial(decompose, keep=keep)), *CANONICAL, *own)
+    decomposed = FunctionPass("decompose", partial(decompose, keep=keep))
+    return (*CANONICAL, decomposed, *CANONICAL, FunctionPass("bind_invariants", bind_invariants, ("graph_form",)), *own)
 
 
 def prepare(

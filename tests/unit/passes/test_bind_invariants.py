@@ -1,0 +1,133 @@
+"""What every round of a loop would compute alike is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import given, settings
+from tests.unit.graph.strategies import Program, assert_same, programs, run
+
+from inlay import ops
+from inlay.graph import ir
+from inlay.graph.interp import Interpreter, evaluate
+from inlay.graph.normal import to_graph_form
+from inlay.graph.operator import Operator
+from inlay.graph.verify import verify
+from inlay.passes.bind_invariants import bind_invariants
+from inlay.types import TensorType
+
+MATRIX, COUNT = TensorType((2, 3), "float32"), TensorType((), "int64")
+X, Y = ir.var("x", MATRIX), ir.var("y", MATRIX)
+VALUES = [np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 2, np.float32)]
+
+
+class Counter:
+    """An operator that counts how often it is computed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.operator = Operator("test.counted", lambda attrs, x: x, reference=self._run)
+
+    def _run(self, attrs: object, x: np.ndarray) -> np.ndarray:
+        self.count += 1
+        return -x
+
+    def __call__(self, x: ir.Expr) -> ir.Expr:
+        return self.operator(x)
+
+
+def repeat(body: Callable[[ir.Expr, ir.Expr], ir.Expr], state: ir.Expr = X, rounds: int = 4) -> ir.Expr:
+    """The state after some rounds of `body(iteration, state)`."""
+    i, total = ir.var("i", COUNT), ir.var("total", MATRIX)
+    inner = ir.function([i, total], ir.tuple_([ir.constant(True), body(i, total)]))
+    return ir.tuple_item(ir.loop(inner, state=[state], trip_count=ir.constant(np.int64(rounds))), 0)
+
+
+def counts(body: ir.Expr, counter: Counter) -> tuple[int, int]:
+    """How often the counter runs before and after the pass, which must not change the result."""
+    function = ir.function([X, Y], body)
+    wanted = Interpreter().run(function, VALUES)
+    before, counter.count = counter.count, 0
+    changed = bind_invariants(function)
+    verify(ir.Module({"main": changed}))
+    assert_same(Interpreter().run(changed, VALUES), wanted)
+    assert bind_invariants(changed) is changed
+    return before, counter.count
+
+
+def test_what_stands_outside_is_computed_once() -> None:
+    encoder = Counter()
+    held = encoder(ops.exp(Y))
+    assert counts(repeat(lambda i, total: ops.add(total, held)), encoder) == (4, 1)
+
+
+def test_what_varies_stays() -> None:
+    varying = Counter()
+    assert counts(repeat(lambda i, total: varying(ops.add(total, Y))), varying) == (4, 4)
+
+
+def test_nested_loops() -> None:
+    """Out of all loops, or out of the inner one only."""
+    outer, inner = Counter(), Counter()
+
+    def body(i: ir.Expr, total: ir.Expr) -> ir.Expr:
+        changes = inner(total)
+        return repeat(lambda j, state: ops.add(ops.add(state, outer(Y)), changes), total, 3)
+
+    made = repeat(body)
+    function = ir.function([X, Y], made)
+    wanted = Interpreter().run(function, VALUES)
+    assert (outer.count, inner.count) == (12, 12)
+    outer.count = inner.count = 0
+    assert_same(Interpreter().run(bind_invariants(function), VALUES), wanted)
+    assert (outer.count, inner.count) == (1, 4)
+
+
+def test_a_loop_that_is_itself_the_same_in_every_round() -> None:
+    counter = Counter()
+    same = repeat(lambda j, state: counter(ops.add(state, Y)), Y, 3)
+    assert counts(repeat(lambda i, total: ops.add(total, same)), counter) == (12, 3)
+
+
+def test_branches_keep_what_they_may_not_want() -> None:
+    counter = Counter()
+
+    def body(i: ir.Expr, total: ir.Expr) -> ir.Expr:
+        rare = ops.equal(i, ir.constant(np.int64(2)))
+        return ir.if_(rare, ops.add(total, counter(Y)), total)
+
+    assert counts(repeat(body), counter) == (1, 1)
+
+
+def test_results_that_never_change() -> None:
+    """A body whose results do not depend on the round at all, several results of one operator, and shared ones."""
+    counter = Counter()
+    both = ops.topk(counter(Y), k=3, axis=1)
+    item = ir.tuple_item(both, 0)
+    assert counts(repeat(lambda i, total: item), counter) == (4, 1)
+    counter = Counter()
+    value = counter(Y)
+    assert counts(repeat(lambda i, total: ops.add(ops.relu(value), ops.neg(value))), counter) == (4, 1)
+
+
+def test_nothing_to_do() -> None:
+    for body in (ops.relu(X), repeat(lambda i, total: ops.add(total, Y)), repeat(lambda i, total: total)):
+        function = ir.function([X, Y], body)
+        assert bind_invariants(function) is function
+
+
+def test_a_body_that_two_loops_share_stays() -> None:
+    i, total = ir.var("i", COUNT), ir.var("total", MATRIX)
+    inner = ir.function([i, total], ir.tuple_([ir.constant(True), ops.add(total, ops.exp(Y))]))
+    loops = [ir.loop(inner, state=[X], trip_count=ir.constant(np.int64(n))) for n in (1, 2)]
+    function = ir.function([X, Y], ir.tuple_([ir.tuple_item(item, 0) for item in loops]))
+    assert bind_invariants(function) is function
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs())
+def test_random_modules(program: Program) -> None:
+    changed = ir.Module({name: bind_invariants(to_graph_form(item)) for name, item in program.module.functions.items()})
+    verify(changed)
+    assert_same(run(changed, program.inputs), evaluate(program.module, program.inputs))
