@@ -14,6 +14,7 @@ from inlay.tensor.region import RegionProgram
 from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
 from inlay_x86.emit import KERNEL
+from inlay_x86.llvm.kernel import is_explicit
 from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
 from inlay_x86.machine import TRIPLE, data_layout
@@ -37,7 +38,8 @@ class X86Codegen:
             for number, kernel in enumerate(unit.kernels):
                 context.report("print", number, len(unit.kernels))
                 kernels.append(legalise(expand_program(kernel), NATIVE))
-                symbols.append(compilers.kernel(print_kernel(kernels[-1], KERNEL, dialect)))
+                text = print_kernel(kernels[-1], KERNEL, dialect)
+                symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
             compilers.entry(print_entry(replace(unit, kernels=tuple(kernels)), symbol, symbols, dialect), symbol)
             objects = compilers.finish(partial(context.report, "compile"))
         return Artifact(

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -52,16 +53,17 @@ class Compilers:
         for worker in self._workers:
             worker.close()
 
-    def kernel(self, text: str) -> str:
-        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols."""
-        key = self._key(text)
+    def kernel(self, text: str, explicit: bool = False) -> str:
+        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `explicit` as of
+        `emit.emit`."""
+        key = self._key(text, explicit)
         symbol = f"inlay_{key[:32]}"
-        self._add(text, symbol, key)
+        self._add(_Job(text, symbol, symbol, explicit), key)
         return symbol
 
     def entry(self, text: str, symbol: str) -> None:
         """Compile a module that defines a symbol itself."""
-        self._add(text, symbol, self._key(text))
+        self._add(_Job(text, symbol), self._key(text))
 
     def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
         """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
@@ -71,7 +73,7 @@ class Compilers:
             self._wait(report)
         else:
             for number, job in enumerate(self._pending, 1):
-                job.result = compile_text(job.text, self._features, job.renamed)
+                job.result = compile_text(job.text, self._features, job.renamed, job.explicit)
                 report(number, len(self._pending))
         failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
         if failed is not None:
@@ -94,34 +96,34 @@ class Compilers:
             else:
                 working -= 1
 
-    def _key(self, text: str) -> str:
-        return digest(fingerprint(), feature_text(self._features), text)
+    def _key(self, text: str, explicit: bool = False) -> str:
+        return digest(fingerprint(), feature_text(self._features), str(explicit), text)
 
-    def _add(self, text: str, symbol: str, key: str) -> None:
-        if symbol in self._keys:
+    def _add(self, job: _Job, key: str) -> None:
+        if job.symbol in self._keys:
             return
-        self._keys[symbol] = key
+        self._keys[job.symbol] = key
         known = self._store.get(key)
         if known is not None:
-            self._objects[symbol] = known
+            self._objects[job.symbol] = known
             return
-        job = _Job(text, symbol, symbol if symbol.endswith(key[:32]) else "")
         self._pending.append(job)
         self._waiting.put(job)
-        self._size += len(text)
+        self._size += len(job.text)
         if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
             with contextlib.suppress(OSError):
                 self._workers.append(_Worker(self._waiting, self._done, feature_text(self._features)))
 
 
+@dataclass
 class _Job:
-    """One module: its text, its symbol, the new name of its kernel, and what became of it."""
+    """One module: its text, its symbol, the new name of its kernel, whether its code is explicit, and what became of it."""
 
-    def __init__(self, text: str, symbol: str, renamed: str) -> None:
-        self.text = text
-        self.symbol = symbol
-        self.renamed = renamed
-        self.result: bytes | CompileError | None = None
+    text: str
+    symbol: str
+    renamed: str = ""
+    explicit: bool = False
+    result: bytes | CompileError | None = None
 
 
 class _Worker:
@@ -173,7 +175,7 @@ class _Worker:
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
         parts = (self._features, job.renamed.encode(), job.text.encode())
-        sink.write(emit.REQUEST.pack(*map(len, parts)) + b"".join(parts))
+        sink.write(emit.REQUEST.pack(job.explicit, *map(len, parts)) + b"".join(parts))
         sink.flush()
         status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
         content = _read(source, size)

@@ -5,9 +5,10 @@ a process starts quickly, because this file imports nothing but the standard lib
 
     python -I -S emit.py FOLDER_OF_LLVMLITE
 
-It reads requests from its standard input until that ends, and answers each on its standard output. A request is three texts in
-UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a byte, 0 for an object or 1 for what
-LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit numbers, little-endian.
+It reads requests from its standard input until that ends, and answers each on its standard output. A request is a byte, 1 for code
+that is explicit, and three texts in UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a
+byte, 0 for an object or 1 for what LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit
+numbers, little-endian.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import llvmlite.binding as llvm
 TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
 """The name of a kernel's function in its module, before it gets the symbol that says what it is."""
-REQUEST = struct.Struct("<3Q")
+REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
 
@@ -44,8 +45,9 @@ def target_machine(features: str) -> Any:
     return target.create_target_machine(cpu="x86-64", features=features, opt=3, reloc="pic", codemodel="small")
 
 
-def emit(text: str, features: str, symbol: str = "") -> bytes:
-    """The ELF object of a module, optimised; a kernel's function in it gets the symbol. Raises RuntimeError where LLVM rejects the
+def emit(text: str, features: str, symbol: str = "", explicit: bool = False) -> bytes:
+    """The ELF object of a module, optimised; a kernel's function in it gets the symbol. Code that is `explicit` has its vectors and
+    unrolled loops written out: it needs few passes, and runs as fast with them alone. Raises RuntimeError where LLVM rejects the
     text."""
     machine = target_machine(features)
     module = llvm.parse_assembly(text)
@@ -55,18 +57,30 @@ def emit(text: str, features: str, symbol: str = "") -> bytes:
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    passes = _few_passes() if explicit else builder.getModulePassManager()
+    passes.run(module, builder)
     code: bytes = machine.emit_object(module)
     return code
+
+
+def _few_passes() -> Any:
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_loop_simplify_pass()
+    passes.add_loop_rotate_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
 
 
 def serve() -> None:
     """Answer requests until there are no more."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(REQUEST.size)) == REQUEST.size:
-        features, symbol, text = (source.read(size).decode() for size in REQUEST.unpack(head))
+        explicit, *sizes = REQUEST.unpack(head)
+        features, symbol, text = (source.read(size).decode() for size in sizes)
         try:
-            status, content = 0, emit(text, features, symbol)
+            status, content = 0, emit(text, features, symbol, bool(explicit))
         except RuntimeError as error:
             status, content = 1, str(error).encode()
         sink.write(ANSWER.pack(status, len(content)) + content)

@@ -16,10 +16,10 @@ def feature_text(features: Sequence[str]) -> str:
     return ",".join(f"+{name}" for name in features)
 
 
-def compile_text(text: str, enabled: Sequence[str], symbol: str = "") -> bytes:
-    """LLVM text to an ELF object, optimised; a kernel's function gets the symbol. Raises `CompileError` where LLVM rejects it."""
+def compile_text(text: str, enabled: Sequence[str], symbol: str = "", explicit: bool = False) -> bytes:
+    """`emit.emit` for features by name. Raises `CompileError` where LLVM rejects the text."""
     try:
-        return emit(text, feature_text(enabled), symbol)
+        return emit(text, feature_text(enabled), symbol, explicit)
     except RuntimeError as error:
         raise rejected(str(error)) from error
 

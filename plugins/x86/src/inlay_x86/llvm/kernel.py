@@ -20,6 +20,16 @@ STACK_LIMIT = 1 << 16
 """Bytes of one local buffer that may lie on the stack."""
 
 
+def is_explicit(program: ir.LoopProgram) -> bool:
+    """Whether every innermost loop of a kernel is vectorised already, so that there is nothing for LLVM to vectorise."""
+    loops = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, (ir.For, ir.While))]
+    return all(
+        isinstance(loop, ir.For)
+        and (loop.kind is ir.ForKind.VECTORIZED or any(isinstance(below, ir.For) for below in ir.walk_stmts(loop.body)))
+        for loop in loops
+    )
+
+
 def _accumulates(loop: ir.For) -> bool:
     """Whether a loop has none inside and stores to the same places in every iteration."""
     stores = False
