@@ -80,3 +80,12 @@ def test_the_page_of_benchmarks(tmp_path):
     ):
         assert part in printed
         assert part in page.read_text()
+
+
+@needs_x86
+def test_compiling(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = run("compile.py", "squeezenet", "--rounds", "1", "--counts", "2", "8", codes=(0, 1)).splitlines()
+    assert lines[1].split()[-3:] == ["cold", "objects", "warm"]
+    names = [line.split()[0] for line in lines[2:] if line and "processor" not in line]
+    assert names == ["squeezenet", "add", "conv", "max_pool", "matmul", "softmax", "relu", "transpose", "reduce_sum", "2", "8"]

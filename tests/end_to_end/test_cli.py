@@ -104,7 +104,7 @@ def wrong(result: tuple[int, str, str], *words: str) -> None:
 
 def test_help(run: Run) -> None:
     out = good(run("--help"))
-    for name in ("targets", "compile", "run", "bench", "export", "partition", "show"):
+    for name in ("targets", "compile", "run", "bench", "export", "partition", "show", "cache"):
         assert f"\n  {name} " in out
         assert "Usage: inlay " + name in good(run(name, "--help"))
     assert good(run("--version")).startswith("inlay, version ")
@@ -133,6 +133,33 @@ def test_compile(run: Run, folder: Path) -> None:
     # Equal models give equal bytes.
     good(run("compile", "small.onnx", "--target", "x86:threads=1"))
     assert (folder / "small.inlay").read_bytes() == (folder / "a.inlay").read_bytes()
+
+
+def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    where = str(tmp_path / "inlay")
+    empty = {"entries": 0, "bytes": 0}
+    assert data(run("cache", "info", "--json"))["packages"] == {**empty, "limit": 1 << 32}
+
+    def stages(*arguments: str) -> list[str]:
+        facts = data(run("compile", "small.onnx", "-o", "c.inlay", "--target", "x86:threads=1", "--json", "--timing", *arguments))
+        return [entry["name"] for entry in facts["stages"]]
+
+    assert "import" in stages("--no-cache") and data(run("cache", "info", "--json"))["objects"]["entries"] == 0
+    assert "import" in stages()
+    once = (folder / "c.inlay").read_bytes()
+    assert stages() == ["look up", "save"] and (folder / "c.inlay").read_bytes() == once
+    facts = data(run("cache", "info", "--json"))
+    assert facts["folder"] == where and facts["reason"] == ""
+    assert [facts[name]["entries"] for name in ("objects", "models", "packages")] == [2, 1, 1]
+    assert facts["packages"]["bytes"] == len(once)
+    assert good(run("cache", "info")).startswith(f"{where}\n  objects          2 entries ")
+    assert good(run("cache", "clear")) == "" and data(run("cache", "info", "--json"))["models"]["entries"] == 0
+    assert "import" in stages() and (folder / "c.inlay").read_bytes() == once
+    monkeypatch.setenv("INLAY_CACHE", "off")
+    assert "import" in stages() and "keep" not in stages()
+    assert good(run("cache", "info")) == "no cache: switched off by INLAY_CACHE\n"
+    assert data(run("cache", "info", "--json"))["folder"] is None
 
 
 @pytest.mark.parametrize("name", ["small.onnx", "a.inlay"])
