@@ -13,6 +13,8 @@ from inlay.types import ROW_MAJOR
 
 PARALLEL_WORK = 1 << 15
 """Iterations of a block from which on threads are worth waking."""
+PIECE = 256
+"""Columns that are reduced together where columns are all there is to run in parallel."""
 CHUNKS = 64
 """Parallel iterations that are enough for any number of threads: more loops are not merged for it."""
 
@@ -30,11 +32,47 @@ class GenericRule:
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
     s = Schedule(program)
     merge_chains(s)
+    for block in blocks_of(s.program):
+        if _sums_rows(block):
+            _add_row_by_row(s, block)
     if context.threads != 1:
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:
                 _parallel(s, block)
     return s.program
+
+
+def _sums_rows(block: ir.Block) -> bool:
+    """Whether a reduction walks along rows with its last spatial variable, and across them with what it reduces over."""
+    if block.init is None or not isinstance(block.body, ir.Store) or not block.body.indices:
+        return False
+    column = block.iters[len(block.body.indices) - 1].var
+    if block.body.indices[-1] != column:
+        return False
+    reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
+    loads = [
+        n for n in ir.walk_exprs(block.body.value) if isinstance(n, ir.Load) and n.buffer is not block.body.buffer and n.indices
+    ]
+    return bool(loads) and all(load.indices[-1] == column and reduced & load.free_vars() for load in loads)
+
+
+def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
+    """
+    for column: for rows: acc[column] += row[column]    becomes    for rows: for column: acc[column] += row[column]
+
+    whose inner loop is one of vectors. Where there is nothing else to run in parallel, columns are cut into pieces.
+    """
+    bound = [binding for binding in block.bindings if isinstance(binding, Var)]
+    loops = s.loops(block.name)
+    if len(bound) != len(block.iters) or any(binding not in loops for binding in bound):
+        return
+    spatial = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.SPATIAL]
+    rows = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.REDUCTION]
+    column = spatial[-1]
+    if len(spatial) == 1:
+        _, column = s.split(column, (None, PIECE))
+    s.reorder(*rows, column)
+    s.decompose_reduction(block.name, rows[0])
 
 
 def _iterations(block: ir.Block) -> int:

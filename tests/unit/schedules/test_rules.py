@@ -196,6 +196,25 @@ def test_the_generic_rule_takes_everything(m, n, threads):
     check(GenericRule(), kernel([a], ops.transpose(a, perm=(1, 0))), threads)
 
 
+def across_rows(shape, axis):
+    a = graph.var("a", TensorType(shape, "float32"))
+    return kernel([a], ops.reduce_max(a, axes=(axis,), keepdims=False))
+
+
+@CHECKED
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 600), st.integers(1, 2), st.booleans())
+def test_the_generic_rule_reduces_across_rows(outer, rows, columns, threads, whole):
+    program = across_rows((rows, columns), 0) if whole else across_rows((outer, rows, columns), 1)
+    check(GenericRule(), program, threads)
+
+
+def test_reductions_across_rows_walk_along_them():
+    _, scheduled = check(GenericRule(), across_rows((3, 6, 40), 1))
+    loops = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.For)]
+    innermost = [loop for loop in loops if not any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))]
+    assert [loop.extent.value for loop in innermost] == [40, 40]
+
+
 def test_the_generic_rule_merges_chains():
     a = graph.var("a", TensorType((300, 200), "float32"))
     program = kernel([a], ops.relu(ops.add(ops.mul(a, a), a)))
