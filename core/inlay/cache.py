@@ -106,7 +106,7 @@ class Store:
     def put(self, key: str, value: bytes) -> None:
         """Keep the value of a key."""
         path = self._path(key)
-        if path is None:
+        if path is None or len(value) > self._share:
             return
         temporary = self._temporary(path.parent)
         try:
@@ -131,8 +131,9 @@ class Store:
         _touch(path)
         return path
 
-    def add(self, write: Callable[[Path], None]) -> str | None:
-        """Keep a file, which is to be written to the path that `write` is given, for `find`. The key, None where it is not kept."""
+    def add(self, write: Callable[[Path], None]) -> tuple[str, Path] | None:
+        """Keep a file, which is to be written to the path that `write` is given, for `find`. Its key and where it is, None where it
+        is not kept."""
         if self.folder is None:
             return None
         temporary = self._temporary(self.folder)
@@ -142,7 +143,7 @@ class Store:
             temporary.chmod(0o600)
             key = file_digest(temporary)
             path = None if key is None else self._path(key)
-            if path is None:
+            if key is None or path is None or temporary.stat().st_size > self._share:
                 return None
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.replace(temporary, path)
@@ -151,7 +152,7 @@ class Store:
         finally:
             _remove(temporary)
         self._trim(path.parent)
-        return key
+        return key, path
 
     def usage(self) -> Usage:
         """How many files there are, and their bytes."""
@@ -170,6 +171,11 @@ class Store:
             return None
         return self.folder / key[: self.spread] / (key + self.suffix)
 
+    @property
+    def _share(self) -> int:
+        """Bytes that the files of one folder may take."""
+        return self.limit // 16**self.spread
+
     @staticmethod
     def _temporary(folder: Path) -> Path:
         """A name that nobody else writes under. Files of such names that were left behind go as values do."""
@@ -182,7 +188,7 @@ class Store:
             with contextlib.suppress(OSError):
                 status = entry.stat()
                 facts.append((status.st_mtime_ns, status.st_size, entry.path))
-        excess = sum(size for _, size, _ in facts) - self.limit // 16**self.spread
+        excess = sum(size for _, size, _ in facts) - self._share
         for _, size, path in sorted(facts):
             if excess <= 0:
                 return

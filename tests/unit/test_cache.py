@@ -62,8 +62,7 @@ def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes |
 
 def test_a_value_under_another_key_is_not_taken_for_it(tmp_path: Path) -> None:
     kept = Store(tmp_path, 1 << 20)
-    key = kept.add(lambda path: path.write_bytes(b"one"))
-    assert key is not None
+    key, _ = kept.add(lambda path: path.write_bytes(b"one")) or ("", None)
     other = digest("two")
     (tmp_path / key).rename(tmp_path / other)
     assert kept.find(other) is None and kept.find(key) is None and not files(tmp_path)
@@ -71,11 +70,10 @@ def test_a_value_under_another_key_is_not_taken_for_it(tmp_path: Path) -> None:
 
 def test_files_by_their_hash(tmp_path: Path) -> None:
     kept = Store(tmp_path / "files", 1 << 20, suffix=".bin")
-    key = kept.add(lambda path: path.write_bytes(b"content"))
-    assert key is not None
+    key, path = kept.add(lambda path: path.write_bytes(b"content")) or ("", None)
     found = kept.find(key)
-    assert found is not None and found.name == f"{key}.bin" and found.read_bytes() == b"content"
-    assert kept.add(lambda path: path.write_bytes(b"content")) == key and len(files(tmp_path)) == 1
+    assert found is not None and found == path and found.name == f"{key}.bin" and found.read_bytes() == b"content"
+    assert kept.add(lambda path: path.write_bytes(b"content")) == (key, path) and len(files(tmp_path)) == 1
     found.write_bytes(b"contenT")
     assert kept.find(key) is None and not found.exists()
     assert kept.find("../../etc/passwd") is None
@@ -116,8 +114,10 @@ def test_the_share_of_each_folder_bounds_all(tmp_path: Path) -> None:
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     kept = Store(tmp_path, 100)
-    kept.put(KEYS[0], bytes(1000))
-    assert kept.usage() == Usage(0, 0)
+    kept.put(KEYS[0], bytes(20))
+    kept.put(KEYS[1], bytes(1000))
+    assert kept.add(lambda path: path.write_bytes(bytes(1000))) is None
+    assert kept.get(KEYS[0]) == bytes(20) and kept.usage().entries == 1
 
 
 def test_many_processes_at_once(tmp_path: Path) -> None:

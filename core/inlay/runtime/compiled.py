@@ -80,11 +80,12 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
         changed = True
     if changed or None in hashes.values():
         return None
-    key = caches.packages.add(functools.partial(_write, package))
-    if key is None:
+    kept = caches.packages.add(functools.partial(_write, package))
+    if kept is None:
         return None
+    key, path = kept
     caches.models.put(made.key, json.dumps({"package": key, "files": hashes}).encode())
-    return caches.packages.find(key)
+    return path
 
 
 def _write(package: Package, path: Path) -> None:
