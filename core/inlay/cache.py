@@ -174,7 +174,7 @@ class Store:
     @property
     def _share(self) -> int:
         """Bytes that the files of one folder may take."""
-        return self.limit // 16**self.spread
+        return self.limit >> 4 * self.spread
 
     @staticmethod
     def _temporary(folder: Path) -> Path:
