@@ -25,11 +25,20 @@ import numpy as np
 
 from inlay import Module, TensorType, constant, function, ops, var
 from inlay.driver import build_package
-from inlay.graph.ir import Expr, Var
+from inlay.graph.ir import Call, Expr, Var
+from inlay.graph.operator import Operator
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins.registry import default_registry
+from inlay.schedules.default import SHARED_RULES
+from inlay.schedules.rule import Given, KernelContext
+from inlay.types import ROW_MAJOR
 from zoo import path_of
 
 COLD, WARM, OPERATOR = 5.0, 0.5, 0.1
 """Goals in seconds: of ResNet-50 with an empty cache, and warm; and of a model of one operator, in a process that has compiled."""
+SCHEDULE = 0.02
+"""Goal in seconds of a whole schedule."""
 GROWTH = 1.3
 """How much more a kernel may take in a model of many than in one of a quarter as many."""
 COUNTS = (8, 16, 32, 64)
@@ -130,6 +139,24 @@ def single(target: str, rounds: int) -> bool:
     return met
 
 
+def schedule(target: str, rounds: int) -> bool:
+    """How long a schedule of a convolution takes, and what follows it up to the code generator. Whether the goal is met."""
+    registry = default_registry()
+    context = KernelContext(registry.capabilities(registry.target(target)), 1)
+    params, result = operators()["conv"]
+    image, kernel = params[0], var("kernel", TensorType((64, 64, 3, 3), "float32"))
+    assert isinstance(result, Call) and isinstance(result.callee, Operator)
+    body = Call(result.type, None, result.callee, (image, kernel), result.attrs)
+    program = build(KernelSource("conv", (image, kernel), body))
+    given = (Given(ROW_MAJOR), Given(ROW_MAJOR, constant=True))
+    offer = next(filter(None, (rule.offer(program, context, given) for rule in SHARED_RULES)))
+    scheduled = offer.schedule(program)
+    found = least([spent(lambda: offer.schedule(program)) for _ in range(rounds)])
+    after = least([spent(lambda: finish(scheduled)) for _ in range(rounds)])
+    print(f"\n{'a convolution, ms':<20}{'schedule':>18}{'finish':>18}\n{'':<20}{found.wall * 1e3:>18.1f}{after.wall * 1e3:>18.1f}")
+    return found.wall <= SCHEDULE
+
+
 def chain(count: int) -> Module:
     """A chain of convolutions of which no two have equal shapes."""
     kernel = constant(np.random.default_rng(0).random((32, 32, 1, 1), np.float32))
@@ -162,6 +189,7 @@ def main() -> int:
     met = [
         models(arguments.models, arguments.target, arguments.rounds),
         single(arguments.target, arguments.rounds),
+        schedule(arguments.target, max(arguments.rounds, 5)),
         growth(arguments.counts, arguments.target, arguments.rounds),
     ]
     return int(not all(met))
