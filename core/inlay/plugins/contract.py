@@ -174,14 +174,13 @@ Verdict = Accept | Reject | AcceptIf
 
 @dataclass(frozen=True)
 class OpRule:
-    """One operator annotation or composite pattern.
+    """One operator annotation.
 
-    `pattern` is a name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern`; `name` is how a composite
-    appears in reports and in the region (as the function attribute "composite"). `predicate(match)` judges a match; None accepts
-    all.
+    `pattern` is the name of an operator, or "*" for every operator; `name` says what the rule is for. `predicate(call)` judges a
+    call of such an operator; None accepts all.
     """
 
-    pattern: Any
+    pattern: str
     name: str = ""
     predicate: Callable[[Any], Verdict] | None = None
 
