@@ -70,23 +70,27 @@ def compile(
     progress: Progress | None = None,
     fusion: bool = True,
     cache: bool = True,
+    precision: str = "model",
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
-    kernel of its own, which shows what fusing brings. What was compiled before from an equal file in an equal way is taken from the
-    user's cache, unless `cache` is off. Raises `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments
-    of a wrong kind.
+    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
+    are then taken of bfloat16 and summed in float32 (see `inlay.passes.lower_precision` for what that costs in accuracy). What was
+    compiled before from an equal file in an equal way is taken from the user's cache, unless `cache` is off. Raises
+    `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
     """
     if isinstance(model, (str, Path)):
-        found = compile_file(Path(model), targets, dims=dims, progress=progress, fusion=fusion, cache=cache)
+        found = compile_file(Path(model), targets, dims=dims, progress=progress, fusion=fusion, cache=cache, precision=precision)
         if progress is not None:
             progress("load", 0, 0)
         return Executable(found.package)
     from inlay.driver import compile_module
 
-    return compile_module(_module(model, dims), _targets(targets), progress=progress, fusion=fusion, keep=cache)
+    return compile_module(
+        _module(model, dims), _targets(targets), progress=progress, fusion=fusion, keep=cache, precision=precision
+    )
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ def compile_file(
     instruments: Sequence[Instrument[Module]] = (),
     fusion: bool = True,
     cache: bool = True,
+    precision: str = "model",
 ) -> Compiled:
     """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. Other arguments and
     errors as of `compile`."""
@@ -122,7 +127,7 @@ def compile_file(
     made = None
     if kept.folder is not None:
         report("look up", 0, 0)
-        made = compiled.recipe(model, targets, {"dims": dims, "fusion": fusion}, registry)
+        made = compiled.recipe(model, targets, {"dims": dims, "fusion": fusion, "precision": precision}, registry)
         known = None if made is None else _read(compiled.find(made, kept))
         if known is not None:
             return known
@@ -131,7 +136,7 @@ def compile_file(
     report("import", 0, 0)
     files: list[str] = []
     module = _load(model, dims, files.append)
-    package = build_package(module, targets, registry, progress, instruments, fusion, cache)
+    package = build_package(module, targets, registry, progress, instruments, fusion, cache, precision)
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)

@@ -83,6 +83,12 @@ inputs_option = click.option(
     metavar="NAME=FILE",
     help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
 )
+precision_option = click.option(
+    "--precision",
+    default="model",
+    show_default=True,
+    help="model: as the model says; bf16: products of float32 are taken of bfloat16, and summed in float32.",
+)
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -131,17 +137,19 @@ def refuse_package(model: Path) -> None:
         )
 
 
-def executable_of(model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False) -> Executable:
-    """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target: it has its own."""
+def executable_of(
+    model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False, precision: str = "model"
+) -> Executable:
+    """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target or precision: it has them."""
     if is_package(model):
         from inlay.runtime import load
 
-        refuse_given(model, "targets")
+        refuse_given(model, "targets", "precision")
         return load(model)
     import inlay
 
     with progress_bar(quiet) as report:
-        return inlay.compile(model, targets, dims=dims, progress=report)
+        return inlay.compile(model, targets, dims=dims, progress=report, precision=precision)
 
 
 def make_inputs(

@@ -14,6 +14,7 @@ from inlay.cli.common import (
     echo,
     json_option,
     model_argument,
+    precision_option,
     print_json,
     progress_bar,
     refuse_package,
@@ -30,12 +31,20 @@ if TYPE_CHECKING:
 @model_argument
 @target_option()
 @dims_option
+@precision_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
 @json_option
 def compile_command(
-    model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path | None, timed: bool, no_cache: bool, as_json: bool
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    output: Path | None,
+    timed: bool,
+    no_cache: bool,
+    as_json: bool,
 ) -> None:
     """Compile MODEL to a package."""
     from inlay.api import compile_file
@@ -46,7 +55,15 @@ def compile_command(
     passes = _pass_times() if timed else None
     with progress_bar(as_json) as report:
         stages = Stages(report)
-        found = compile_file(model, targets, dims=dims, progress=stages, instruments=[passes] if passes else (), cache=not no_cache)
+        found = compile_file(
+            model,
+            targets,
+            dims=dims,
+            progress=stages,
+            instruments=[passes] if passes else (),
+            cache=not no_cache,
+            precision=precision,
+        )
         stages("save", 0, 0)
         found.save(path)
         stages.finish()

@@ -7,23 +7,35 @@ from typing import Any, Literal
 
 import click
 
-from inlay.cli.common import dims_option, echo, json_option, model_argument, print_json, refuse_package, target_option
+from inlay.cli.common import (
+    dims_option,
+    echo,
+    json_option,
+    model_argument,
+    precision_option,
+    print_json,
+    refuse_package,
+    target_option,
+)
 
 
 @click.command("partition")
 @model_argument
 @target_option()
 @dims_option
+@precision_option
 @click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
 @json_option
-def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], explained: bool, as_json: bool) -> None:
+def partition_command(
+    model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, explained: bool, as_json: bool
+) -> None:
     """Cut MODEL into regions and print them."""
     import inlay
     from inlay.driver import cut
     from inlay.partitioning.explain import explain
 
     refuse_package(model)
-    partitioned, takers = cut(inlay.load(model, dims), targets)
+    partitioned, takers = cut(inlay.load(model, dims), targets, precision=precision)
     report = explain(partitioned, takers)
     if as_json:
         print_json(report.to_json())
@@ -35,10 +47,16 @@ def partition_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any
 @model_argument
 @target_option()
 @dims_option
+@precision_option
 @click.option("--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, or after `partition`, the last step.")
 @click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
 def show_command(
-    model: Path, targets: tuple[str, ...], dims: dict[str, Any], after: str | None, weights: Literal["elided", "hash"]
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    after: str | None,
+    weights: Literal["elided", "hash"],
 ) -> None:
     """Print the IR of MODEL: as it is imported, or after a pass.
 
@@ -52,5 +70,5 @@ def show_command(
     if after is not None:
         from inlay.driver import module_after
 
-        module = module_after(module, targets, after)
+        module = module_after(module, targets, after, precision=precision)
     echo(show(module, weights=weights))

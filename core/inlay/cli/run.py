@@ -19,6 +19,7 @@ from inlay.cli.common import (
     json_option,
     make_inputs,
     model_argument,
+    precision_option,
     print_json,
     seed_option,
     target_option,
@@ -32,6 +33,7 @@ from inlay.runtime.output import check_output
 @model_argument
 @target_option()
 @dims_option
+@precision_option
 @inputs_option
 @seed_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
@@ -42,6 +44,7 @@ def run_command(
     model: Path,
     targets: tuple[str, ...],
     dims: dict[str, Any],
+    precision: str,
     inputs: tuple[str, ...],
     seed: int,
     output: Path | None,
@@ -54,7 +57,7 @@ def run_command(
         raise click.UsageError(f"{output} cannot be both the outputs and the trace")
     for path in filter(None, (output, trace)):
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
-    executable = executable_of(model, targets, dims, as_json)
+    executable = executable_of(model, targets, dims, as_json, precision)
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)

@@ -10,7 +10,7 @@ from inlay.artifact import Artifact
 from inlay.artifact.plan import Program, RegionInfo
 from inlay.cache import caches
 from inlay.driver.context import DriverContext
-from inlay.driver.prepare import graph_passes, prepare
+from inlay.driver.prepare import AS_MODEL, graph_passes, prepare
 from inlay.errors import CompileError, InlayError
 from inlay.graph.ir import Function, Module
 from inlay.lowering.plan import build_plans
@@ -52,23 +52,27 @@ def cut(
     targets: Sequence[str],
     registry: PluginRegistry | None = None,
     instruments: Sequence[Instrument[Module]] = (),
+    precision: str = AS_MODEL,
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
-    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes."""
+    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes. Raises `InputError` for a
+    precision that there is not."""
     registry = registry or default_registry()
     takers = candidates(targets, registry)
-    module = prepare(module, takers, FALLBACK, registry, instruments)
+    module = prepare(module, takers, FALLBACK, registry, instruments, precision)
     partitioned = partition(module, takers)
     verify_partition(module, partitioned)
     return partitioned, takers
 
 
-def module_after(module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None) -> Module:
+def module_after(
+    module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, precision: str = AS_MODEL
+) -> Module:
     """A module as it is after one step of its way to regions for targets: the name of a graph pass (its last run, or run number n
     as `name:n`), or "partition". Raises `CompileError` for a name that is none, with all that are."""
     if step == PARTITION:
-        return cut(module, targets, registry)[0].module
+        return cut(module, targets, registry, precision=precision)[0].module
     registry = registry or default_registry()
-    passes = graph_passes(candidates(targets, registry), FALLBACK, registry)
+    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, precision)
     name, _, number = step.partition(":")
     runs = [index for index, item in enumerate(passes) if item.name == name]
     if not runs or (number and not (number.isdigit() and 1 <= int(number) <= len(runs))):
@@ -86,10 +90,11 @@ def compile_module(
     instruments: Sequence[Instrument[Module]] = (),
     fusion: bool = True,
     keep: bool = True,
+    precision: str = AS_MODEL,
 ) -> Executable:
     """`build_package`, loaded. Raises `Unsupported` besides where this machine cannot run it."""
     registry = registry or default_registry()
-    package = build_package(module, targets, registry, progress, instruments, fusion, keep)
+    package = build_package(module, targets, registry, progress, instruments, fusion, keep, precision)
     if progress is not None:
         progress("load", 0, 0)
     return Executable(package, registry=registry)
@@ -103,16 +108,17 @@ def build_package(
     instruments: Sequence[Instrument[Module]] = (),
     fusion: bool = True,
     keep: bool = True,
+    precision: str = AS_MODEL,
 ) -> Package:
     """Compile the entry of a module for targets, in order of priority. Without `fusion` every operator is a kernel of its own, and
-    without `keep` objects are neither taken from the user's cache nor put there.
+    without `keep` objects are neither taken from the user's cache nor put there. `precision` is one of `PRECISIONS`.
 
     Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
-    partitioned, takers = cut(module, targets, registry, instruments)
+    partitioned, takers = cut(module, targets, registry, instruments, precision)
     plans = build_plans(partitioned.module, partitioned.regions)
     artifacts: dict[str, Artifact] = {}
     infos = []

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from inlay.errors import InputError
 from inlay.graph import ir
 from inlay.graph.ir import Module
 from inlay.partitioning.annotate import Candidate, claims
 from inlay.passes.bind_invariants import bind_invariants
 from inlay.passes.decompose import decompose
+from inlay.passes.lower_precision import lower_precision
 from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
 from inlay.passes.pipeline import CANONICAL
 from inlay.plugins import Accept, Phase
@@ -17,11 +19,19 @@ from inlay.plugins.registry import PluginRegistry
 
 GraphPass = FunctionPass | ModulePass
 
+AS_MODEL = "model"
+PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
+"""In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
 
-def graph_passes(takers: Sequence[Candidate], fallback: str, registry: PluginRegistry) -> tuple[GraphPass, ...]:
-    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; canonical form again,
-    since decompositions bring in what can be folded; what loops need not repeat bound outside of them; then the targets' own
-    passes."""
+
+def graph_passes(
+    takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
+) -> tuple[GraphPass, ...]:
+    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; the precision asked for;
+    canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of them; then the
+    targets' own passes. Raises `InputError` for a precision that there is not."""
+    if precision not in PRECISIONS:
+        raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
 
     def keep(call: ir.Call) -> bool:
@@ -29,7 +39,14 @@ def graph_passes(takers: Sequence[Candidate], fallback: str, registry: PluginReg
 
     own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
     decomposed = FunctionPass("decompose", partial(decompose, keep=keep))
-    return (*CANONICAL, decomposed, *CANONICAL, FunctionPass("bind_invariants", bind_invariants, ("graph_form",)), *own)
+    return (
+        *CANONICAL,
+        decomposed,
+        *PRECISIONS[precision],
+        *CANONICAL,
+        FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
+        *own,
+    )
 
 
 def prepare(
@@ -38,6 +55,7 @@ def prepare(
     fallback: str,
     registry: PluginRegistry,
     instruments: Sequence[Instrument[Module]] = (),
+    precision: str = AS_MODEL,
 ) -> Module:
     """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
-    return PassManager(graph_passes(takers, fallback, registry), instruments).run(module)
+    return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)

@@ -1,0 +1,116 @@
+"""Models in bfloat16 on x86: within the tolerance that `inlay.passes.lower_precision` states, and kept apart in caches."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import inlay
+from inlay.errors import InputError
+from inlay.graph.ir import Call, children, post_order
+from inlay.graph.operator import Operator
+from inlay.plugins.registry import default_registry
+from zoo import GENERATED, feeds
+from zoo.language import TINY_BERT, TINY_LSTM, bert, lstm
+from zoo.vision import TINY_MOBILENET, mobilenet
+
+TARGET = "x86:threads=1"
+RECURRENT_STEPS = 7
+"""Of the tiny recurrent model: products that follow one another in a loop, which the depth of the graph counts once."""
+
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+
+
+def depth(module) -> int:
+    """How many products follow one another at most."""
+    depths = {}
+    for expr in post_order(module.main):
+        name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
+        own = 2 if name == "attention" else RECURRENT_STEPS if name in ("lstm", "gru", "rnn") else name in ("conv", "matmul")
+        depths[id(expr)] = max((depths[id(child)] for child in children(expr)), default=0) + own
+    return depths[id(module.main)]
+
+
+def check(model, arrays):
+    tolerance = 3 * math.sqrt(2 / 3 * depth(inlay.load(model))) * 2**-8
+    expected = inlay.compile(model, [TARGET]).run(arrays)
+    executable = inlay.compile(model, [TARGET], precision="bf16")
+    assert {region.target for region in executable.regions} == {TARGET}
+    found = executable.run(arrays)
+    for name, other in expected.items():
+        assert found[name].dtype == other.dtype
+        np.testing.assert_allclose(found[name], other, rtol=0, atol=tolerance * np.abs(other).max(), err_msg=name)
+    assert any(not np.array_equal(found[name], other) for name, other in expected.items()), "something was rounded"
+    return executable
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_tolerance(name):
+    model = GENERATED[name].tiny()
+    check(model, feeds(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        (bert(TINY_BERT, "batch", "sequence"), [{"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 17}]),
+        (lstm(TINY_LSTM, "batch", "sequence"), [{"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 5}]),
+        (mobilenet(TINY_MOBILENET, "batch"), [{"batch": 1}, {"batch": 3}]),
+    ],
+    ids=["bert", "lstm", "mobilenet"],
+)
+def test_one_executable_for_all_sizes(model, sizes):
+    executable = inlay.compile(model, [TARGET], precision="bf16")
+    exact = inlay.compile(model, [TARGET])
+    for each in sizes:
+        arrays = feeds(model, sizes=each)
+        for name, other in exact.run(arrays).items():
+            found = executable.run(arrays)[name]
+            np.testing.assert_allclose(found, other, rtol=0, atol=0.03 * np.abs(other).max())
+
+
+def test_weights_take_half_the_bytes():
+    model = GENERATED["bert_base"].tiny()
+    whole, half = (inlay.compile(model, [TARGET], precision=precision).package.weight_bytes for precision in ("model", "bf16"))
+    assert half < 0.8 * whole
+
+
+@pytest.mark.parametrize("target", [TARGET, "x86:threads=1,cpu=x86-64-v3", "x86:threads=1,cpu=x86-64-v2", "reference"])
+def test_special_values(target):
+    """NaN, infinities, signed zeros and numbers below the least normal one: rounding keeps what they are."""
+    x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-39, 3.4e38]], np.float32).T
+    param = inlay.var("x", inlay.TensorType(x.shape, "float32"))
+    model = inlay.function([param], inlay.ops.matmul(param, inlay.constant(np.ones((1, 1), np.float32))))
+    (found,) = inlay.compile(model, [target], precision="bf16").run({"x": x}).values()
+    import ml_dtypes
+
+    np.testing.assert_array_equal(found, x.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def test_a_precision_that_there_is_not(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(GENERATED["lstm"].tiny(), path)
+    with pytest.raises(InputError, match=r"no precision 'fp4'.*model, bf16"):
+        inlay.compile(path, [TARGET], precision="fp4")
+    command = [sys.executable, "-c", "from inlay.cli import main; main()", "run", str(path), "--precision", "fp4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "the precisions are model, bf16" in done.stderr
+
+
+def test_precisions_are_kept_apart_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "model.onnx"
+    model = GENERATED["bert_base"].tiny()
+    onnx.save(model, path)
+    arrays = feeds(model)
+    first, second, again = (
+        inlay.compile(path, [TARGET], precision=precision).run(arrays)["pooled"] for precision in ("bf16", "model", "bf16")
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
