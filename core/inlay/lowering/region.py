@@ -10,17 +10,20 @@ import numpy as np
 
 from inlay import arith
 from inlay.arith import Dim
-from inlay.artifact import DimSource, Signature, TensorSpec
+from inlay.artifact import ALIGNMENT, DimSource, Signature, TensorSpec
 from inlay.errors import CompileError
 from inlay.graph import ir as graph
 from inlay.graph.attrs import attr_vars
 from inlay.graph.keys import structural_key
 from inlay.graph.operator import Operator
 from inlay.graph.unify import upper_bound
+from inlay.lowering.choice import LayoutChoice, Option
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
 from inlay.memory.planner import Lifetime, plan
-from inlay.schedules.rule import Given, KernelContext, ScheduleRule
+from inlay.ops.define import AxisAttrs
+from inlay.ops.shape import SliceAttrs
+from inlay.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlay.tensor import ir
 from inlay.tensor.layouts import relayout
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
@@ -70,7 +73,8 @@ def _bounded(dim: Dim) -> Dim:
 @dataclass
 class _Buffer:
     """A buffer while its place is not known: `first` and `last` are the numbers of the calls that write and last read it. `shape`
-    is the tensor's, `layout` says how it lies; `copies` the numbers of copies of it in other layouts."""
+    is the tensor's, `layout` says how it lies; `copies` the numbers of copies of it in other layouts. It may lie in the buffer
+    `view_of`, from byte `start` on; `part` tells that it is not all of that."""
 
     name: str
     storage: Literal["input", "output", "constant", "arena"]
@@ -80,6 +84,8 @@ class _Buffer:
     first: int = 0
     last: int = 0
     view_of: int | None = None
+    start: int = 0
+    part: bool = False
     layout: Layout = ROW_MAJOR
     copies: dict[Layout, int] = field(default_factory=dict)
 
@@ -93,6 +99,19 @@ class _Kernel:
     layouts: tuple[Layout, ...]
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A call whose layouts are to be chosen: its number among the steps, what is called on what, and how it can be had. `key` tells
+    kernels apart, layouts aside; a step without offers is a view."""
+
+    number: int
+    args: tuple[graph.Expr, ...]
+    body: graph.Expr
+    key: Any
+    options: tuple[Option, ...]
+    offers: tuple[Offer, ...] = ()
+
+
 @dataclass
 class _RegionLowering:
     source: RegionSource
@@ -100,6 +119,9 @@ class _RegionLowering:
     context: KernelContext
     kernels: list[ir.LoopProgram] = field(default_factory=list)
     known: dict[Any, _Kernel] = field(default_factory=dict)
+    offers: dict[Any, tuple[Offer, ...]] = field(default_factory=dict)
+    steps: dict[int, _Step] = field(default_factory=dict)
+    chosen: list[int] = field(default_factory=list)
     sources: dict[Any, ir.LoopProgram] = field(default_factory=dict)
     movers: dict[Any, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
@@ -114,6 +136,7 @@ class _RegionLowering:
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
         exprs = tuple(_in_order(function.body))
+        self._choose(exprs)
         for done, expr in enumerate(exprs):
             progress(done, len(exprs))
             if id(expr) not in self.values:
@@ -139,17 +162,10 @@ class _RegionLowering:
                 self.values[id(expr)] = (self.values[id(inner)][index],)
             case graph.Constant():
                 self.values[id(expr)] = (self._constant(expr),)
-            case graph.Call(callee=graph.Function() as callee, args=args):
-                self._call(expr, callee.params, callee.body, args)
-            case graph.Call(callee=Operator() as operator, args=args, attrs=attrs):
-                if operator.name == "reshape":
-                    self.values[id(expr)] = (self._view(self.values[id(args[0])][0], tensor_type(expr.type)),)
-                    return
-                params = tuple(graph.var(f"x{index}", arg.type) for index, arg in enumerate(args))
-                body = graph.Call(expr.type, expr.span, operator, params, attrs)
-                self._call(expr, params, body, args)
-            case _:
-                raise CompileError(f"region {self.source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or ""))
+            case graph.Call(callee=Operator() as operator, args=args) if operator.name == "reshape":
+                self.values[id(expr)] = (self._view(self.values[id(args[0])][0], tensor_type(expr.type)),)
+            case graph.Call():
+                self._call(expr, self.steps[id(expr)])
 
     def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
         """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
@@ -162,65 +178,186 @@ class _RegionLowering:
     def _view(self, base: int, type_: TensorType) -> int:
         """The same bytes under another shape."""
         base = self._in_layout(base, ROW_MAJOR)
-        buffer, root = self.buffers[base], self._owner(base)
-        return self._add(_Buffer(f"{buffer.name}_view", buffer.storage, type_.shape, type_.dtype, buffer.index, view_of=root))
+        return self._alias(base, type_.shape, ROW_MAJOR)
+
+    def _alias(self, base: int, shape: tuple[Dim, ...], layout: Layout, start: int = 0, part: bool = False) -> int:
+        """A buffer that lies in another, from a byte on."""
+        buffer = self.buffers[base]
+        return self._add(
+            _Buffer(f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, view_of=base, start=start, part=part, layout=layout)
+        )
 
     def _in_layout(self, number: int, layout: Layout) -> int:
-        """The buffer in a layout: itself, a constant packed now, or a copy that a kernel makes; each copy is made once."""
+        """The buffer in a layout: itself, where it lies so or in the same bytes; a constant packed now; or a copy that a kernel
+        makes; each copy is made once."""
         buffer = self.buffers[number]
         if buffer.layout == layout:
             return number
         if layout not in buffer.copies:
             if number in self.arrays:
                 buffer.copies[layout] = self._constant(self.arrays[number], layout)
+            elif buffer.layout.canonical(buffer.shape) == layout.canonical(buffer.shape):
+                buffer.copies[layout] = self._alias(number, buffer.shape, layout)
             else:
                 buffer.copies[layout] = self._copy(number, layout)
         return buffer.copies[layout]
 
-    def _call(self, call: graph.Expr, params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]) -> None:
-        params, body, args = inline_scalars(params, body, args)
-        given = tuple(self.values[id(arg)][0] for arg in args)
-        kernel = self._kernel(params, body, tuple(self._given(number) for number in given))
+    # --- layouts ---
+
+    def _choose(self, exprs: tuple[graph.Expr, ...]) -> None:
+        """Choose the layouts of all calls."""
+        choice = LayoutChoice(self.context.capabilities.bandwidth / max(self.context.capabilities.cores, 1))
+        constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
+        values: dict[int, tuple[int | None, ...]] = {}
+        row_major = (Option((ROW_MAJOR,)),)
+        for param in self.source.function.params:
+            type_ = tensor_type(param.type)
+            values[id(param)] = choice.step((), ((type_.shape, type_.dtype),), row_major)
+        for expr in exprs:
+            match expr:
+                case graph.Constant():
+                    values[id(expr)] = (None,)
+                case graph.Tuple(fields=fields):
+                    values[id(expr)] = tuple(item for entry in fields for item in values[id(entry)])
+                case graph.TupleItem(tuple=inner, index=index):
+                    values[id(expr)] = (values[id(inner)][index],)
+                case graph.Call(args=args, callee=graph.Function() | Operator() as callee):
+                    results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
+                    if isinstance(callee, Operator) and callee.name == "reshape":
+                        base = values[id(args[0])][0]
+                        values[id(expr)] = (
+                            (None,) if base is None else choice.step((base,), results, (Option((ROW_MAJOR, ROW_MAJOR)),))
+                        )
+                        continue
+                    step = self._step(expr, choice, values, constant)
+                    self.steps[id(expr)] = step
+                    given = tuple(values[id(arg)][0] for arg in step.args)
+                    values[id(expr)] = choice.step(given, results, step.options)
+                case _ if id(expr) not in values:
+                    raise CompileError(
+                        f"region {self.source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or "")
+                    )
+        for value in values[id(self.source.function.body)]:
+            if value is not None:
+                choice.step((value,), (), row_major)
+        self.chosen = choice.solve()
+
+    def _step(self, call: graph.Call, choice: LayoutChoice, values: dict[int, tuple[int | None, ...]], constant: set[int]) -> _Step:
+        """How a call can be had."""
+        number = choice.count
+        if isinstance(call.callee, graph.Function):
+            params, body, args = inline_scalars(call.callee.params, call.callee.body, call.args)
+        else:
+            params = tuple(graph.var(f"x{index}", arg.type) for index, arg in enumerate(call.args))
+            params, body, args = inline_scalars(
+                params, graph.Call(call.type, call.span, call.callee, params, call.attrs), call.args
+            )
+        given = [values[id(arg)][0] for arg in args]
+        known = [choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
+        if is_operator(call, "strided_slice") and given[0] is not None:
+            # A part that is one run of memory is read where it lies.
+            views = tuple(Option((layout, layout)) for layout in known[0] if _slice_start(call, layout) is not None)
+            if views:
+                return _Step(number, args, body, None, views)
+        shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
+        if shape not in self.sources:
+            self.sources[shape] = build(KernelSource(_kernel_name(body), params, body))
+        # Rules are asked once for every layout in which some input may lie.
+        facts = tuple(id(arg) in constant for arg in args)
+        offers: dict[tuple[Layout, ...], Offer] = {}
+        for layout in dict.fromkeys(item for layouts in known for item in layouts) or (ROW_MAJOR,):
+            asked = tuple(
+                Given(layout if layout in layouts else layouts[0], fact) for layouts, fact in zip(known, facts, strict=True)
+            )
+            for offer in self._offered(shape, asked):
+                best = offers.setdefault(offer.layouts, offer)
+                if offer.cost < best.cost:
+                    offers[offer.layouts] = offer
+        count = len(args) + len(result_types(call.type))
+        options = tuple(Option(offer.layouts[:count], offer.cost) for offer in offers.values())
+        return _Step(number, args, body, (shape, facts), options, tuple(offers.values()))
+
+    def _offered(self, shape: Any, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers."""
+        key = (shape, given)
+        if key not in self.offers:
+            source = self.sources[shape]
+            self.offers[key] = (Offer((ROW_MAJOR,) * len(source.params), lambda program: program),)
+            for rule in self.rules:
+                offered = rule.offer(source, self.context, given)
+                if offered:
+                    self.offers[key] = offered if isinstance(offered, tuple) else (offered,)
+                    break
+        return self.offers[key]
+
+    # --- calls ---
+
+    def _call(self, call: graph.Call, step: _Step) -> None:
+        option = self.chosen[step.number]
+        layouts = step.options[option].layouts
+        inputs = tuple(self._in_layout(self.values[id(arg)][0], layout) for arg, layout in zip(step.args, layouts, strict=False))
+        if not step.offers:
+            start = _slice_start(call, layouts[0])
+            assert start is not None
+            shape = tensor_type(call.type).shape
+            self.values[id(call)] = (self._alias(inputs[0], shape, layouts[0], start, part=True),)
+        elif is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
+            self.values[id(call)] = (joined,)
+        else:
+            self._emit(call, step, self._kernel(step.key, step.offers[option]), inputs)
+
+    def _emit(self, call: graph.Call, origin: _Step, kernel: _Kernel, inputs: tuple[int, ...]) -> None:
+        """Call a kernel on buffers."""
         program = self.kernels[kernel.number]
-        inputs = tuple(self._in_layout(number, layout) for number, layout in zip(given, kernel.layouts, strict=False))
         step = len(self.calls)
         results = [
             self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, first=step, last=step, layout=layout))
             for type_, layout in zip(result_types(call.type), kernel.layouts[len(inputs) :], strict=False)
         ]
-        sizes, defines, names = self._sizes(kernel, args, call.type)
+        sizes, defines, names = self._sizes(kernel, origin.args, call.type)
         scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
         spare = [
             self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype, first=step, last=step))
             for item in scratch
         ]
-        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, _nodes(call, body)))
+        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, _nodes(call, origin.body)))
         self.values[id(call)] = tuple(results)
 
-    def _kernel(self, params: tuple[graph.Var, ...], body: graph.Expr, given: tuple[Given, ...]) -> _Kernel:
-        """The kernel for a fused function whose inputs lie as given."""
-        shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
-        key = (shape, given)
-        if key not in self.known:
-            if shape not in self.sources:
-                self.sources[shape] = build(KernelSource(_kernel_name(body), params, body))
-            source = self.sources[shape]
-            layouts, program = self._schedule(source, given)
-            self.known[key] = _Kernel(len(self.kernels), source, layouts)
-            self.kernels.append(finish(program))
-        return self.known[key]
+    def _kernel(self, key: Any, offer: Offer) -> _Kernel:
+        """The kernel that an offer makes."""
+        full = (key, offer.layouts, offer.cost)
+        if full not in self.known:
+            source = self.sources[key[0]]
+            self.known[full] = _Kernel(len(self.kernels), source, offer.layouts)
+            self.kernels.append(finish(offer.schedule(source)))
+        return self.known[full]
 
-    def _given(self, number: int) -> Given:
-        """What rules may know of an input of a kernel."""
-        return Given(self.buffers[number].layout, number in self.arrays)
+    def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
+        """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
+        where its parts are no runs of memory, or none can be written so."""
+        starts = _join_starts(call, layouts)
+        if starts is None:
+            return None
+        free = [self._movable(number) for number in inputs]
+        taken: set[int] = set()
+        for place, number in enumerate(inputs):
+            free[place] = free[place] and number not in taken
+            taken.add(number)
+        if not any(free):
+            return None
+        step = len(self.calls)
+        type_ = tensor_type(call.type)
+        result = self._add(_Buffer("concat", "arena", type_.shape, type_.dtype, first=step, last=step, layout=layouts[-1]))
+        for number, start, moves in zip(inputs, starts, free, strict=True):
+            place = number if moves else self._copy(number, layouts[-1])
+            item = self.buffers[place]
+            item.view_of, item.start, item.part = result, start, True
+        return result
 
-    def _schedule(self, source: ir.LoopProgram, given: tuple[Given, ...]) -> tuple[tuple[Layout, ...], ir.LoopProgram]:
-        """The first offer of a rule, carried out; without one, the program as it is, over row-major buffers."""
-        for rule in self.rules:
-            offer = rule.offer(source, self.context, given)
-            if offer is not None:
-                return offer.layouts, offer.schedule(source)
-        return (ROW_MAJOR,) * len(source.params), source
+    def _movable(self, number: int) -> bool:
+        """Whether a buffer can still be put into another: a kernel's own result, which is part of nothing else."""
+        buffer = self.buffers[number]
+        return buffer.storage == "arena" and buffer.view_of is None
 
     def _sizes(
         self, kernel: _Kernel, args: tuple[graph.Expr, ...], outer: Type
@@ -247,32 +384,41 @@ class _RegionLowering:
         taken: set[int] = set()
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
-            owner = self._owner(chosen)
-            if self.buffers[owner].storage != "arena" or owner in taken:
+            owner, _, part = self._owner(chosen)
+            if self.buffers[owner].storage != "arena" or owner in taken or part:
                 owner = self._copy(chosen, ROW_MAJOR)
             taken.add(owner)
             self.buffers[owner].storage = "output"
             self.buffers[owner].index = number
 
-    def _owner(self, number: int) -> int:
-        """The buffer whose bytes a buffer shows: itself, unless it is a view."""
-        root = self.buffers[number].view_of
-        return number if root is None else root
+    def _owner(self, number: int) -> tuple[int, int, bool]:
+        """The buffer in which a buffer lies in the end, from which byte on, and whether it is only a part of that."""
+        path = []
+        while (root := self.buffers[number].view_of) is not None:
+            path.append(number)
+            number = root
+        start, part = 0, False
+        for item in reversed(path):
+            # Ways are shortened as they are walked, so that long chains of concatenations are walked once.
+            buffer = self.buffers[item]
+            start, part = start + buffer.start, part or buffer.part
+            buffer.view_of, buffer.start, buffer.part = number, start, part
+        return number, start, part
 
     def _store_weights(self) -> None:
         """Number the constants that calls read, pack them, and tell views what they are views of."""
         numbers: dict[str, int] = {}
         for call in self.calls:
             for number in call.inputs:
-                owner = self._owner(number)
+                owner = self._owner(number)[0]
                 if owner in self.arrays:
                     buffer = self.buffers[owner]
                     buffer.index = numbers.setdefault(buffer.name, len(numbers))
                     if buffer.name not in self.weights:
                         self.weights[buffer.name] = buffer.layout.pack(self.arrays[owner].data)
-        for view in self.buffers:
+        for number, view in enumerate(self.buffers):
             if view.view_of is not None:
-                root_buffer = self.buffers[view.view_of]
+                root_buffer = self.buffers[self._owner(number)[0]]
                 view.storage, view.index = root_buffer.storage, root_buffer.index
 
     def _copy(self, source: int, layout: Layout) -> int:
@@ -290,9 +436,9 @@ class _RegionLowering:
     def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
         """Offsets in the arena for what is neither input, output nor constant."""
         for step, call in enumerate(self.calls):
-            for number in call.inputs:
-                owner = self.buffers[self._owner(number)]
-                owner.last = max(owner.last, step)
+            for number in (*call.inputs, *call.outputs):
+                owner = self.buffers[self._owner(number)[0]]
+                owner.first, owner.last = min(owner.first, step), max(owner.last, step)
         owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage == "arena" and buffer.view_of is None]
         lives = [
             Lifetime(bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes), buffer.first, buffer.last)
@@ -307,9 +453,9 @@ class _RegionLowering:
                 buffer.layout.shape(buffer.shape),
                 buffer.dtype,
                 buffer.index,
-                offsets.get(self._owner(number), 0),
+                arith.unwrap(arith.add(offsets.get(owner, 0), start)),
             )
-            for number, buffer in enumerate(self.buffers)
+            for buffer, (owner, start, _) in ((item, self._owner(number)) for number, item in enumerate(self.buffers))
         )
         return placed, arena.size
 
@@ -379,6 +525,45 @@ def _in_order(body: graph.Expr) -> list[graph.Expr]:
             below = expr.args if isinstance(expr, graph.Call) else graph.children(expr)
             stack.extend((child, False) for child in reversed(below) if id(child) not in order)
     return list(order.values())
+
+
+def is_operator(call: graph.Call, name: str) -> bool:
+    """Whether a call is one of an operator of a name."""
+    return isinstance(call.callee, Operator) and call.callee.name == name
+
+
+def _slice_start(call: graph.Call, layout: Layout) -> int | None:
+    """From which byte of its operand on the result of a slice lies there in one run; None where it does not, or not aligned."""
+    attrs = call.attrs
+    assert isinstance(attrs, SliceAttrs)
+    source = tensor_type(call.args[0].type)
+    cut = [axis for axis, (dim, size) in enumerate(zip(source.shape, tensor_type(call.type).shape, strict=True)) if dim != size]
+    if any(stride != 1 for stride in attrs.strides) or len(cut) != 1:
+        return None
+    axis = cut[0]
+    begin, extent = attrs.begin[axis], tensor_type(call.type).shape[axis]
+    if not isinstance(begin, int) or not isinstance(extent, int):
+        return None
+    start = layout.part(source.shape, axis, begin, extent)
+    return None if start is None or start * source.dtype.bytes % ALIGNMENT else start * source.dtype.bytes
+
+
+def _join_starts(call: graph.Call, layouts: tuple[Layout, ...]) -> list[int] | None:
+    """From which bytes of the result of a concatenation on its operands lie; None where one is no run of memory, or not aligned."""
+    attrs, type_ = call.attrs, tensor_type(call.type)
+    assert isinstance(attrs, AxisAttrs)
+    if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
+        return None
+    starts, at = [], 0
+    for arg in call.args:
+        extent = tensor_type(arg.type).shape[attrs.axis]
+        start = layouts[0].part(type_.shape, attrs.axis, at, extent) if isinstance(extent, int) else None
+        if start is None or start * type_.dtype.bytes % ALIGNMENT:
+            return None
+        starts.append(start * type_.dtype.bytes)
+        assert isinstance(extent, int)
+        at += extent
+    return starts
 
 
 def _renamed(shape: tuple[Dim, ...], names: dict[arith.Expr, arith.Expr]) -> tuple[Dim, ...]:

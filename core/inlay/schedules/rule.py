@@ -30,10 +30,12 @@ class Given:
 @dataclass(frozen=True)
 class Offer:
     """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
-    `schedule`, which turns the program into a scheduled one whose parameters lie so."""
+    `schedule`, which turns the program into a scheduled one whose parameters lie so. `cost` is the seconds that it takes, copies of
+    its inputs left out; only differences between the offers for one kernel matter."""
 
     layouts: tuple[Layout, ...]
     schedule: Callable[[LoopProgram], LoopProgram]
+    cost: float = 0.0
 
 
 class ScheduleRule(Protocol):
@@ -43,9 +45,10 @@ class ScheduleRule(Protocol):
     def name(self) -> str:
         """For reports and traces."""
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline.
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | tuple[Offer, ...] | None:
+        """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline. Of several
+        offers lowering takes the one that makes kernels and copies cheapest over the whole region.
 
-        `given` tells of the inputs, in order. Asking for other layouts than theirs costs a copy, except for constants, which are
-        packed at compile time.
+        `given` tells of the inputs, in order: one of the ways in which they may lie. Asking for other layouts costs a copy, except
+        for constants, which are packed at compile time.
         """

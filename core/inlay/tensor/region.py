@@ -19,8 +19,8 @@ from inlay.types import DType
 class RegionBuffer:
     """One buffer of a region.
 
-    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" at byte `offset` of the
-    workspace. `shape` and `offset` are over the region's dimensions; a dimension that the region works out counts in `offset`
+    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena", the workspace; the buffer
+    lies there from byte `offset` on. `shape` and `offset` are over the region's dimensions; a dimension that the region works out counts in `offset`
     and in sizes with its upper bound.
     """
 

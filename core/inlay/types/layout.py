@@ -48,6 +48,35 @@ class Layout:
             extents[axis] = extent // factor
         return False
 
+    def canonical(self, shape: tuple[Dim, ...]) -> Layout:
+        """A layout in which a tensor of a shape lies in the same bytes: row-major order where that is one."""
+        if not self.blocks or self.pads(shape):
+            return self
+        outer = list(self.shape(shape))[: len(shape)]
+        # Blocks change nothing where, from the blocked axis on, all that stands between the blocks and their elements is 1.
+        if len({axis for axis, _ in self.blocks}) == len(self.blocks) == 1:
+            axis = self.blocks[0][0]
+            return ROW_MAJOR if all(dim == 1 for dim in outer[axis + 1 :]) else self
+        return self
+
+    def part(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
+        """Where the part of a tensor that holds indices from `start` on of an axis begins in the buffer, in elements, if that part
+        is one run of memory and lies as a tensor of its own would; otherwise, and where dimensions are symbolic, None."""
+        factors = [factor for blocked, factor in self.blocks if blocked == axis]
+        unit = factors[0] if factors else 1
+        size = shape[axis]
+        if len(factors) > 1 or not isinstance(size, int) or start % unit or (extent % unit and start + extent != size):
+            return None
+        dims = self.shape(shape)
+        if any(dim != 1 for dim in dims[:axis]):
+            return None
+        count = start // unit
+        for dim in dims[axis + 1 :]:
+            if not isinstance(dim, int):
+                return None
+            count *= dim
+        return count
+
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """An array laid out so: a new contiguous array of the buffer's shape (the array itself when there are no blocks)."""
         rank = array.ndim

@@ -38,7 +38,7 @@ def lowered(function: graph.Function, rules: Sequence[ScheduleRule] = SHARED_RUL
 def check(region: RegionProgram) -> None:
     """What holds of every region: calls fit kernels, places are aligned, and no two buffers that live at once share bytes unless
     one shows the other."""
-    written: dict[tuple[str, int | arith.Expr], int] = {}
+    written: dict[tuple[str, int, int | arith.Expr], int] = {}
     for step, call in enumerate(region.calls):
         kernel = region.kernels[call.kernel]
         verify(kernel)
@@ -52,11 +52,11 @@ def check(region: RegionProgram) -> None:
         for number in call.outputs:
             buffer = region.buffers[number]
             assert buffer.storage in ("arena", "output")
-            key = (buffer.storage, buffer.index if buffer.storage == "output" else buffer.offset)
+            key = (buffer.storage, buffer.index, buffer.offset)
             if buffer.storage == "output":
                 assert key not in written, f"output {buffer.index} is written twice"
             written[key] = step
-    places = {index for storage, index in written if storage == "output"}
+    places = {index for storage, index, _ in written if storage == "output"}
     assert places == set(range(len(region.signature.outputs))), "some output is not written"
     assert {buffer.index for buffer in used(region, "constant")} == set(range(len(region.constants)))
 
@@ -100,7 +100,8 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
                 found = arena[start : start + int(np.prod(shape)) * param.dtype.bytes].view(param.dtype.numpy)
             else:
                 found = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
-                found = found.reshape(-1)[: int(np.prod(shape))]
+                start = arith.evaluate(buffer.offset, limits) // param.dtype.bytes
+                found = found.reshape(-1)[start : start + int(np.prod(shape))]
             arrays[param] = found.reshape(shape)
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)

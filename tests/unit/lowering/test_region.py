@@ -188,6 +188,120 @@ def test_copies_of_results() -> None:
     assert len(region.kernels) == 4
 
 
+def names_of(region: RegionProgram) -> list[str]:
+    return [region.kernels[call.kernel].name for call in region.calls]
+
+
+def image(name: str, channels: int, batch: int = 1, size: int = 4) -> ir.Var:
+    return ir.var(name, TensorType((batch, channels, size, size), F32))
+
+
+def opaque(value: ir.Expr) -> ir.Expr:
+    """A kernel of its own, whose result others do not compute for themselves."""
+    return ops.max_pool(value, kernel=(1, 1), strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+
+
+def agrees(function: ir.Function, region: RegionProgram, seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = [rng.integers(-3, 4, shape_of(param)).astype(np.float32) for param in function.params]
+    wanted = Interpreter().run(function, inputs)
+    assert_same(tuple(run(region, inputs)), wanted if isinstance(wanted, tuple) else (wanted,))
+
+
+def test_parts_of_concatenations_are_written_in_place() -> None:
+    """Also where a concatenation is a part of another, and where it is a result."""
+    x, y = image("x", 8), image("y", 16)
+    inner = ops.concat(opaque(x), opaque(y), axis=1)
+    outer = ops.concat(inner, opaque(inner), axis=1)
+    for body in (opaque(outer), outer):
+        function = ir.function([x, y], ir.tuple_([body]))
+        region = lowered(function, fused=False)
+        assert "concat" not in names_of(region)
+        agrees(function, region)
+
+
+def test_what_concatenations_cannot_take_over_is_copied() -> None:
+    """Inputs, parts of others, what they hold twice; and there is a kernel where parts are not in one run, or not aligned."""
+    x, y = image("x", 16), image("y", 16)
+    part = opaque(x)
+    region_twice = ops.concat(part, part, y, axis=1)
+    for body, kernels in (
+        (ops.concat(x, y, axis=1), ["concat"]),
+        (opaque(region_twice), ["max_pool", "relayout", "relayout", "max_pool"]),
+        (ops.concat(opaque(x), opaque(y), axis=2), None),
+        (ir.tuple_([ops.concat(part, opaque(y), axis=1), ops.concat(opaque(y), part, axis=1), part]), None),
+    ):
+        function = ir.function([x, y], body if isinstance(body, ir.Tuple) else ir.tuple_([body]))
+        region = lowered(function, fused=False)
+        if kernels is not None:
+            assert [name for name in names_of(region) if name == "concat"] == [name for name in kernels if name == "concat"]
+        agrees(function, region)
+
+
+def test_slices_are_views() -> None:
+    """Where they are one run of memory; at the borders of vectors."""
+    x = image("x", 32)
+    value = opaque(x)
+    low = ops.strided_slice(value, begin=(0, 0, 0, 0), end=(1, 16, 4, 4), strides=(1, 1, 1, 1))
+    high = ops.strided_slice(value, begin=(0, 16, 0, 0), end=(1, 32, 4, 4), strides=(1, 1, 1, 1))
+    function = ir.function([x], ir.tuple_([opaque(low), opaque(high), high]))
+    region = lowered(function, fused=False)
+    assert "strided_slice" not in names_of(region)
+    agrees(function, region)
+    across = ops.strided_slice(value, begin=(0, 0, 1, 0), end=(1, 32, 3, 4), strides=(1, 1, 1, 1))
+    every = ops.strided_slice(x, begin=(0, 0, 0, 0), end=(1, 32, 4, 4), strides=(1, 2, 1, 1))
+    for body in (opaque(across), opaque(every)):
+        function = ir.function([x], ir.tuple_([body]))
+        assert "strided_slice" in names_of(lowered(function, fused=False))
+        agrees(function, lowered(function, fused=False))
+
+
+@st.composite
+def networks(draw: Callable[..., Any]) -> ir.Function:
+    """Random graphs over images, whose kernels want channels in vectors, in half vectors, or in order."""
+    batch = draw(st.sampled_from([1, 1, 2]))
+    params = [image(name, channels, batch) for name, channels in (("x", 8), ("y", 12), ("z", 6))]
+    pool: list[ir.Expr] = list(params)
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+
+    def channels(value: ir.Expr) -> int:
+        found = shape_of(value)[1]
+        assert isinstance(found, int)
+        return found
+
+    for _ in range(draw(st.integers(1, 8))):
+        x, y = (pool[draw(st.integers(0, len(pool) - 1))] for _ in range(2))
+        kind = draw(st.sampled_from(["conv", "depthwise", "pool", "add", "relu", "concat", "slice", "transpose"]))
+        if kind == "conv":
+            weights = rng.integers(-1, 2, (draw(st.sampled_from([4, 8, 16])), channels(x), 3, 3)).astype(np.float32)
+            new = ops.conv(x, ir.constant(weights), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1)
+        elif kind == "depthwise":
+            weights = rng.integers(-1, 2, (channels(x), 1, 3, 3)).astype(np.float32)
+            new = ops.conv(x, ir.constant(weights), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=channels(x))
+        elif kind == "pool":
+            new = ops.max_pool(x, kernel=(3, 3), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1))
+        elif kind == "add":
+            new = ops.add(x, x if channels(x) != channels(y) else y)
+        elif kind == "concat" and channels(x) + channels(y) < 80:
+            new = ops.concat(x, y, axis=1)
+        elif kind == "slice" and channels(x) >= 8:
+            half = channels(x) // 2
+            new = ops.strided_slice(x, begin=(0, half, 0, 0), end=(batch, 2 * half, 4, 4), strides=(1, 1, 1, 1))
+        elif kind == "transpose":
+            new = ops.transpose(x, perm=(0, 1, 3, 2))
+        else:
+            new = ops.relu(x)
+        pool.append(new)
+    results = [pool[draw(st.integers(0, len(pool) - 1))] for _ in range(draw(st.integers(0, 2)))] + [pool[-1]]
+    return ir.function(params, ir.tuple_(results))
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(), st.booleans())
+def test_layouts_change_no_result(function: ir.Function, fused: bool) -> None:
+    agrees(function, lowered(function, fused=fused))
+
+
 def test_a_result_that_later_kernels_read() -> None:
     value = ops.reduce_sum(X, axes=(1,), keepdims=True)
     region = region_of(value, ops.sub(X, value), ops.exp(value))

@@ -181,4 +181,7 @@ class _Entry:
         if key not in self.bases:
             slot = self.p.op(f"getelementptr inbounds ptr, ptr %{buffer.storage}s, i64 {buffer.index}", "ptr")
             self.bases[key] = self.p.op(f"load ptr, ptr {slot.ref}", "ptr").ref
-        return self.bases[key]
+        if buffer.offset == 0:
+            return self.bases[key]
+        offset = self.index.print(arith.wrap(buffer.offset))
+        return self.p.op(f"getelementptr inbounds i8, ptr {self.bases[key]}, {offset}", "ptr").ref

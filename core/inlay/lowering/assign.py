@@ -1,0 +1,121 @@
+"""Choosing one option for every node of a graph where nodes have costs, and pairs of neighbours have.
+
+The problem is known as partitioned Boolean quadratic programming; Scholz and Eckstein solve it by reductions ("Register Allocation
+for Irregular Architectures", LCTES 2002), Anderson and Gregg use it for what is chosen here ("Optimal DNN Primitive Selection with
+Partitioned Boolean Quadratic Programming", CGO 2018). A node of one or two neighbours is taken out without loss, its cost passed on
+to them, so that chains, trees and what branches and joins again (residual and inception blocks) are solved exactly, in linear time.
+Where only nodes of more neighbours are left, the one with most of them takes what is best for itself and for each neighbour alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+
+Matrix = tuple[tuple[float, ...], ...]
+"""Costs by option of the one node, then of the other."""
+
+
+@dataclass
+class Assignment:
+    """Nodes and edges; costs may be infinite where options exclude each other."""
+
+    costs: list[list[float]] = field(default_factory=list)
+    edges: list[dict[int, Matrix]] = field(default_factory=list)
+
+    def node(self, costs: list[float]) -> int:
+        """A node with the costs of its options; its number."""
+        self.costs.append(list(costs))
+        self.edges.append({})
+        return len(self.costs) - 1
+
+    def edge(self, a: int, b: int, matrix: Matrix) -> None:
+        """What the options of two nodes cost together, besides what was said before."""
+        assert a != b
+        known = self.edges[a].get(b)
+        if known is not None:
+            matrix = tuple(tuple(x + y for x, y in zip(*rows, strict=True)) for rows in zip(known, matrix, strict=True))
+        self.edges[a][b] = matrix
+        self.edges[b][a] = tuple(zip(*matrix, strict=True))
+
+    def solve(self) -> list[int]:
+        """The option of every node, by number. The nodes are used up."""
+        order: list[tuple[int, dict[int, Matrix]]] = []
+        chosen = [-1] * len(self.costs)
+        # What has one option is settled first: it makes no ties between others.
+        for number, costs in enumerate(self.costs):
+            if len(costs) == 1:
+                self._settle(number, 0, chosen)
+        waiting = [number for number, option in enumerate(chosen) if option < 0]
+        removed = [option >= 0 for option in chosen]
+        many = [(-len(self.edges[number]), number) for number in waiting]
+        heapq.heapify(many)
+        while True:
+            while waiting:
+                number = waiting.pop()
+                if removed[number] or len(self.edges[number]) > 2:
+                    continue
+                removed[number] = True
+                near = dict(self.edges[number])
+                order.append((number, near))
+                self._reduce(number, near)
+                for other in near:
+                    waiting.append(other)
+                    heapq.heappush(many, (-len(self.edges[other]), other))
+            while many and (removed[many[0][1]] or -many[0][0] != len(self.edges[many[0][1]])):
+                heapq.heappop(many)
+            if not many:
+                break
+            number = heapq.heappop(many)[1]
+            removed[number] = True
+            near = dict(self.edges[number])
+            waiting += near
+            self._settle(number, self._best(number), chosen)
+            for other in near:
+                heapq.heappush(many, (-len(self.edges[other]), other))
+        for number, near in reversed(order):
+            sums = [
+                cost + sum(matrix[option][chosen[other]] for other, matrix in near.items())
+                for option, cost in enumerate(self.costs[number])
+            ]
+            chosen[number] = sums.index(min(sums))
+        return chosen
+
+    def _settle(self, number: int, option: int, chosen: list[int]) -> None:
+        """Fix a node's option: its neighbours bear what it costs them."""
+        chosen[number] = option
+        for other, matrix in self.edges[number].items():
+            self.costs[other] = [cost + extra for cost, extra in zip(self.costs[other], matrix[option], strict=True)]
+            del self.edges[other][number]
+        self.edges[number] = {}
+
+    def _best(self, number: int) -> int:
+        sums = list(self.costs[number])
+        for other, matrix in self.edges[number].items():
+            for option, row in enumerate(matrix):
+                sums[option] += min(map(math.fsum, zip(row, self.costs[other], strict=True)))
+        return sums.index(min(sums))
+
+    def _reduce(self, number: int, near: dict[int, Matrix]) -> None:
+        """Take out a node of at most two neighbours: they bear what its best option costs, for each of theirs."""
+        costs = self.costs[number]
+        for other in near:
+            del self.edges[other][number]
+        self.edges[number] = {}
+        match tuple(near.items()):
+            case ((other, matrix),):
+                best = [min(cost + row[place] for cost, row in zip(costs, matrix, strict=True)) for place in range(len(matrix[0]))]
+                self.costs[other] = [cost + extra for cost, extra in zip(self.costs[other], best, strict=True)]
+            case ((a, left), (b, right)):
+                self.edge(
+                    a,
+                    b,
+                    tuple(
+                        tuple(
+                            min(cost + x[i] + y[j] for cost, x, y in zip(costs, left, right, strict=True))
+                            for j in range(len(right[0]))
+                        )
+                        for i in range(len(left[0]))
+                    ),
+                )
