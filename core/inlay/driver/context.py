@@ -10,6 +10,7 @@ from inlay.cache import Store, caches
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
 from inlay.lowering.region import RegionSource, lower_region
+from inlay.partitioning.compose import dissolve
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
 from inlay.plugins import Phase, Region, Target
@@ -37,7 +38,8 @@ class DriverContext:
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores)
-        function = fuse(region.function) if self.fusion else region.function
+        function = dissolve(region.function)
+        function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program

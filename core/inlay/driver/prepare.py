@@ -8,7 +8,9 @@ from functools import partial
 from inlay.errors import InputError
 from inlay.graph import ir
 from inlay.graph.ir import Module
-from inlay.partitioning.annotate import Candidate, claims
+from inlay.partitioning.annotate import Candidate, annotate
+from inlay.partitioning.compose import compose, dissolve
+from inlay.partitioning.place import by_priority
 from inlay.passes.bind_invariants import bind_invariants
 from inlay.passes.decompose import decompose
 from inlay.passes.lower_precision import lower_precision
@@ -33,12 +35,8 @@ def graph_passes(
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
-
-    def keep(call: ir.Call) -> bool:
-        return any(isinstance(claims(taker, call), Accept) for taker in listed)
-
     own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
-    decomposed = FunctionPass("decompose", partial(decompose, keep=keep))
+    decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
     return (
         *CANONICAL,
         decomposed,
@@ -59,3 +57,15 @@ def prepare(
 ) -> Module:
     """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
     return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
+
+
+def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:
+    """The function with operators decomposed that no target takes whole, by itself or in a composite."""
+
+    def keep(call: ir.Call) -> bool:
+        return any(isinstance(taker.judge(call), Accept) for taker in takers)
+
+    if not any(taker.composites for taker in takers):
+        return decompose(function, keep)
+    held = compose(function, tuple(claim for claim in by_priority(annotate(function, takers)) if claim.composite is not None))
+    return dissolve(decompose(held.function, keep), held.composites)

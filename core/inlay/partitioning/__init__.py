@@ -1,7 +1,19 @@
 """Cuts a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
 
-from inlay.partitioning.annotate import Annotation, annotate
-from inlay.partitioning.outline import REGION_TARGET, Partitioned, partition
+from inlay.partitioning.annotate import Annotated, Claim, annotate
+from inlay.partitioning.compose import COMPOSITE, dissolve
+from inlay.partitioning.outline import REGION_TARGET, Partitioned, Placement, partition
 from inlay.partitioning.verify import verify_partition
 
-__all__ = ["REGION_TARGET", "Annotation", "Partitioned", "annotate", "partition", "verify_partition"]
+__all__ = [
+    "COMPOSITE",
+    "REGION_TARGET",
+    "Annotated",
+    "Claim",
+    "Partitioned",
+    "Placement",
+    "annotate",
+    "dissolve",
+    "partition",
+    "verify_partition",
+]

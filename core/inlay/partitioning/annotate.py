@@ -1,24 +1,25 @@
-"""Which target takes which operator, and why the others do not."""
+"""What each target could take, and why it does not take the rest: its claims on a function.
+
+A claim is one operator, or several that match a composite pattern of the target. A composite is one value: what its other
+operators compute must be read inside it alone, so taking it whole cannot close a cycle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from inlay.errors import CompileError
+from inlay import arith
 from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.plugins import Accept, OpRule, Reject, Target, Verdict
+from inlay.graph.pattern import Match, Pattern, explain_mismatch, match
+from inlay.graph.scopes import Scopes, analyse
+from inlay.plugins import Accept, AcceptIf, OpRule, Reject, Target, Verdict
 from inlay.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
-
-@dataclass(frozen=True)
-class Annotation:
-    """The verdicts on one call, in the order of the targets, and the number of the target that takes it."""
-
-    call: ir.Call
-    verdicts: tuple[Verdict, ...]
-    target: int
+ANY = "*"
+"""The pattern of a rule for every operator."""
 
 
 @dataclass(frozen=True)
@@ -30,59 +31,166 @@ class Candidate:
     dtypes: frozenset[str]
     dynamic_dims: bool = True
 
+    @cached_property
+    def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
+        """The rules for several operators, with their patterns."""
+        return tuple((rule, rule.pattern) for rule in self.rules if isinstance(rule.pattern, Pattern))
 
-def annotate(expr: ir.Expr, candidates: Sequence[Candidate]) -> dict[int, Annotation]:
-    """The annotation of every operator call under an expression, by id: the first target that accepts takes it.
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[OpRule, ...]]:
+        """The rules for one operator, by its name."""
+        found: dict[str, tuple[OpRule, ...]] = {}
+        for rule in self.rules:
+            if isinstance(rule.pattern, str):
+                found[rule.pattern] = (*found.get(rule.pattern, ()), rule)
+        return found
 
-    Raises `CompileError` for an operator that none takes, with every target's reason.
-    """
-    judges = [_judge(candidate) for candidate in candidates]
-    found: dict[int, Annotation] = {}
-    for node in ir.post_order(expr):
-        if isinstance(node, ir.Call) and isinstance(node.callee, Operator):
-            verdicts = tuple(judge(node) for judge in judges)
-            chosen = next((index for index, verdict in enumerate(verdicts) if isinstance(verdict, Accept)), None)
-            if chosen is None:
-                raise CompileError(
-                    f"no target takes it: {_reasons(candidates, verdicts)}", operator=node.callee.name, node=str(node.span or "")
-                )
-            found[id(node)] = Annotation(node, verdicts, chosen)
-    return found
-
-
-def _reasons(candidates: Sequence[Candidate], verdicts: Sequence[Verdict]) -> str:
-    return "; ".join(
-        f"{candidate.target}: {verdict.reason}" if isinstance(verdict, Reject) else f"{candidate.target}: only under a condition"
-        for candidate, verdict in zip(candidates, verdicts, strict=True)
-    )
-
-
-def claims(candidate: Candidate, call: ir.Call) -> Verdict:
-    """One target's verdict on one call."""
-    return _judge(candidate)(call)
-
-
-def _judge(candidate: Candidate) -> Callable[[ir.Call], Verdict]:
-    by_name: Mapping[str, list[OpRule]] = {}
-    grouped: dict[str, list[OpRule]] = {}
-    for rule in candidate.rules:
-        grouped.setdefault(rule.pattern, []).append(rule)
-    by_name = grouped
-
-    def judge(call: ir.Call) -> Verdict:
+    def judge(self, call: ir.Call) -> Verdict:
+        """The verdict on an operator by itself."""
         assert isinstance(call.callee, Operator)
-        unfit = _unfit(call, candidate)
+        unfit = _unfit(call, self)
         if unfit is not None:
             return Reject(unfit)
         refused: Reject | None = None
-        for rule in (*by_name.get(call.callee.name, ()), *by_name.get("*", ())):
-            verdict = Accept() if rule.predicate is None else rule.predicate(call)
+        for rule in (*self.by_name.get(call.callee.name, ()), *self.by_name.get(ANY, ())):
+            verdict = _asked(rule, call)
             if not isinstance(verdict, Reject):
                 return verdict
             refused = refused or verdict
         return refused or Reject(f"has no rule for {call.callee.name}")
 
-    return judge
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Operators that target number `target` can run as one. `members` are their calls, the one that computes the result first;
+    `composite` is the rule that they match together, None for an operator by itself."""
+
+    target: int
+    members: tuple[ir.Call, ...]
+    verdict: Accept | AcceptIf
+    composite: OpRule | None = None
+
+    @property
+    def root(self) -> ir.Call:
+        """The call that computes the result."""
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """The claims on a function. `calls` are its operator calls, each after what it reads; `verdicts` are by id of a call, in the
+    order of the targets: acceptance where a claim of that target has the call; `claims` are in the order of their roots."""
+
+    calls: tuple[ir.Call, ...]
+    verdicts: Mapping[int, tuple[Verdict, ...]]
+    claims: tuple[Claim, ...]
+    place: Mapping[int, int] = field(repr=False)
+
+
+def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotated:
+    """What each target could take of a function, and why not the rest."""
+    scopes = analyse(function)
+    calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and isinstance(node.callee, Operator))
+    verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
+    claims: list[Claim] = []
+    for call in calls:
+        for number, candidate in enumerate(candidates):
+            own = verdicts[id(call)][number]
+            if not isinstance(own, Reject):
+                claims.append(Claim(number, (call,), own))
+            for rule, found in _composites(candidate, call):
+                judged = _judge_composite(candidate, rule, found, scopes)
+                if isinstance(judged, Reject):
+                    if isinstance(own, Reject):
+                        verdicts[id(call)][number] = Reject(f"{own.reason}; as {rule.name or 'a composite'}: {judged.reason}")
+                    continue
+                claims.append(Claim(number, found.calls, judged, rule))
+                for member in found.calls:
+                    if isinstance(verdicts[id(member)][number], Reject):
+                        verdicts[id(member)][number] = judged
+    return Annotated(
+        calls,
+        {key: tuple(value) for key, value in verdicts.items()},
+        tuple(claims),
+        {id(call): number for number, call in enumerate(calls)},
+    )
+
+
+def mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
+    """Why the composites of a target that could end at an operator do not match there."""
+    found = []
+    for rule, pattern in candidate.composites:
+        roots = pattern.roots()
+        assert isinstance(call.callee, Operator)
+        if roots is not None and call.callee.name in roots:
+            reason = explain_mismatch(pattern, call)
+            if reason is not None:
+                found.append(f"{rule.name or 'a composite'} does not match: {reason}")
+    return tuple(found)
+
+
+def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match]]:
+    """The composites of a target that end at a call."""
+    assert isinstance(call.callee, Operator)
+    found = []
+    for rule, pattern in candidate.composites:
+        roots = pattern.roots()
+        if roots is None or call.callee.name in roots:
+            matched = match(pattern, call)
+            if matched is not None and matched.calls:
+                found.append((rule, matched))
+    return found
+
+
+def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: Scopes) -> Verdict:
+    for call in found.calls:
+        unfit = _unfit(call, candidate)
+        if unfit is not None:
+            return Reject(unfit)
+    leak = _leak(found.calls, scopes)
+    if leak is not None:
+        return Reject(f"the value of {_named(leak)}, inside of it, is read outside as well")
+    return _asked(rule, found)
+
+
+def _asked(rule: OpRule, subject: ir.Call | Match) -> Verdict:
+    """A rule's verdict, with a condition that is known to hold, or not to, taken out."""
+    verdict = Accept() if rule.predicate is None else rule.predicate(subject)
+    if not isinstance(verdict, AcceptIf):
+        return verdict
+    constraint = arith.simplify(verdict.constraint)
+    if arith.prove(constraint):
+        return Accept(verdict.seconds)
+    if constraint == arith.ZERO:
+        return Reject(f"{verdict.constraint!r} does not hold")
+    return verdict
+
+
+def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
+    """A member but the first whose value is read by others than members, or that stands in another scope."""
+    inside: dict[int, ir.Expr] = {id(call): call for call in members}
+    inner_uses: dict[int, int] = {}
+    wiring: dict[int, ir.Call] = {}
+    stack: list[ir.Expr] = list(members)
+    while stack:
+        expr = stack.pop()
+        for child in ir.children(expr):
+            inner_uses[id(child)] = inner_uses.get(id(child), 0) + 1
+            if isinstance(child, ir.TupleItem) and id(child) not in wiring and id(child.tuple) in inside:
+                owner = inside[id(child.tuple)]
+                assert isinstance(owner, ir.Call)
+                wiring[id(child)] = owner
+                stack.append(child)
+    home = scopes.of.get(id(members[0]))
+    for call in members[1:]:
+        if scopes.of.get(id(call)) is not home or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
+            return call
+    return next((owner for key, owner in wiring.items() if scopes.uses[key] != inner_uses[key]), None)
+
+
+def _named(call: ir.Call) -> str:
+    assert isinstance(call.callee, Operator)
+    return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
 
 
 def _unfit(call: ir.Call, candidate: Candidate) -> str | None:

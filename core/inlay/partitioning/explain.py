@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from inlay import arith
 from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.partitioning.annotate import Annotation, Candidate
-from inlay.partitioning.outline import Partitioned
+from inlay.partitioning.annotate import Candidate, mismatches
+from inlay.partitioning.outline import Partitioned, Placement
 from inlay.plugins import Accept, AcceptIf, Reject, Verdict
 from inlay.types import TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """One operator: the source `node`, the `target` that takes it, and every target's verdict in order of priority."""
+    """One operator: the source `node`, the `target` and `region` that it is in, the `composite` that it is part of, if any, and
+    every target's verdict in order of priority."""
 
     node: str
     operator: str
     type: str
     target: str
+    region: str
+    composite: str
     verdicts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class RegionReport:
-    """One region: how many operators it has, and the bytes that cross its border (None where dimensions are symbolic)."""
+    """One region: how many operators it has, the bytes that cross its border (None where dimensions are symbolic), and, where its
+    target takes it under a condition alone, that, in `condition`."""
 
     name: str
     target: str
     operators: int
     bytes_in: int | None
     bytes_out: int | None
+    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,8 @@ class Report:
             lines.append("")
         for region in self.regions:
             crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
-            lines.append(f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}")
+            where = f", where {region.condition}; else other targets" if region.condition else ""
+            lines.append(f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}{where}")
         return "\n".join(lines)
 
     def to_text(self) -> str:
@@ -71,31 +77,50 @@ class Report:
         if self.operators:
             lines.append("")
         for item in self.operators:
-            lines.append(f"{item.operator} at {item.node or '?'}: {item.target}")
-            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if verdict != "accepted"]
+            part = f" as part of {item.composite}" if item.composite else ""
+            lines.append(f"{item.operator} at {item.node or '?'}: {item.target}{part}")
+            before = [name for name, _ in item.verdicts].index(item.target)
+            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts[:before]]
         return "\n".join(lines)
 
 
 def explain(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Report:
     """The report of a partitioned module."""
-    operators = tuple(_operator(annotation, candidates) for annotation in partitioned.annotations)
+    operators = tuple(item for placement in partitioned.placements for item in _operators(placement, candidates))
     regions = []
+    conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
+    spare = {name for guard in partitioned.guards for name in guard.regions}
     for name, number in partitioned.regions.items():
+        if name in spare:
+            continue
         function = partitioned.module[name]
         count = sum(isinstance(e, ir.Call) and isinstance(e.callee, Operator) for e in ir.post_order(function))
         inputs = _size([param.type for param in function.params])
-        regions.append(RegionReport(name, str(candidates[number].target), count, inputs, _size([function.body.type])))
+        target, results = str(candidates[number].target), _size([function.body.type])
+        regions.append(RegionReport(name, target, count, inputs, results, conditions.get(name, "")))
     return Report(operators, tuple(regions))
 
 
-def _operator(annotation: Annotation, candidates: Sequence[Candidate]) -> OperatorReport:
-    call = annotation.call
-    assert isinstance(call.callee, Operator)
+def _operators(placement: Placement, candidates: Sequence[Candidate]) -> Iterator[OperatorReport]:
     names = [str(candidate.target) for candidate in candidates]
-    # Targets after the one that took the operator were not needed.
-    asked = zip(names[: annotation.target + 1], annotation.verdicts, strict=False)
-    verdicts = tuple((name, _words(verdict)) for name, verdict in asked)
-    return OperatorReport(str(call.span or ""), call.callee.name, repr(call.type), names[annotation.target], verdicts)
+    homes = {
+        id(call): (claim, region)
+        for claim, region in zip(placement.claims, placement.regions, strict=True)
+        for call in claim.members
+    }
+    for call in placement.annotated.calls:
+        assert isinstance(call.callee, Operator)
+        claim, region = homes[id(call)]
+        verdicts = {}
+        for number, verdict in enumerate(placement.annotated.verdicts[id(call)]):
+            words = _words(verdict)
+            if isinstance(verdict, Reject):
+                words = "; ".join((words, *mismatches(candidates[number], call)))
+            verdicts[names[number]] = words
+        composite = "" if claim.composite is None else claim.composite.name
+        yield OperatorReport(
+            str(call.span or ""), call.callee.name, repr(call.type), names[claim.target], region, composite, tuple(verdicts.items())
+        )
 
 
 def _words(verdict: Verdict) -> str:

@@ -7,15 +7,21 @@ regions are convex, and no two depend on one another, by construction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from inlay import arith, ops
+from inlay.arith import Dim
 from inlay.errors import CompileError
 from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
-from inlay.partitioning.annotate import Annotation, Candidate, annotate
-from inlay.types import FunctionType, TupleType
+from inlay.partitioning.annotate import Annotated, Candidate, Claim, annotate
+from inlay.partitioning.compose import Composed, compose, dissolve
+from inlay.partitioning.place import by_priority, check_complete
+from inlay.plugins import Accept, AcceptIf
+from inlay.types import FunctionType, TupleType, type_vars
 
 REGION_TARGET = "target"
 """The attribute of a region's function that names its target."""
@@ -24,29 +30,65 @@ _PLAN = -1
 
 
 @dataclass(frozen=True)
+class Placement:
+    """A function of the module before: what targets could take of it, the claims that take every call once, and the names of the
+    regions that they are in, claim by claim."""
+
+    annotated: Annotated
+    claims: tuple[Claim, ...]
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A region whose target takes it under a condition alone: where the region `condition` gives false, the function `otherwise`
+    does the same on other targets. `regions` are `condition` and those that `otherwise` is made of."""
+
+    region: str
+    constraint: Dim
+    condition: str
+    otherwise: str
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Partitioned:
-    """A module cut into regions: `module` holds the entry and one function per region; `annotations` are by operator call of the
-    module before; `regions` gives the numbers of the targets by name of region."""
+    """A module cut into regions: `module` holds the entry and one function per region; `placements` are by function of the module
+    before; `regions` gives the numbers of the targets by name of region, those that guards bring in included."""
 
     module: ir.Module
-    annotations: tuple[Annotation, ...]
+    placements: tuple[Placement, ...]
     regions: dict[str, int]
+    guards: tuple[Guard, ...] = ()
 
 
-def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main") -> Partitioned:
+Place = Callable[[Annotated], tuple[Claim, ...]]
+"""Chooses among the claims on a function those that take every call once."""
+
+
+def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = by_priority) -> Partitioned:
     """Cut the entry of a module, and the functions that it calls by name. Raises `CompileError` for an operator that no target
     takes."""
-    annotations: dict[int, Annotation] = {}
+    placements = []
     functions = dict(module.functions)
-    regions = _Regions({}, {})
+    regions = _Regions()
     for name in called(module, entry):
-        function = module[name]
-        own = annotate(function, candidates)
-        body = _Outline(function, own, candidates, regions).run()
-        if body is not function.body:
-            functions[name] = ir.Function(function.type, function.span, function.params, body, function.attrs)
-        annotations.update(own)
-    return Partitioned(ir.Module({**functions, **regions.functions}), tuple(annotations.values()), regions.targets)
+        functions[name], placement = _cut(module[name], candidates, regions, place)
+        placements.append(placement)
+    every = ir.Module({**functions, **regions.functions, **regions.others})
+    return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
+
+
+def _cut(function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place) -> tuple[ir.Function, Placement]:
+    """A function with its regions outlined."""
+    annotated = annotate(function, candidates)
+    claims = place(annotated)
+    check_complete(annotated, claims, candidates)
+    outline = _Outline(compose(function, claims), candidates, regions)
+    body = outline.run()
+    if body is not function.body:
+        function = ir.Function(function.type, function.span, function.params, body, function.attrs)
+    return function, Placement(annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
@@ -60,10 +102,12 @@ def called(module: ir.Module, entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Regions:
-    """The functions of regions, and the numbers of their targets, by name."""
+    """The functions of regions, and the numbers of their targets, by name; the guards of regions, and their functions."""
 
-    functions: dict[str, ir.Function]
-    targets: dict[str, int]
+    functions: dict[str, ir.Function] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    guards: list[Guard] = field(default_factory=list)
+    others: dict[str, ir.Function] = field(default_factory=dict)
 
 
 @dataclass
@@ -86,13 +130,13 @@ class _Result:
 
 
 class _Outline:
-    def __init__(
-        self, function: ir.Function, annotations: dict[int, Annotation], candidates: Sequence[Candidate], regions: _Regions
-    ) -> None:
-        self.function = function
-        self.annotations = annotations
+    def __init__(self, composed: Composed, candidates: Sequence[Candidate], regions: _Regions) -> None:
+        self.function = composed.function
+        self.claims = composed.claims
+        self.composites = composed.composites
+        self.homes: dict[int, str] = {}
         self.candidates = candidates
-        self.scopes: Scopes = analyse(function)
+        self.scopes: Scopes = analyse(self.function)
         self.regions = regions
         self.memo: dict[int, ir.Expr] = {}
         self.level: dict[int, int] = {}
@@ -168,8 +212,8 @@ class _Outline:
                 latest = {target[source] for source in sources if level[source] == level[id(expr)]}
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
-            annotation = self.annotations.get(id(expr))
-            own = _PLAN if annotation is None else annotation.target
+            claim = self.claims.get(id(expr))
+            own = _PLAN if claim is None else claim.target
             crossing = 0
             for source in sources:
                 stays = own != _PLAN and target[source] == own
@@ -250,6 +294,8 @@ class _Outline:
             for expr in self._needed(member, inner, inside):
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
+                elif isinstance(expr, ir.GlobalVar) and expr.name in self.composites:
+                    inner[id(expr)] = self.composites[expr.name]
                 elif id(expr) in inside or self._passes_on(expr, inside):
                     children = tuple(inner[id(child)] for child in self._children(expr, inside))
                     inner[id(expr)] = ir.rebuild(expr, children)
@@ -275,9 +321,15 @@ class _Outline:
         function = ir.function(params, body, ((REGION_TARGET, str(target)),))
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
-        call = ir.Call(
-            body.type, None, ir.global_var(name, FunctionType(tuple(p.type for p in params), body.type)), tuple(args), Attrs()
-        )
+        self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
+        call: ir.Expr = _call_by_name(name, function, args)
+        constraints = [
+            verdict.constraint
+            for verdict in (self.claims[id(member)].verdict for member in unit.members)
+            if isinstance(verdict, AcceptIf)
+        ]
+        if constraints:
+            call = self._guarded(call, name, functools.reduce(arith.logical_and, constraints), args)
         position = 0
         for member, indices, readers in ((result.member, result.items, result.readers) for result in results):
             count = 1 if indices is None else len(indices)
@@ -288,6 +340,33 @@ class _Outline:
                 self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
             else:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
+
+    def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
+        """The region where the constraint holds, else the same on targets that take it without one."""
+        region = self.regions.functions[name]
+        before = len(self.regions.functions)
+        condition, otherwise = f"{name}_condition", f"{name}_otherwise"
+        unconditional = functools.partial(by_priority, conditions=False)
+        instead, _ = _cut(dissolve(_copy(region)), self.candidates, self.regions, unconditional)
+        self.regions.others[otherwise] = instead
+        places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
+        self._add_condition(condition, [region.params[place] for place in places], constraint)
+        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
+        holds = _call_by_name(condition, self.regions.functions[condition], [args[place] for place in places])
+        return ir.if_(ir.tuple_item(holds, 0), call, _call_by_name(otherwise, instead, args))
+
+    def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
+        """A region that says whether a constraint on dimensions of what it is given holds, on the first target that can tell."""
+        value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
+        calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
+        able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
+        if not any(able):
+            raise CompileError(f"no target can tell whether {constraint!r} holds")
+        number = able.index(True)
+        params = tuple(ir.var(param.name, param.type) for param in given)
+        attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
+        self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
+        self.regions.targets[name] = number
 
     def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
         """What of the members' values is used outside the region: whole values, or those items of them that are."""
@@ -341,6 +420,21 @@ class _Outline:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(self._children(expr, inside)))
         return order
+
+
+def _call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
+    type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
+    return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
+
+
+def _copy(function: ir.Function) -> ir.Function:
+    """The same function over parameters of its own, and no region yet."""
+    params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
+    memo: dict[int, ir.Expr] = {id(old): new for old, new in zip(function.params, params, strict=True)}
+    for expr in ir.post_order(function.body):
+        if id(expr) not in memo:
+            memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
+    return ir.function(params, memo[id(function.body)])
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:

@@ -21,15 +21,20 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
         stray = [e for e in ir.post_order(new) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]
         if stray:
             raise VerifyError(f"{stray[0]!r} is in no region", node=str(stray[0].span or ""))
-    regions = [after.module[name] for name in after.regions]
+    spare = {name for guard in after.guards for name in guard.regions}
+    regions = [after.module[name] for name in after.regions if name not in spare]
     count, expected = sum(map(_operators, regions)), sum(_operators(before[name]) for name in names)
     if count != expected:
         raise VerifyError(f"partitioning made {count} operator calls of {expected}")
-    kept = _digests(*(after.module[name] for name in names), *regions)
+    for guard in after.guards:
+        region, otherwise = after.module[guard.region], after.module[guard.otherwise]
+        if region.type != otherwise.type:
+            raise VerifyError(f"what stands in for {guard.region} is of type {otherwise.type!r}, not {region.type!r}")
+    kept = _digests(*(after.module[name] for name in names), *(after.module[name] for name in after.regions))
     if not kept <= _digests(*(before[name] for name in names)):
         raise VerifyError("partitioning changed a constant")
-    for name, region in zip(after.regions, regions, strict=True):
-        _closed(name, region)
+    for name in after.regions:
+        _closed(name, after.module[name])
 
 
 def _operators(function: ir.Function) -> int:
@@ -41,7 +46,8 @@ def _digests(*functions: ir.Function) -> set[str]:
 
 
 def _closed(name: str, region: ir.Function) -> None:
-    params = {id(param) for param in region.params}
-    free = [e for e in ir.post_order(region) if isinstance(e, ir.Var) and id(e) not in params]
+    every = list(ir.post_order(region))
+    params = {id(param) for e in every if isinstance(e, ir.Function) for param in e.params}
+    free = [e for e in every if isinstance(e, ir.Var) and id(e) not in params]
     if free or region.attr(REGION_TARGET) is None or not isinstance(region.type, FunctionType):
         raise VerifyError(f"region {name} is not a closed function with a target")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inlay.cache import Store
     from inlay.graph.ir import Function
     from inlay.graph.operator import Operator
+    from inlay.graph.pattern import Pattern
     from inlay.tensor.region import RegionProgram
 
 PLUGIN_API_VERSION = 1
@@ -174,13 +175,14 @@ Verdict = Accept | Reject | AcceptIf
 
 @dataclass(frozen=True)
 class OpRule:
-    """One operator annotation.
+    """What a target takes: one operator, or a composite of several.
 
-    `pattern` is the name of an operator, or "*" for every operator; `name` says what the rule is for. `predicate(call)` judges a
-    call of such an operator; None accepts all.
+    `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern` over several, which become
+    one call in the region, of a function with the attribute `composite` set to `name`. `predicate` judges a call of such an
+    operator, or a `Match` of the pattern; None accepts all.
     """
 
-    pattern: str
+    pattern: str | Pattern
     name: str = ""
     predicate: Callable[[Any], Verdict] | None = None
 

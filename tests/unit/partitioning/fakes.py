@@ -17,7 +17,8 @@ from inlay.plugins.registry import PluginRegistry
 from inlay.reference.codegen import ReferenceCodegen
 from inlay.reference.runtime import ReferenceRuntime
 
-Judge = Callable[[Call], Verdict]
+Judge = Callable[[Call], Verdict] | tuple[OpRule, ...]
+"""A predicate on every operator, or all the rules."""
 
 
 def taking(*names: str) -> Judge:
@@ -41,7 +42,9 @@ def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], **facts: Any) -> ty
 
     @hookimpl
     def inlay_op_rules(target: Target) -> list[OpRule]:
-        return [OpRule("*", "rule", judge)] if target.kind == kind else []
+        if target.kind != kind:
+            return []
+        return list(judge) if isinstance(judge, tuple) else [OpRule("*", "rule", judge)]
 
     @hookimpl
     def inlay_codegen(target: Target) -> ReferenceCodegen:

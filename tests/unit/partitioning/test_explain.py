@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from inlay import ops
+from inlay import arith, ops
 from inlay.arith import SizeVar
 from inlay.graph import ir
 from inlay.partitioning import partition
@@ -62,9 +62,18 @@ def test_data() -> None:
         "operator": "exp",
         "type": "Tensor[(n, 3), float32]",
         "target": "reference",
+        "region": "region2_reference",
+        "composite": "",
         "verdicts": {"a": "rejected: takes no exp", "b": "rejected: takes no exp", "reference": "accepted"},
     }
-    assert found["regions"][1] == {"name": "region1_b", "target": "b", "operators": 1, "bytes_in": None, "bytes_out": None}
+    assert found["regions"][1] == {
+        "name": "region1_b",
+        "target": "b",
+        "operators": 1,
+        "bytes_in": None,
+        "bytes_out": None,
+        "condition": "",
+    }
 
 
 def test_nothing_to_say() -> None:
@@ -77,7 +86,7 @@ def test_nothing_to_say() -> None:
 
 def test_conditions() -> None:
     x = ir.var("x", TensorType((N,), "float32"))
-    takers = takers_of({"a": lambda call: AcceptIf(N)})
+    takers = takers_of({"a": lambda call: AcceptIf(arith.compare("!=", N, 5))})
     found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(x))}), takers), takers)
-    assert "    a: accepted only where n" in found.to_text()
+    assert "where (n != 5); else other targets" in found.to_text()
     assert "a varying number of bytes in" in found.to_text()

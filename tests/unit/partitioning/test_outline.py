@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
+from inlay import arith, ops
 from inlay.arith import SizeVar
 from inlay.driver.compile import compile_module
 from inlay.errors import CompileError, VerifyError
 from inlay.graph import ir
 from inlay.graph.interp import evaluate
 from inlay.graph.operator import Operator
-from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.graph.pattern import is_const, is_op, wildcard
+from inlay.partitioning import COMPOSITE, Partitioned, dissolve, partition, verify_partition
 from inlay.partitioning.outline import region_operators
-from inlay.plugins import Accept, AcceptIf, Reject
+from inlay.plugins import Accept, AcceptIf, OpRule, Reject
 from inlay.types import FunctionType, TensorType, TupleType
 
 from .fakes import Judge, registry_of, takers_of, taking
@@ -284,10 +285,54 @@ def test_an_operator_that_nobody_takes() -> None:
 
 
 def test_conditions_on_dimensions() -> None:
-    """A target that takes an operator only under a condition does not get it yet, and the report says so."""
-    found = cut(ops.relu(X), lambda call: AcceptIf(SizeVar("n")))
-    assert shape(found) == [("reference", "relu")]
-    assert isinstance(found.annotations[0].verdicts[0], AcceptIf)
+    """What a target takes under a condition runs there where the condition holds, and elsewhere where it does not."""
+    n = SizeVar("n", 1, 8)
+    x = ir.var("x", TensorType((n, 3), F32))
+    module = ir.Module({"main": ir.function([x], ops.neg(ops.relu(x)))})
+    judges = {"a": lambda call: AcceptIf(arith.compare("<=", n, 4)), "b": taking("neg")}
+    found = partition(module, takers_of(judges))
+    verify_partition(module, found)
+    (guard,) = found.guards
+    assert found.regions[guard.region] == 0
+    assert {found.regions[name] for name in guard.regions} == {1, 2}
+    executable = compile_module(module, list(judges), registry_of(judges))
+    for size in (1, 4, 5, 8):
+        data = np.arange(-size, 2 * size, dtype=np.float32).reshape(size, 3)
+        np.testing.assert_array_equal(evaluate(found.module, {"x": data}), -np.maximum(data, 0))
+        (result,) = executable.run({"x": data}).values()
+        np.testing.assert_array_equal(result, -np.maximum(data, 0))
+    names = {size: {event.name for event in executable.profile({"x": np.zeros((size, 3), F32)}).events} for size in (4, 5)}
+    assert guard.region in names[4] and guard.region not in names[5]
+
+
+def test_conditions_that_need_no_branch() -> None:
+    n = SizeVar("n", 1, 8)
+    x = ir.var("x", TensorType((n, 3), F32))
+    module = ir.Module({"main": ir.function([x], ops.relu(x))})
+    for constraint, target in ((arith.compare("<=", n, 8), 0), (0, 1), (arith.compare("<=", 9, n), 1)):
+        found = partition(module, takers_of({"a": lambda call, constraint=constraint: AcceptIf(constraint)}))
+        assert not found.guards and set(found.regions.values()) == {target}
+
+
+def test_composites() -> None:
+    """Operators that match a pattern become one call of a marked function; where a value inside is read outside they do not."""
+    conv = is_op("mul")(wildcard(), is_const().named("weight"))
+    biased = is_op("add")(conv, wildcard())
+    rule = OpRule(is_op("relu")(biased), "a.mac")
+    a, weight = ir.var("x", X.type), ir.constant(np.full((2, 3), 2, np.float32))
+    product = ops.mul(a, weight)
+    plain = ops.relu(ops.add(product, Y))
+    found = partition(ir.Module({"main": ir.function([a, Y], plain)}), takers_of({"a": (rule,)}))
+    verify_partition(ir.Module({"main": ir.function([a, Y], plain)}), found)
+    (name,) = found.regions
+    (call,) = (e for e in ir.post_order(found.module[name].body) if isinstance(e, ir.Call) and isinstance(e.callee, ir.Function))
+    assert call.callee.attr(COMPOSITE) == "a.mac" and len(call.args) == 2
+    assert len(region_operators(dissolve(found.module[name]))) == 3
+    leaking = ir.tuple_([plain, product])
+    found = partition(ir.Module({"main": ir.function([a, Y], leaking)}), takers_of({"a": (rule,)}))
+    assert set(found.regions.values()) == {1}
+    verdict = found.placements[0].annotated.verdicts[id(plain)][0]
+    assert isinstance(verdict, Reject) and "the value of mul, inside of it, is read outside as well" in verdict.reason
 
 
 def test_element_types_and_dimensions_beyond_the_target() -> None:
@@ -296,11 +341,13 @@ def test_element_types_and_dimensions_beyond_the_target() -> None:
     module = ir.Module({"main": ir.function([x], ops.cast(ops.relu(x), dtype="float64"))})
     static = partition(module, takers_of({"a": lambda call: Accept()}, dynamic_dims=False))
     assert shape(static) == [("reference", "relu cast")]
-    reason = static.annotations[0].verdicts[0]
+    annotated = static.placements[0].annotated
+    reason = annotated.verdicts[id(annotated.calls[0])][0]
     assert isinstance(reason, Reject) and "not static" in reason.reason
     narrow = partition(module, takers_of({"a": lambda call: Accept()}, dtypes=(F32,)))
     assert shape(narrow) == [("a", "relu"), ("reference", "cast")]
-    reason = narrow.annotations[1].verdicts[0]
+    annotated = narrow.placements[0].annotated
+    reason = annotated.verdicts[id(annotated.calls[1])][0]
     assert isinstance(reason, Reject) and "float64 is not among" in reason.reason
 
 

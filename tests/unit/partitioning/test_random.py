@@ -15,11 +15,12 @@ from inlay.driver.compile import compile_module
 from inlay.graph import ir
 from inlay.graph.interp import evaluate
 from inlay.graph.operator import Operator
+from inlay.graph.pattern import is_op, tuple_item, wildcard
 from inlay.graph.text import show
 from inlay.graph.verify import verify
-from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.partitioning import COMPOSITE, Partitioned, partition, verify_partition
 from inlay.partitioning.explain import explain
-from inlay.plugins import Accept, Reject, Verdict
+from inlay.plugins import Accept, OpRule, Reject, Verdict
 from inlay.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of
@@ -80,8 +81,24 @@ def by_chance(seed: int, share: float) -> Judge:
 targets = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0.2, 0.5, 0.8, 1.0])), min_size=1, max_size=3)
 
 
+BINARY = is_op("add", "sub", "mul", "maximum", "minimum")
+UNARY = is_op("relu", "neg", "abs", "exp", "tanh")
+PAIR = UNARY(BINARY(wildcard(), wildcard()))
+COMPOSITES = (PAIR, BINARY(PAIR, wildcard()), UNARY(wildcard().optional(UNARY)), is_op("cast")(tuple_item(is_op("topk"), 1)))
+"""Overlapping patterns, with constants, several operators and results of tuples in them."""
+
+
 def judges_of(drawn: list[tuple[int, float]]) -> dict[str, Judge]:
-    return {f"t{number}": by_chance(seed, share) for number, (seed, share) in enumerate(drawn)}
+    """Targets that take operators by chance; those with even seeds take some composites as well."""
+    return {f"t{number}": rules_of(seed, share) for number, (seed, share) in enumerate(drawn)}
+
+
+def rules_of(seed: int, share: float) -> Judge:
+    single = by_chance(seed, share)
+    if seed % 2:
+        return single
+    chosen = [pattern for number, pattern in enumerate(COMPOSITES) if seed >> 1 & 1 << number or number == seed % 3]
+    return (*(OpRule(pattern, f"part{number}") for number, pattern in enumerate(chosen)), OpRule("*", "rule", single))
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,22 +120,25 @@ def test_regions_are_sound(program: Program, drawn: list[tuple[int, float]]) -> 
 
 def check_regions(before: ir.Function, found: Partitioned) -> None:
     """Each operator is in one region of the target that takes it; regions hold one target each, and one level of scopes."""
-    chosen = {annotation.call.callee.name: 0 for annotation in found.annotations if isinstance(annotation.call.callee, Operator)}
+    claims = [claim for placement in found.placements for claim in placement.claims]
+    calls = [call for claim in claims for call in claim.members]
+    chosen = {call.callee.name: 0 for call in calls if isinstance(call.callee, Operator)}
     for name, target in found.regions.items():
         for expr in ir.post_order(found.module[name]):
             assert not isinstance(expr, (ir.If, ir.Loop, ir.Let, ir.GlobalVar))
-            if isinstance(expr, ir.Call):
-                assert isinstance(expr.callee, Operator)
+            if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
                 chosen[expr.callee.name] += 1
+            elif isinstance(expr, ir.Call):
+                assert isinstance(expr.callee, ir.Function) and expr.callee.attr(COMPOSITE)
         results = found.module[name].body
         assert isinstance(results, ir.Tuple) and results.fields
         assert len({id(field) for field in results.fields}) == len(results.fields), "a result is handed out twice"
         assert all(isinstance(param.type, TensorType) for param in found.module[name].params)
-        assert target in {annotation.target for annotation in found.annotations}
+        assert target in {claim.target for claim in claims}
     wanted: dict[str, int] = {}
-    for annotation in found.annotations:
-        assert isinstance(annotation.call.callee, Operator)
-        wanted[annotation.call.callee.name] = wanted.get(annotation.call.callee.name, 0) + 1
+    for call in calls:
+        assert isinstance(call.callee, Operator)
+        wanted[call.callee.name] = wanted.get(call.callee.name, 0) + 1
     assert chosen == wanted
     digests = {e.digest() for e in ir.post_order(before) if isinstance(e, ir.Constant)}
     kept = [e for item in found.module.functions.values() for e in ir.post_order(item) if isinstance(e, ir.Constant)]
