@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from inlay.types import DType
 Array = np.ndarray[Any, Any]
 
 _first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
-
-
+_address_of = ctypes.addressof
+_IN_PLACE = 0x101
+"""numpy's flags C_CONTIGUOUS and ALIGNED."""
 NUMPY_ALIGNMENT = 16
 """Bytes to which numpy aligns what it allocates, by C's malloc."""
 
@@ -25,13 +26,16 @@ NUMPY_ALIGNMENT = 16
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str, alignment: int = ALIGNMENT) -> Array:
     """An uninitialised row-major array whose data starts at a multiple of `alignment` bytes, a power of two up to 64. Every kernel
     reads arrays aligned to 64 in place. Raises `OutOfMemory`."""
-    dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
     try:
-        if alignment <= NUMPY_ALIGNMENT or dtype.hasobject:
+        if alignment <= NUMPY_ALIGNMENT:
             return np.empty(shape, dtype)
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        size = math.prod(shape) * dtype.itemsize
         raw = np.empty(size + ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
         raise OutOfMemory(f"no room for an array of shape {shape} and {size} bytes") from error
     return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
 
@@ -40,16 +44,24 @@ def address(array: Array) -> int:
     """Where an array's data starts."""
     try:
         # Four times as fast as the other way, which builds a dictionary.
-        return ctypes.addressof(_first_byte(array))
+        return _address_of(_first_byte(array))
     except (TypeError, ValueError):  # read-only, empty, or of an element type without a buffer format
         found: int = array.__array_interface__["data"][0]
         return found
 
 
+def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Array]) -> None:
+    """Write where the data of arrays starts into an array of pointers that has room for them."""
+    for index, array in enumerate(arrays):
+        try:
+            pointers[index] = _address_of(_first_byte(array))
+        except (TypeError, ValueError):
+            pointers[index] = address(array)
+
+
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
     """Whether a kernel can use the array as it lies: row-major and aligned."""
-    flags = array.flags
-    if not (flags.c_contiguous and flags.aligned):
+    if array.flags.num & _IN_PLACE != _IN_PLACE:
         return False
     return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 

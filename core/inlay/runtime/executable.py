@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inlay.artifact import TensorSpec
 from inlay.artifact.plan import RegionInfo
 from inlay.errors import InputError, PluginError, TargetError, Unsupported
@@ -40,6 +42,10 @@ class Executable:
         values = main.values
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
+        # What every run looks at, without the way through the specs: a small model takes no longer than its checks.
+        self._input_names = tuple(spec.name for spec in self.inputs)
+        self._output_names = tuple(spec.name for spec in self.outputs)
+        self._element_types = tuple(map(_plain_element_type, self.inputs))
 
     def __repr__(self) -> str:
         sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
@@ -59,7 +65,9 @@ class Executable:
         where a region reports an error, such as an index out of range.
         """
         results = self._executor.run(self._import(inputs))
-        return {spec.name: result for spec, result in zip(self.outputs, results, strict=True)}
+        if len(results) == 1:
+            return {self._output_names[0]: results[0]}
+        return dict(zip(self._output_names, results, strict=True))
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
         """Run once and say where the time went. Raises as `run` does."""
@@ -85,23 +93,32 @@ class Executable:
         return self.package.weight_bytes
 
     def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
-        names = [spec.name for spec in self.inputs]
+        """The values of the inputs, in order, with the right types of elements."""
+        try:
+            values = [inputs[name] for name in self._input_names]
+            complete = len(values) == len(inputs) and (type(inputs) is dict or isinstance(inputs, Mapping))
+        except (KeyError, IndexError, TypeError, ValueError):
+            complete = False
+        if not complete:
+            raise self._misnamed(inputs)
+        for value, wanted in zip(values, self._element_types):  # noqa: B905 (one for each name)
+            # Types of elements are mostly the very objects that numpy has one of each; `import_value` compares the others.
+            if type(value) is not np.ndarray or value.dtype is not wanted:
+                return [import_value(spec.name, value, spec.dtype) for spec, value in zip(self.inputs, values, strict=True)]
+        return values
+
+    def _misnamed(self, inputs: Any) -> InputError:
+        """What is wrong with inputs that are not one for each name."""
+        listed = ", ".join(map(_describe, self.inputs)) or "none"
         if not isinstance(inputs, Mapping):
-            raise InputError(
-                f"inputs are given by name, not as {type(inputs).__name__}",
-                remedy=f"give {{name: array}}; the inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
+            return InputError(
+                f"inputs are given by name, not as {type(inputs).__name__}", remedy=f"give {{name: array}}; the inputs are {listed}"
             )
-        unknown = [name for name in inputs if name not in names]
-        missing = [name for name in names if name not in inputs]
-        if unknown or missing:
-            raise InputError(
-                "; ".join(
-                    [f"the model has no input {name!r}{_suggest(str(name), missing)}" for name in unknown]
-                    + [f"input {name!r} is missing" for name in missing]
-                ),
-                remedy=f"the inputs are {', '.join(map(_describe, self.inputs)) or 'none'}",
-            )
-        return [import_value(spec.name, inputs[spec.name], spec.dtype) for spec in self.inputs]
+        missing = [name for name in self._input_names if name not in inputs]
+        unknown = [name for name in inputs if name not in self._input_names]
+        problems = [f"the model has no input {name!r}{_suggest(str(name), missing)}" for name in unknown]
+        problems += [f"input {name!r} is missing" for name in missing]
+        return InputError("; ".join(problems), remedy=f"the inputs are {listed}")
 
 
 def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
@@ -125,6 +142,11 @@ def _aligned(package: Package) -> Package:
     return dataclasses.replace(
         package, artifacts=artifacts, weights={name: usable(array) for name, array in package.weights.items()}
     )
+
+
+def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
+    """The type of elements of an input whose arrays need no look at their elements, None for strings and host objects."""
+    return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
 
 
 def _suggest(name: str, candidates: Sequence[str]) -> str:

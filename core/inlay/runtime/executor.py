@@ -9,21 +9,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from inlay.arith import SizeVar
-from inlay.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Program, Value
+from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Program, Value
 from inlay.errors import InlayError, KernelFault, PluginError
 from inlay.plugins.contract import Kernel, ProfilingKernel
-from inlay.runtime.arrays import Array, aligned_empty, fresh_copy, usable
+from inlay.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
 from inlay.runtime.inherit import inherited_sizes
 from inlay.runtime.layout import (
-    Layout,
     LoadedRegion,
+    OtherStep,
     PreparedPlan,
+    RegionStep,
     Workspace,
     check_shapes,
     region_sizes,
@@ -35,19 +35,8 @@ from inlay.runtime.profile import Recorder
 from inlay.runtime.sizes import Shape, Sizes, byte_count, known_shape
 
 Targets = Sequence[Array | None]
-"""Where a caller wants results: an array that is filled when it has the right shape, or None for a new one."""
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """One run of a plan: its values by number, and the sizes known so far."""
-
-    prepared: PreparedPlan
-    layout: Layout
-    workspace: Workspace
-    frame: list[Any]
-    sizes: Sizes
-    recorder: Recorder | None
+"""Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
+new ones throughout."""
 
 
 class Executor:
@@ -59,38 +48,46 @@ class Executor:
         for name, sizes in inherited_sizes(program.plans, signatures).items():
             self.plans[name].inherited = sizes
 
-    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> list[Any]:
+    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> Sequence[Any]:
         """The outputs of plan "main" on inputs in its order; arrays are new, and the caller's own."""
         try:
-            return self._run_plan("main", inputs, [None] * len(self.plans["main"].outputs), recorder)
+            return self._run_plan("main", inputs, (), recorder)
         except RecursionError as error:
             raise KernelFault("the model's functions call one another too deeply") from error
 
     def _run_plan(
         self, name: str, inputs: Sequence[Any], targets: Targets, recorder: Recorder | None, outer: Sizes | None = None
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         prepared = self.plans[name]
         layout = prepared.enter(inputs, outer)
-        workspace = prepared.acquire(layout)
+        run = prepared.acquire(layout)
         try:
-            frame = workspace.template.copy()
-            for (_, number, value), given in zip(prepared.inputs, inputs, strict=True):
-                frame[number] = usable(given, prepared.alignment) if value.dtype is not None else given
-            for number, target in zip(prepared.outputs, targets, strict=True):
-                if target is not None and target.shape == layout.shapes[number]:
-                    frame[number] = target
-            run = _Run(prepared, layout, workspace, frame, dict(layout.sizes), recorder)
-            for position, instruction in enumerate(prepared.plan.instructions):
-                self._step(run, position, instruction)
-            return [frame[number] for number in prepared.outputs]
+            run.recorder = recorder
+            if layout.sizes or run.sizes:
+                run.sizes = layout.sizes.copy()
+            run.frame = frame = run.template.copy()
+            alignment = prepared.alignment
+            for position, number in prepared.tensors:
+                given = inputs[position]
+                frame[number] = given if in_place(given, alignment) else fresh_copy(given)
+            for position, number in prepared.objects:
+                frame[number] = inputs[position]
+            if targets:
+                for number, target in zip(prepared.outputs, targets, strict=True):
+                    if target is not None and target.shape == layout.shapes[number]:
+                        frame[number] = target
+            for step in layout.steps:
+                if isinstance(step, RegionStep):
+                    self._invoke(run, step)
+                else:
+                    self._step(run, step)
+            return prepared.results(frame)
         finally:
-            prepared.release(workspace)
+            prepared.release(run)
 
-    def _step(self, run: _Run, position: int, instruction: Instruction) -> None:
+    def _step(self, run: Workspace, instruction: OtherStep) -> None:
         frame = run.frame
         match instruction:
-            case Invoke(symbol=symbol):
-                self._invoke(run, run.prepared.regions[symbol], instruction, run.layout.regions[position])
             case Call(plan=plan, inputs=inputs, outputs=outputs):
                 self._call(run, plan, inputs, outputs)
             case Branch(condition=condition, then=then, otherwise=otherwise, inputs=inputs, outputs=outputs):
@@ -102,19 +99,25 @@ class Executor:
 
     # --- regions ----------------------------------------------------------------------------------------------------------
 
-    def _invoke(self, run: _Run, region: LoadedRegion, instruction: Invoke, layout: Any) -> None:
+    def _invoke(self, run: Workspace, step: RegionStep) -> None:
         frame, recorder = run.frame, run.recorder
-        inputs = [frame[number] for number in instruction.inputs]
+        region, layout = step.region, step.layout
+        inputs = step.inputs(frame)
         start = recorder.now() if recorder is not None else 0.0
+        parts = None
         try:
-            if region.allocating is not None:
-                parts = None
-                self._adopt(run, region, instruction, inputs, region.allocating.call(inputs))
-            elif layout is not None:
-                outputs = [self._place(run, number) for number in instruction.outputs]
-                parts = _invoke(region.kernel, recorder, inputs, outputs, run.workspace.scratch, layout.dims)
+            if layout is not None:
+                for number, shape, dtype, alignment in layout.fresh:
+                    if frame[number] is None:
+                        frame[number] = aligned_empty(shape, dtype, alignment)
+                if recorder is None:
+                    layout.invoke(inputs, step.outputs(frame), run.scratch, layout.dims)
+                else:
+                    parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, layout.dims)
+            elif region.allocating is not None:
+                self._adopt(run, region, step.instruction, inputs, region.allocating.call(inputs))
             else:
-                parts = self._invoke_sizing(run, region, instruction, inputs)
+                parts = self._invoke_sizing(run, region, step.instruction, inputs)
         except InlayError as error:
             error.node = error.node or ", ".join(region.info.nodes[:3]) or None
             raise
@@ -128,7 +131,9 @@ class Executor:
         if recorder is not None:
             recorder.region(region.info, start, parts)
 
-    def _invoke_sizing(self, run: _Run, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]) -> Sequence[Any] | None:
+    def _invoke_sizing(
+        self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]
+    ) -> Sequence[Any] | None:
         """Invoke a region of which not all sizes are known before it runs, and shape what it wrote."""
         artifact = region.artifact
         signature = artifact.signature
@@ -146,8 +151,13 @@ class Executor:
                 continue
             outputs.append(self._reserve(run, number, shape))
         dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
-        scratch = run.workspace.want_scratch(region_workspace(artifact, sizes))
-        parts = _invoke(region.kernel, run.recorder, inputs, outputs, scratch, dims)
+        scratch = run.want_scratch(region_workspace(artifact, sizes))
+        assert region.kernel is not None
+        parts = None
+        if run.recorder is None:
+            region.kernel.invoke(inputs, outputs, scratch, dims)
+        else:
+            parts = _profile(region.kernel, inputs, outputs, scratch, dims)
         for source, size in zip(signature.dims, dims.tolist(), strict=True):
             name = SizeVar(source.name)
             if name in bounds:
@@ -163,7 +173,9 @@ class Executor:
             self._define(run, number, array)
         return parts
 
-    def _adopt(self, run: _Run, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def _adopt(
+        self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> None:
         """Take over what a kernel allocated."""
         if len(results) != len(instruction.outputs):
             raise KernelFault(
@@ -179,34 +191,25 @@ class Executor:
             taken.extend(_arrays([owned]))
             self._store(run, number, owned, shared=False)
 
-    def _place(self, run: _Run, number: int) -> Array:
-        """The array to fill for a value of known shape."""
-        ready: Array | None = run.frame[number]
-        if ready is None:
-            value, shape = run.prepared.plan.values[number], run.layout.shapes[number]
-            assert value.dtype is not None and shape is not None
-            ready = run.frame[number] = aligned_empty(shape, value.dtype.numpy, run.prepared.alignment)
-        return ready
-
-    def _reserve(self, run: _Run, number: int, shape: Shape) -> Array:
+    def _reserve(self, run: Workspace, number: int, shape: Shape) -> Array:
         """The array to fill for a value whose shape, at most `shape`, only the run decides."""
         value = run.prepared.plan.values[number]
         assert value.dtype is not None
         size = byte_count(shape, value.dtype.bytes)
         if value.storage == "arena" and size:
             offset = run.layout.place(run.prepared.plan, value, size, run.sizes)
-            return run.workspace.view(shape, value.dtype.numpy, offset)
+            return run.view(shape, value.dtype.numpy, offset)
         return aligned_empty(shape, value.dtype.numpy)
 
     # --- other plans ------------------------------------------------------------------------------------------------------
 
-    def _call(self, run: _Run, plan: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    def _call(self, run: Workspace, plan: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         frame = run.frame
         results = self._run_plan(plan, [frame[number] for number in inputs], [frame[n] for n in outputs], run.recorder, run.sizes)
         for number, result in zip(outputs, results, strict=True):
             self._store(run, number, result, shared=False)
 
-    def _loop(self, run: _Run, loop: Loop) -> None:
+    def _loop(self, run: Workspace, loop: Loop) -> None:
         frame, count = run.frame, len(loop.state)
         limit = math.inf if loop.trip_count is None else int(frame[loop.trip_count])
         going = loop.condition is None or bool(frame[loop.condition])
@@ -225,7 +228,7 @@ class Executor:
             targets = [None, *(item if isinstance(item, np.ndarray) else None for item in spare), *([None] * len(stacks))]
             results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes)
             spare = state if iteration else [None] * count
-            going, state = bool(results[0]), results[1 : 1 + count]
+            going, state = bool(results[0]), list(results[1 : 1 + count])
             for stack, result in zip(stacks, results[1 + count :], strict=True):
                 stack.push(result)
             iteration += 1
@@ -236,7 +239,7 @@ class Executor:
 
     # --- values -----------------------------------------------------------------------------------------------------------
 
-    def _store(self, run: _Run, number: int, item: Any, *, shared: bool) -> None:
+    def _store(self, run: Workspace, number: int, item: Any, *, shared: bool) -> None:
         """Make `item` the value. `shared`: it belongs to another value as well, so it is copied unless it never changes."""
         value, ready = run.prepared.plan.values[number], run.frame[number]
         if value.dtype is None:
@@ -253,7 +256,7 @@ class Executor:
             item = usable(item)
         self._define(run, number, item)
 
-    def _define(self, run: _Run, number: int, array: Array) -> None:
+    def _define(self, run: Workspace, number: int, array: Array) -> None:
         """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
         value = run.prepared.plan.values[number]
         run.frame[number] = array
@@ -267,7 +270,7 @@ class Executor:
 class _Stack:
     """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
 
-    def __init__(self, run: _Run, number: int) -> None:
+    def __init__(self, run: Workspace, number: int) -> None:
         self.number = number
         self._value = run.prepared.plan.values[number]
         self._sizes = run.sizes
@@ -308,16 +311,16 @@ class _Stack:
         return aligned_empty((0, *(size for (size,) in rest)), self._value.dtype.numpy)
 
 
-def _invoke(
+def _profile(
     kernel: Kernel | None,
-    recorder: Recorder | None,
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     scratch: Array,
     dims: np.ndarray[Any, np.dtype[np.int64]],
 ) -> Sequence[Any] | None:
+    """Invoke a kernel. How long its parts took, where it can tell."""
     assert kernel is not None
-    if recorder is not None and isinstance(kernel, ProfilingKernel):
+    if isinstance(kernel, ProfilingKernel):
         return kernel.profile(inputs, outputs, scratch, dims)
     kernel.invoke(inputs, outputs, scratch, dims)
     return None

@@ -34,7 +34,7 @@ import numpy as np
 from inlay.artifact import ALIGNMENT, Artifact
 from inlay.errors import KernelFault
 from inlay.plugins.contract import KernelTime
-from inlay.runtime.arrays import Array, address
+from inlay.runtime.arrays import Array, address, put_addresses
 
 MESSAGE_BYTES = 256
 
@@ -51,8 +51,14 @@ REGION = ctypes.CFUNCTYPE(
 """The C ABI as a ctypes function type. Calls through it release the interpreter lock."""
 
 
-class _Arguments(threading.local):
-    """The argument block of one thread: pointer arrays of the right length, and a context."""
+class _Block:
+    """The arguments of calls from one thread: arrays of pointers of the right length, and a context. The addresses of the arrays
+    that come with every call, `workspace` and `dims`, are remembered."""
+
+    __slots__ = (
+        "context", "context_address", "dims", "dims_address", "input_address", "inputs", "output_address", "outputs", "workspace",
+        "workspace_address",
+    )  # fmt: skip
 
     def __init__(self, inputs: int, outputs: int, user: int | None) -> None:
         self.inputs = (ctypes.c_void_p * max(inputs, 1))()
@@ -61,23 +67,16 @@ class _Arguments(threading.local):
         self.input_address = ctypes.addressof(self.inputs)
         self.output_address = ctypes.addressof(self.outputs)
         self.context_address = ctypes.addressof(self.context)
-        self.dims = _Remembered()
-        self.workspace = _Remembered()
+        self.dims: Array | None = None
+        self.workspace: Array | None = None
+        self.dims_address = self.workspace_address = 0
 
 
-class _Remembered:
-    """The address of the array asked for last: calls come with the same arrays over and over."""
+class _Arguments(threading.local):
+    """The block of the thread that asks."""
 
-    def __init__(self) -> None:
-        self._array: Array | None = None
-        self._address = 0
-
-    def of(self, array: Array) -> int:
-        """The address of an array."""
-        if array is not self._array:
-            self._address = address(array)
-            self._array = array
-        return self._address
+    def __init__(self, inputs: int, outputs: int, user: int | None) -> None:
+        self.block = _Block(inputs, outputs, user)
 
 
 class CFunctionKernel:
@@ -108,17 +107,19 @@ class CFunctionKernel:
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]) -> None:
         """Run the region (see `inlay.plugins.contract.Kernel`)."""
-        block = self._arguments
-        for index, array in enumerate(inputs):
-            block.inputs[index] = address(array)
-        for index, array in enumerate(outputs):
-            block.outputs[index] = address(array)
+        block = self._arguments.block
+        put_addresses(block.inputs, inputs)
+        put_addresses(block.outputs, outputs)
+        if dims is not block.dims:
+            block.dims, block.dims_address = dims, address(dims)
+        if workspace is not block.workspace:
+            block.workspace, block.workspace_address = workspace, address(workspace)
         code = self._function(
             block.input_address,
             block.output_address,
             self._constants_address,
-            block.dims.of(dims),
-            block.workspace.of(workspace),
+            block.dims_address,
+            block.workspace_address,
             block.context_address,
         )
         if code:
@@ -131,12 +132,13 @@ class CFunctionKernel:
     ) -> Sequence[KernelTime]:
         """Run the region and say how long each of its kernels took: nothing where the artifact lists none."""
         clock = np.zeros(len(self._kernels) + 1, np.uint64)
-        self._arguments.context.clock = address(clock) if self._kernels else None
+        context = self._arguments.block.context
+        context.clock = address(clock) if self._kernels else None
         begin = time.perf_counter()
         try:
             self.invoke(inputs, outputs, workspace, dims)
         finally:
-            self._arguments.context.clock = None
+            context.clock = None
         elapsed = time.perf_counter() - begin
         # The counter's unit is its own: what it counted in all took the time that the call took.
         ticks = clock - clock[0]

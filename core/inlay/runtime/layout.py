@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy as np
 from inlay import arith
 from inlay.arith import SizeVar
 from inlay.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
-from inlay.artifact.plan import Invoke, Plan, RegionInfo, Value
+from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
 from inlay.errors import InputError, KernelFault, PackageError, Unsupported
 from inlay.plugins.contract import AllocatingKernel, Kernel
 from inlay.runtime.arrays import Array, aligned_empty
+from inlay.runtime.profile import Recorder
 from inlay.runtime.sizes import LIMIT, Shape, Sizes, align_up, bounded, bounded_shape, byte_count, known, known_shape
 
 _KEPT_LAYOUTS = 32
@@ -34,17 +36,36 @@ class LoadedRegion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
-    """A region at known sizes: its `dims` array, which it only reads, and the bytes of scratch memory it wants."""
+    """A region at known sizes: what invokes it, its `dims` array, which it only reads, the bytes of scratch memory it wants, and
+    which arrays to make for it: (number, shape, type of elements, alignment) of those outputs that are given to the caller."""
 
+    invoke: Callable[[Sequence[Array], Sequence[Array], Array, Array], None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
     workspace: int
+    fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionStep:
+    """A step of a plan at given input sizes that runs a region. `layout` is the region's where all its sizes are known, which those
+    of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
+
+    instruction: Invoke
+    region: LoadedRegion
+    layout: RegionLayout | None
+    inputs: Callable[[Sequence[Any]], Sequence[Any]]
+    outputs: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+OtherStep = Call | Branch | Loop | Move
+"""A step that the executor does itself."""
 
 
 class Layout:
     """A plan at given input sizes.
 
     `shapes` has the shape of every tensor that these sizes decide, None for the others. `offsets` has the places in the arena of
-    the values with a known shape. `regions` has, per instruction, the region's layout where all its sizes are known.
+    the values with a known shape. `steps` are the plan's instructions, in order.
     """
 
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
@@ -61,8 +82,17 @@ class Layout:
             if value.storage == "arena" and shape is not None:
                 assert value.dtype is not None
                 self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), sizes)
-        self.regions = [self._region(prepared, item) if isinstance(item, Invoke) else None for item in plan.instructions]
-        self.scratch = max((region.workspace for region in self.regions if region is not None), default=0)
+        self.steps: list[RegionStep | OtherStep] = []
+        self.scratch = 0
+        for item in plan.instructions:
+            if isinstance(item, Invoke):
+                known = self._region(prepared, item)
+                self.steps.append(
+                    RegionStep(item, prepared.regions[item.symbol], known, _picker(item.inputs), _picker(item.outputs))
+                )
+                self.scratch = max(self.scratch, 0 if known is None else known.workspace)
+            else:
+                self.steps.append(item)
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
         """The offset of a value of `size` bytes, checked to lie in the arena."""
@@ -78,7 +108,7 @@ class Layout:
         signature = region.artifact.signature
         inputs = [self.shapes[number] for number in instruction.inputs]
         outputs = [self.shapes[number] for number in instruction.outputs]
-        if region.allocating is not None or any(shape is None for shape in (*inputs, *outputs)):
+        if region.kernel is None or any(shape is None for shape in (*inputs, *outputs)):
             return None
         sizes = region_sizes(region.artifact, inputs, self.sizes)
         if len(sizes) < len(signature.dims):
@@ -87,14 +117,20 @@ class Layout:
         check_shapes(region.artifact, signature.outputs, outputs, sizes)
         dims = np.array([sizes[SizeVar(source.name)] for source in signature.dims], np.int64)
         dims.flags.writeable = False
-        return RegionLayout(dims, region_workspace(region.artifact, sizes))
+        fresh = []
+        for number, shape in zip(instruction.outputs, outputs, strict=True):
+            dtype = prepared.plan.values[number].dtype
+            if number not in self.offsets and shape is not None and dtype is not None:
+                fresh.append((number, shape, dtype.numpy, prepared.alignment))
+        return RegionLayout(region.kernel.invoke, dims, region_workspace(region.artifact, sizes), tuple(fresh))
 
 
 class PreparedPlan:
     """A plan with its regions and constants, and the layouts of the input sizes seen of late.
 
     `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
-    takes over from the plan that runs it, since its own inputs do not show them.
+    takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
+    numbers of the inputs, and `results` takes the outputs from the values of a run.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -105,7 +141,9 @@ class PreparedPlan:
         self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
         self.inherited: frozenset[arith.Expr] = frozenset()
         self.alignment = max((getattr(region.kernel, "alignment", ALIGNMENT) for region in regions.values()), default=1)
-        self._tensors = tuple(value.dtype is not None for _, _, value in self.inputs)
+        self.tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
+        self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
+        self.results = _picker(self.outputs)
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
@@ -113,9 +151,16 @@ class PreparedPlan:
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
         """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
         shapes do not fit."""
-        shapes = [array.shape if tensor else None for array, tensor in zip(inputs, self._tensors, strict=True)]
-        given: Sizes = {size: outer[size] for size in self.inherited if size in outer} if outer and self.inherited else {}
-        key = (*shapes, *given.items())
+        if self.objects:
+            shapes = tuple(
+                None if value.dtype is None else item.shape for item, (_, _, value) in zip(inputs, self.inputs, strict=True)
+            )
+        else:
+            shapes = tuple([item.shape for item in inputs])
+        given: Sizes = {}
+        if outer and self.inherited:
+            given = {size: outer[size] for size in self.inherited if size in outer}
+        key = (*shapes, *given.items()) if given else shapes
         layout = self._layouts.get(key)
         if layout is None:
             layout = Layout(self, self._sizes(shapes, given))
@@ -156,12 +201,14 @@ class PreparedPlan:
         try:
             workspace = self._pool.pop()
         except IndexError:
-            workspace = Workspace()
-        workspace.fit(self, layout)
+            workspace = Workspace(self, layout)
+        if workspace.layout is not layout:
+            workspace.fit(layout)
         return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Give a workspace back to the pool."""
+        """Give a workspace back to the pool, without what the run's caller owns."""
+        workspace.frame = []
         self._pool.append(workspace)
 
     def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:
@@ -176,18 +223,25 @@ class PreparedPlan:
 
 
 class Workspace:
-    """The memory of one run of a plan: the arena, scratch memory for regions, and the arrays that lie in the arena."""
+    """One run of a plan at a time: its memory, which is the arena and scratch memory for regions; `frame`, the values by number;
+    `template`, the frame before a run, with constants and the arrays that lie in the arena; the sizes known so far; and who notes
+    what the run does."""
 
-    def __init__(self) -> None:
-        self._layout: Layout | None = None
+    __slots__ = ("arena", "frame", "layout", "prepared", "recorder", "scratch", "sizes", "template")
+
+    def __init__(self, prepared: PreparedPlan, layout: Layout) -> None:
+        self.prepared = prepared
         self.arena = aligned_empty((0,), "uint8")
         self.scratch = self.arena
+        self.frame: list[Any] = []
         self.template: list[Any] = []
+        self.sizes: Sizes = {}
+        self.recorder: Recorder | None = None
+        self.fit(layout)
 
-    def fit(self, prepared: PreparedPlan, layout: Layout) -> None:
-        """Make the workspace one for a layout; nothing is done where it is already."""
-        if self._layout is layout:
-            return
+    def fit(self, layout: Layout) -> None:
+        """Make the workspace one for a layout."""
+        prepared = self.prepared
         if self.arena.size < layout.arena:
             self.arena = aligned_empty((layout.arena,), "uint8")
         self.want_scratch(layout.scratch)
@@ -199,7 +253,7 @@ class Workspace:
             value, shape = values[number], layout.shapes[number]
             assert value.dtype is not None and shape is not None
             self.template[number] = self.view(shape, value.dtype.numpy, offset)
-        self._layout = layout
+        self.layout = layout
 
     def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
         """An array in the arena."""
@@ -210,6 +264,16 @@ class Workspace:
         if self.scratch.size < size:
             self.scratch = aligned_empty((size,), "uint8")
         return self.scratch
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the values of those numbers, in order, from all values."""
+    if len(numbers) > 1:
+        return operator.itemgetter(*numbers)
+    if numbers:
+        only = numbers[0]
+        return lambda values: (values[only],)
+    return lambda values: ()
 
 
 def show_shape(value: Value) -> str:
