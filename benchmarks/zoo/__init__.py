@@ -32,6 +32,7 @@ from zoo.language import (
     seq2seq,
 )
 from zoo.light import light
+from zoo.quantised import quantised
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
 
 TOKENS = 100
@@ -77,7 +78,27 @@ GENERATED: Mapping[str, Entry] = MappingProxyType(
 )
 """Those that are built from nothing, by name."""
 
-MODELS: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
+FLOAT: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
+"""Every model in float32, by name."""
+
+
+def _quantised(build: Callable[[], onnx.ModelProto]) -> onnx.ModelProto:
+    model = build()
+    return quantised(model, lambda seed: feeds(model, seed))
+
+
+UNQUANTISED = ("lstm",)
+"""Models that ONNX Runtime's quantiser leaves in float."""
+INT8: Mapping[str, Entry] = MappingProxyType(
+    {
+        f"{name}_int8": Entry(partial(_quantised, entry.full), partial(_quantised, entry.tiny) if entry.tiny else None)
+        for name, entry in FLOAT.items()
+        if name not in UNQUANTISED
+    }
+)
+"""The same in eight bits. Building them takes ONNX Runtime."""
+
+MODELS: Mapping[str, Entry] = MappingProxyType({**FLOAT, **INT8})
 """Every model, by name."""
 
 

@@ -18,6 +18,7 @@ from inlay.cli.common import (
     json_option,
     make_inputs,
     model_argument,
+    precision_option,
     print_json,
     progress_bar,
     refuse_given,
@@ -35,6 +36,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @model_argument
 @target_option()
 @dims_option
+@precision_option
 @inputs_option
 @seed_option
 @click.option("--threads", type=click.IntRange(1), help="Threads of every engine; default: the target's, else all processors.")
@@ -46,6 +48,7 @@ def bench_command(
     model: Path,
     targets: tuple[str, ...],
     dims: dict[str, Any],
+    precision: str,
     inputs: tuple[str, ...],
     seed: int,
     threads: int | None,
@@ -57,17 +60,19 @@ def bench_command(
     """Time MODEL, a package or an ONNX file, alone or against other engines.
 
     Each engine runs in its own process, all but the one being timed are stopped, and they take turns for several rounds. A ratio
-    is Inlay's time by the other's within one round: below 1, Inlay is faster. Precision is that of the model for all of them.
+    is Inlay's time by the other's within one round: below 1, Inlay is faster. All are held to one precision: that of the model, or
+    bfloat16 for those that can.
     """
     from inlay.plugins.registry import default_registry
 
-    refuse_given(model, "targets", "dims")
+    refuse_given(model, "targets", "dims", "precision")
     if threads and is_package(model):
         raise click.UsageError(f"{model} runs on the threads that it was compiled for: leave --threads out")
     targets, threads = with_threads(targets, threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
-    contest = Contest(model, {spec.name: made[spec.name] for spec in specs}, targets, threads, against, dims, rounds, seconds)
+    arrays = {spec.name: made[spec.name] for spec in specs}
+    contest = Contest(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
     with progress_bar(as_json) as report:
         result = compete(contest, report)
     if as_json:

@@ -43,7 +43,7 @@ Report = Callable[[str, int, int], None]
 class Contest:
     """What to compare. `inputs` are arrays by name, in the model's order; `dims` sizes and bounds of symbolic dimensions;
     `threads` is what every engine gets; `seconds` how long each runs per round. Where there are peers, Inlay without fusion takes
-    part too if `unfused`."""
+    part too if `unfused`. `precision` is one of Inlay's, which every engine is held to."""
 
     model: Path
     inputs: Mapping[str, np.ndarray[Any, Any]]
@@ -54,6 +54,7 @@ class Contest:
     rounds: int = 5
     seconds: float = 1.0
     unfused: bool = True
+    precision: str = "model"
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,21 @@ def _jobs(contest: Contest, folder: Path) -> list[Job]:
     targets, _ = with_threads(contest.targets, contest.threads, default_registry())
     bounds = {name: size for name, size in contest.dims.items() if name not in fixed}
     names = tuple(contest.inputs)
-    own = Job(OWN, "inlay", str(model), names, str(inputs), str(folder / "0.npz"), contest.threads, targets, bounds)
+    own = Job(
+        OWN,
+        "inlay",
+        str(model),
+        names,
+        str(inputs),
+        str(folder / "0.npz"),
+        contest.threads,
+        targets,
+        bounds,
+        precision=contest.precision,
+    )
     unfused = replace(own, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
     peers = [
-        Job(name, name, str(model), names, str(inputs), str(folder / f"{number}.npz"), contest.threads)
+        replace(own, label=name, engine=name, targets=(), dims={}, outputs=str(folder / f"{number}.npz"))
         for number, name in enumerate(contest.against, 2)
     ]
     return [own, unfused, *peers] if peers and contest.unfused else [own, *peers]

@@ -33,7 +33,8 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 @dataclass(frozen=True)
 class Job:
     """What one engine is to do. `label` names it in reports; `names` are those of the model's inputs, `inputs` an .npz file with
-    the arrays in that order, and `outputs` one to write. `targets`, `dims` and `fusion` are for Inlay alone."""
+    the arrays in that order, and `outputs` one to write. `precision` is one of Inlay's, which every engine is held to. `targets`,
+    `dims` and `fusion` are for Inlay alone."""
 
     label: str
     engine: str
@@ -45,6 +46,7 @@ class Job:
     targets: tuple[str, ...] = ()
     dims: Mapping[str, Any] = field(default_factory=dict)
     fusion: bool = True
+    precision: str = "model"
 
     def text(self) -> str:
         """The job as JSON."""
@@ -84,7 +86,7 @@ def prepare_inlay(job: Job, inputs: Arrays) -> Prepared:
     return Prepared(
         lambda: executable.run(inputs),
         importlib.metadata.version("inlay"),
-        on if job.fusion else f"{on}, fusion off",
+        on + ("" if job.precision == "model" else f", {job.precision}") + ("" if job.fusion else ", fusion off"),
         lambda found: list(found.values()),
     )
 
@@ -92,7 +94,8 @@ def prepare_inlay(job: Job, inputs: Arrays) -> Prepared:
 def compile_package(job: Job, package: str) -> None:
     """Compile a model with Inlay to a package, with nothing taken from the cache."""
     compiler = importlib.import_module("inlay")
-    compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False).save(package)
+    executable = compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False, precision=job.precision)
+    executable.save(package)
 
 
 def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
@@ -106,10 +109,11 @@ def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
 
 
 def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
-    """OpenVINO's CPU plugin, at the precision of the model."""
+    """OpenVINO's CPU plugin: float32 stays float32, unless bfloat16 is asked for."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
-    asked = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": job.threads}
+    hint = "bf16" if job.precision == "bf16" else "f32"
+    asked = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
     compiled = core.compile_model(core.read_model(job.model), "CPU", asked)
     request = compiled.create_infer_request()
     shown = ", ".join(
@@ -118,7 +122,7 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
     return Prepared(
         lambda: request.infer(inputs, share_inputs=True, share_outputs=True),
         openvino.__version__.split("-")[0],
-        f"CPU plugin, {shown}, INFERENCE_PRECISION_HINT=f32",
+        f"CPU plugin, {shown}, INFERENCE_PRECISION_HINT={hint}",
         lambda found: [np.array(value) for value in found.values()],
     )
 
@@ -131,16 +135,20 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
     module = convert(job.model).eval()
     arguments = [torch.from_numpy(array) for array in inputs.values()]
 
+    narrow = job.precision == "bf16"
+
     def run() -> Any:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, narrow):
             return module(*arguments)
 
     def arrays(found: Any) -> list[Any]:
-        return [value.numpy() for value in (found if isinstance(found, (tuple, list)) else (found,))]
+        return [
+            (value.float() if value.is_floating_point() else value).numpy()
+            for value in (found if isinstance(found, (tuple, list)) else (found,))
+        ]
 
-    return Prepared(
-        run, torch.__version__, f"eager by onnx2torch, {torch.get_num_threads()} threads, OpenMP's own spinning", arrays
-    )
+    settings = f"eager by onnx2torch, {torch.get_num_threads()} threads, OpenMP's own spinning"
+    return Prepared(run, torch.__version__, settings + (", autocast to bfloat16" if narrow else ""), arrays)
 
 
 def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
@@ -205,6 +213,9 @@ PACKAGES = {
 }
 """What to install for each peer."""
 
+IN_BFLOAT16 = ("inlay", "openvino", "torch")
+"""Engines that compute a float32 model in bfloat16 where asked."""
+
 
 def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Run for that long, and `LEAST_RUNS` times at least. One run before that does not count: the process was stopped, and others
@@ -223,6 +234,8 @@ def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
     """The model ready, its outputs written, and what to tell of it; or None and the reason."""
     with np.load(job.inputs) as file:
         inputs = {name: file[f"arr_{number}"] for number, name in enumerate(job.names)}
+    if job.precision == "bf16" and job.engine not in IN_BFLOAT16:
+        return None, {"failed": "computes in bfloat16 only what the model has in it"}
     start = time.perf_counter()
     try:
         prepared = ENGINES[job.engine](job, inputs)

@@ -1,0 +1,61 @@
+"""Models in eight bits: the float ones after ONNX Runtime's static quantiser, as its documentation has it done.
+
+Activations become uint8, each with one scale, which the range of seeded inputs gives; weights become int8, with a scale for each
+output channel. The operators stay those of floats, between DequantizeLinear and QuantizeLinear ("QDQ"): whoever runs the model
+makes integer operators of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+SAMPLES = 4
+"""Inputs that ranges are taken from."""
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def quantised(
+    model: onnx.ModelProto, feeds: Callable[[int], Arrays], signed: bool = False, per_channel: bool = True
+) -> onnx.ModelProto:
+    """The model with QuantizeLinear and DequantizeLinear around its operators. `feeds(seed)` are inputs to take ranges from.
+
+    `signed`: activations in int8; `per_channel`: whether weights have a scale for each output channel, or one.
+    Raises ImportError where ONNX Runtime is not installed.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.samples: Iterator[Arrays] = map(feeds, range(1, SAMPLES + 1))
+
+        def get_next(self) -> Arrays | None:
+            return next(self.samples, None)
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it recommends what has been done
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            given, prepared, result = (str(Path(folder) / f"{name}.onnx") for name in ("given", "prepared", "result"))
+            onnx.save(model, given)
+            quant_pre_process(given, prepared, skip_symbolic_shape=True)
+            quantize_static(
+                prepared,
+                result,
+                Reader(),
+                quant_format=QuantFormat.QDQ,
+                per_channel=per_channel,
+                activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+            return onnx.load(result)
+    finally:
+        logging.disable(before)
