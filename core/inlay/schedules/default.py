@@ -6,7 +6,8 @@ from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
+from inlay.schedules.rows import RowsRule
 from inlay.schedules.rule import ScheduleRule
 from inlay.schedules.window import WindowRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), WindowRule(), MatmulRule(), BlockedRule(), GenericRule())
+SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), RowsRule(), WindowRule(), MatmulRule(), BlockedRule(), GenericRule())

@@ -124,11 +124,11 @@ def merge_chains(schedule: Schedule) -> None:
     """Put element-wise blocks into their readers wherever nothing is computed twice for it."""
     for name in [block.name for block in blocks_of(schedule.program)]:
         block = next(block for block in blocks_of(schedule.program) if block.name == name)
-        if _worth_inlining(schedule.program, block):
+        if worth_inlining(schedule.program, block):
             schedule.compute_inline(name)
 
 
-def _worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
+def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
     """Whether an element-wise block has one reader, which reads each element once: nothing is computed twice then."""
     if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
         return False

@@ -30,6 +30,11 @@ class _Update:
     value: ir.Expr
     identity: ir.Expr
 
+    @property
+    def neutral(self) -> ir.Expr:
+        """What changes nothing when combined with any value: of sums of floats -0.0, since 0.0 + -0.0 is not -0.0."""
+        return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
+
     def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
         """The same update of another place with another value."""
         return ir.Store(buffer, place, ir.binary(self.op, ir.Load(buffer.dtype, buffer, place), value))
@@ -40,7 +45,7 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
 
         for i: for k: for j in 4: block b(v = i, r = k * 4 + j): init: c[v] = 0; c[v] += a[v, r]
     rfactor("b", j) gives
-        for i: for k: for j in 4: block b_rf(v = i, p = j, r = k): init: c_rf[p, v] = 0; c_rf[p, v] += a[v, r * 4 + p]
+        for i: for k: for j in 4: block b_rf(v = i, p = j, r = k): init: c_rf[p, v] = -0.0; c_rf[p, v] += a[v, r * 4 + p]
         for i: for j in 4: block b(v = i, p = j): init: c[v] = 0; c[v] += c_rf[p, v]
 
     `axis` is the place of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name of
@@ -59,8 +64,8 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     if not 0 <= axis <= len(buffer.shape):
         raise failed(program, f"axis {axis} is none of a buffer of {len(buffer.shape) + 1} dimensions", old)
     shape = (*buffer.shape[:axis], arith.unwrap(chosen.extent), *buffer.shape[axis:])
-    partial = ir.Buffer(f"{buffer.name}_rf", shape, buffer.dtype, buffer.scope)
     name = unique_name(program, f"{block}_rf")
+    partial = ir.Buffer(buffer.name + name.removeprefix(block), shape, buffer.dtype, buffer.scope)
     first = _partial_block(program, name, old, update, over, chosen, partial, axis)
     final = _final_block(old, update, chosen, partial, axis)
     top, below = nest_of(path, buffer)
@@ -121,7 +126,7 @@ def _partial_block(
         if arith.free_vars(condition).isdisjoint(as_iters):
             predicate = arith.logical_and(predicate, condition)
         else:  # a partial result is initialised even where the condition never holds
-            value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.identity)
+            value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
     body = update.store(partial, place, value)
     return ir.Block(
         name,
@@ -130,7 +135,7 @@ def _partial_block(
         reads(body),
         writes(body),
         body,
-        ir.Store(partial, place, update.identity),
+        ir.Store(partial, place, update.neutral),
         predicate,
         old.annotations,
     )

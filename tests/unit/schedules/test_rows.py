@@ -1,0 +1,160 @@
+"""Reductions by rows: what is scheduled computes the same, in vectors, for any number of rows and columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import arith, ops
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules.collapse import collapse
+from inlay.schedules.rows import RowsRule
+from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor import interp, ir
+from inlay.types import ROW_MAJOR, Layout, TensorType
+
+CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
+CHECKED = settings(max_examples=25, deadline=None)
+
+
+def kernel(shape, body, dtype="float32"):
+    x = graph.var("x", TensorType(shape, dtype))
+    return build(KernelSource("kernel", (x,), body(x)))
+
+
+def offered(program, threads=1, layout=ROW_MAJOR):
+    facts = (Given(layout),) * len(program.inputs)
+    return RowsRule().offer(program, KernelContext(CAPABILITIES, threads), facts)
+
+
+def check(program, sizes=None, threads=2, tolerance=1e-6):
+    """The rule's offer computes what the kernel does, and all its innermost loops are vectors."""
+    offer = offered(program, threads)
+    assert offer is not None, "the rule declines"
+    scheduled = finish(offer.schedule(program))
+    sizes = sizes or {}
+    generator = np.random.default_rng(3)
+
+    def concrete(shape):
+        return tuple(int(arith.evaluate(dim, sizes)) if isinstance(dim, arith.Expr) else dim for dim in shape)
+
+    (source,) = program.inputs
+    array = generator.integers(-4, 5, concrete(source.shape)).astype(source.dtype.numpy)
+    (wanted,) = interp.run(program, [array], sizes)
+    got = interp.run(scheduled, [array.reshape(concrete(scheduled.inputs[0].shape))], sizes)[0].reshape(wanted.shape)
+    assert np.allclose(np.asarray(got, float), np.asarray(wanted, float), rtol=tolerance, atol=tolerance)
+    return scheduled
+
+
+def kinds(program):
+    return {stmt.kind for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For)}
+
+
+COLUMNS = st.sampled_from([4, 5, 7, 8, 15, 16, 17, 31, 33, 100, 150])
+
+
+@CHECKED
+@given(st.integers(1, 5), COLUMNS, st.sampled_from(["sum", "prod", "max", "min"]), st.booleans(), st.booleans())
+def test_reduces_rows(rows, columns, name, keepdims, whole):
+    operator = getattr(ops, f"reduce_{name}")
+    axes = (0, 1) if whole else (1,)
+    program = kernel((rows, columns), lambda x: operator(x, axes=axes, keepdims=keepdims))
+    if name == "prod":
+        assert offered(program) is not None
+    else:
+        assert ir.ForKind.VECTORIZED in kinds(check(program))
+
+
+@CHECKED
+@given(st.integers(2, 5), COLUMNS, st.integers(1, 3), st.sampled_from(["sum", "max"]))
+def test_reduces_across_rows(rows, columns, outer, name):
+    operator = getattr(ops, f"reduce_{name}")
+    scheduled = check(kernel((outer, rows, columns), lambda x: operator(x, axes=(1,), keepdims=True)))
+    assert ir.ForKind.VECTORIZED in kinds(scheduled)
+
+
+@pytest.mark.parametrize("axes", [(2, 3), (0, 2, 3), (0, 1, 2, 3), (1, 2, 3), (0, 1), (1,)])
+def test_reduces_over_several_axes(axes):
+    check(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=axes, keepdims=True)))
+    check(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=axes, keepdims=False)))
+
+
+@CHECKED
+@given(st.integers(1, 4), COLUMNS, st.integers(0, 2), st.sampled_from(["softmax", "log_softmax"]))
+def test_softmax_along_any_axis(rows, columns, axis, name):
+    check(kernel((rows, 4, columns), lambda x: getattr(ops, name)(x, axis=axis)) if rows > 1 or axis else
+          kernel((4, 4, columns), lambda x: getattr(ops, name)(x, axis=axis)))  # fmt: skip
+
+
+@CHECKED
+@given(st.integers(1, 40), st.integers(1, 70))
+def test_one_kernel_serves_all_sizes(rows, columns):
+    n, m = arith.SizeVar("n"), arith.SizeVar("m")
+    sizes = {n: rows, m: columns}
+    for axis in (0, 1):
+        check(kernel((n, m), lambda x, axis=axis: ops.softmax(x, axis=axis)), sizes)
+        check(kernel((n, m), lambda x, axis=axis: ops.reduce_sum(x, axes=(axis,), keepdims=False)), sizes)
+
+
+def test_the_identity_where_nothing_is_reduced():
+    n = arith.SizeVar("n")
+    check(kernel((3, n), lambda x: ops.reduce_max(x, axes=(1,), keepdims=False)), {n: 0})
+    check(kernel((3, n), lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False)), {n: 0})
+
+
+@CHECKED
+@given(st.integers(1, 9), st.integers(2, 7), st.integers(2, 7), st.integers(1, 6))
+def test_normalises_across_channels(channels, height, width, size):
+    check(kernel((2, channels, height, width), lambda x: ops.lrn(x, size=size)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int64", "uint8"])
+def test_element_types(dtype):
+    check(kernel((3, 21), lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False), dtype), tolerance=1e-3)
+    check(kernel((3, 21), lambda x: ops.reduce_max(x, axes=(0,), keepdims=False), dtype))
+
+
+def test_softmax_keeps_its_exponentials_in_the_result():
+    scheduled = check(kernel((8, 300), lambda x: ops.softmax(x, axis=1)))
+    assert scheduled.outputs[1:] == ()
+    assert all(stmt.buffer.scope == "register" for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Alloc))
+
+
+def test_rows_run_in_parallel():
+    program = kernel((64, 1024), lambda x: ops.softmax(x, axis=1))
+    for threads, expected in ((1, False), (2, True)):
+        offer = offered(program, threads)
+        assert offer is not None
+        assert (ir.ForKind.PARALLEL in kinds(offer.schedule(program))) is expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: ops.matmul(x, x),
+        lambda x: ops.relu(x),
+        lambda x: ops.argmax(x, axis=1),
+        lambda x: ops.cumsum(x, axis=1),
+    ],
+)
+def test_declines_what_is_no_row(body):
+    assert offered(kernel((32, 32), body)) is None
+
+
+def test_declines_windows_and_blocked_data():
+    pool = kernel((1, 4, 8, 8), lambda x: ops.max_pool(x, kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))
+    assert offered(pool) is None
+    mean = kernel((1, 16, 7, 7), lambda x: ops.reduce_sum(x, axes=(2, 3), keepdims=True))
+    assert offered(mean, layout=Layout(((1, 4),))) is None
+
+
+def test_collapse_merges_what_is_walked_together():
+    merged = collapse(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=(2, 3), keepdims=False)))
+    assert [buffer.shape for buffer in merged.params] == [(6, 20), (6,)]
+    kept = collapse(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=(1, 3), keepdims=False)))
+    assert [buffer.shape for buffer in kept.params] == [(2, 3, 4, 5), (2, 4)]
