@@ -1,19 +1,18 @@
 """Times Inlay beside its peers on whole models and on single operators, and writes the page of benchmarks.
 
-    python benchmarks/bench.py [--only REGEX] [--threads 1 2] [--against onnxruntime openvino] [--write docs/benchmarks.md]
+    python benchmarks/bench.py [--only REGEX] [--precisions f32 bf16 int8] [--threads 1 2] [--against onnxruntime openvino]
+    python benchmarks/bench.py --quick --models
+    python benchmarks/bench.py --draw --write docs/benchmarks.md
 
 Whole models run against every peer, single operators against ONNX Runtime. How engines are kept apart and what a ratio is:
-`inlay bench --help`. The limits of the machine are measured in the same run.
+`inlay bench --help`. Every measurement is appended to a file as a line of JSON, with its date and the limits of the machine
+measured just before; the page is drawn from the latest of each. So the whole may be measured in pieces, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import re
-import shlex
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,19 +22,17 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
-from inlay.cli.contest import PEERS, UNFUSED, Contest, Result, Timing, compete
+import page
+from inlay.cli.contest import PEERS, Contest, Result, compete
 from inlay.errors import InlayError
 from machine import Limits, limits, processor, versions
-from zoo import MODELS, feeds, path_of
+from page import PRECISIONS, Measurement
+from zoo import FLOAT, INT8, MODELS, cache_folder, feeds, path_of
 from zoo.operators import OperatorCase, cases
 
 CONVOLUTIONS = ("resnet50", "mobilenet_v2")
 """Models whose convolutions are timed one by one."""
-GOALS = {"resnet50": 0.70}
-"""Time by that of the best peer, where it is not `GOAL`."""
-GOAL = 0.80
-BOUND = 0.70
-"""Where reading the weights takes this share of the best peer's time, as fast as the best peer is as good as can be."""
+QUICK_PEERS = ("onnxruntime", "openvino")
 DISTRIBUTIONS = ("inlay", "numpy", "onnx", "onnxruntime", "openvino", "torch", "onnx2torch", "apache-tvm", "iree-base-compiler")
 
 
@@ -46,17 +43,39 @@ class Settings:
     against: tuple[str, ...]
     rounds: int
     seconds: float
+    unfused: bool
 
 
-def read_bytes(model: onnx.ModelProto) -> int:
-    """Bytes of the weights that a run reads whole: tables that are looked up in do not count."""
-    graph = model.graph
-    whole = {name for node in graph.node for name in node.input if node.op_type not in ("Gather", "Slice")}
-    return sum(numpy_helper.to_array(item).nbytes for item in graph.initializer if item.name in whole)
+def read_bytes(model: onnx.ModelProto, precision: str = "f32") -> int:
+    """Bytes of the weights that a run reads whole, in the form that the precision stores them in: tables that are looked up in do
+    not count."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def read_whole(name: str) -> bool:
+        return any(
+            read_whole(node.output[0]) if node.op_type == "DequantizeLinear" else node.op_type not in ("Gather", "Slice")
+            for node in readers.get(name, ())
+        )
+
+    total = 0
+    for item in model.graph.initializer:
+        if read_whole(item.name):
+            data = numpy_helper.to_array(item)
+            total += data.nbytes // (2 if precision == "bf16" and data.ndim > 1 and data.dtype == "float32" else 1)
+    return total
 
 
-def run(
-    path: Path, model: onnx.ModelProto, threads: int, settings: Settings, against: Sequence[str], unfused: bool
+def entries(chosen: Callable[[str], object], precisions: Sequence[str], tiny: bool) -> list[tuple[str, str]]:
+    """(model, precision) of all that is to be timed. Models in eight bits have names of their own."""
+    found = [(name, precision) for precision in precisions for name in (INT8 if precision == "int8" else FLOAT)]
+    return [(name, precision) for name, precision in found if chosen(name) and (MODELS[name].tiny or not tiny)]
+
+
+def measure(
+    path: Path, model: onnx.ModelProto, threads: int, settings: Settings, against: Sequence[str], precision: str, unfused: bool
 ) -> Result | str:
     """One model on all engines; or why Inlay cannot run it."""
     contest = Contest(
@@ -68,6 +87,7 @@ def run(
         rounds=settings.rounds,
         seconds=settings.seconds,
         unfused=unfused,
+        precision="bf16" if precision == "bf16" else "model",
     )
     try:
         return compete(contest)
@@ -75,177 +95,92 @@ def run(
         return " ".join(str(error).split())
 
 
-def whole_models(names: Iterable[str], limit: Limits, settings: Settings, tiny: bool) -> list[str]:
-    """The section of whole models for one number of threads; each row is printed when it is known."""
-    engines = (UNFUSED, *settings.against)
-    header = ["model", "Inlay, ms", *(f"{name}, ms" for name in engines), "ratio to the best peer", "goal", "differs", "compile, s"]
-    lines = [
-        f"## Whole models, {_threads(limit.threads)}",
-        "",
-        _row([*header, "peak MiB", "of the best peer"]),
-        _row(["---"] * (len(header) + 2)),
-    ]
-    print("", *lines, sep="\n", flush=True)
-    ratios: list[float] = []
-    settled: dict[str, None] = {}
-    absent: dict[str, list[str]] = {}
-    for name in names:
+def whole_models(names: Iterable[tuple[str, str]], limit: Limits, settings: Settings, tiny: bool) -> Iterable[Measurement]:
+    """Each model on one number of threads."""
+    for name, precision in names:
         path = path_of(name, tiny)
         model = onnx.load(path)
-        result = run(path, model, limit.threads, settings, settings.against, unfused=True)
-        if isinstance(result, str):
-            line = _row([name, result, *[""] * len(header)])
-        else:
-            line = _model_row(name, result, engines, read_bytes(model) / limit.bandwidth * 1e3)
-            if result.best:
-                ratios.append(statistics.median(result.ratios(result.best)))
-            settled.update(dict.fromkeys(f"{item.label} {item.version}: {item.settings}" for item in result.timings))
-            for item in result.missing:
-                absent.setdefault(f"{item.label}: {item.reason}", []).append(name)
-        lines.append(line)
-        print(line, flush=True)
-    if ratios:
-        lines += ["", f"Geometric mean of the ratios over {len(ratios)} models: **{statistics.geometric_mean(ratios):.2f}**."]
-        print(lines[-1], flush=True)
-    notes = ["", "Settings:", "", *(f"- {text}" for text in settled)]
-    if absent:
-        notes += ["", "Did not take part:", "", *(f"- {reason} ({', '.join(models)})" for reason, models in absent.items())]
-    print(*notes, sep="\n", flush=True)
-    return lines + notes
+        result = measure(path, model, limit.threads, settings, settings.against, precision, settings.unfused)
+        yield Measurement.of("model", name, precision, limit, result, moved=read_bytes(model, precision))
 
 
-def _model_row(name: str, result: Result, engines: Sequence[str], bound: float) -> str:
-    """`bound`: milliseconds that reading the weights takes."""
-    times = {item.label: _milliseconds(item.median) for item in result.timings} | {item.label: "-" for item in result.missing}
-    best = result.best
-    ratio, goal, memory = "-", "-", "-"
-    if best:
-        bounded = bound > BOUND * best.median
-        ratio = f"{_spread(result.ratios(best))} {best.label}"
-        goal = f"1.00 (reading the weights takes {bound:.2f} ms)" if bounded else f"{GOALS.get(name, GOAL):.2f}"
-        memory = f"{best.peak_mib:.0f}"
-    return _row(
-        [
-            name,
-            _own(result.own),
-            *(times[engine] for engine in engines),
-            ratio,
-            goal,
-            f"{max((item.difference for item in result.peers), default=0):.0e}",
-            f"{result.own.prepare_s:.1f}",
-            f"{result.own.peak_mib:.0f}",
-            memory,
-        ]
-    )
-
-
-def single_operators(chosen: Sequence[OperatorCase], limit: Limits, settings: Settings) -> list[str]:
-    """The section of single operators."""
-    header = ["group", "operator", "times", "Inlay, ms", "GFLOP/s or GB/s", "of the peak", "onnxruntime, ms", "ratio"]
-    lines = [f"## Single operators, {_threads(limit.threads)}", "", _row(header), _row(["---"] * len(header))]
-    print("", *lines, sep="\n", flush=True)
-    spent: dict[str, tuple[float, float]] = {}
+def single_operators(chosen: Iterable[OperatorCase], limit: Limits, settings: Settings) -> Iterable[Measurement]:
+    """Each operator beside ONNX Runtime."""
     with tempfile.TemporaryDirectory() as folder:
         for case in chosen:
             path, model = Path(folder) / f"{case.name}.onnx", case.build()
             onnx.save(model, path)
-            result = run(path, model, limit.threads, settings, ("onnxruntime",), unfused=False)
-            if isinstance(result, str):
-                line = _row([case.group, case.name, str(case.times), result, *[""] * (len(header) - 4)])
-            else:
-                line = _operator_row(case, result, limit)
-                operations, seconds = spent.get(case.group, (0.0, 0.0))
-                spent[case.group] = (
-                    operations + case.times * case.operations,
-                    seconds + case.times * result.own.median / 1e3,
-                )
-            lines.append(line)
-            print(line, flush=True)
-    for group, (operations, seconds) in spent.items():
-        if group.startswith("conv"):
-            share = operations / seconds / limit.flops
-            lines += ["", f"{group}: {operations / seconds / 1e9:.0f} GFLOP/s weighted by time, {share:.0%} of the peak."]
-            print(lines[-1], flush=True)
-    return lines
+            result = measure(path, model, limit.threads, settings, ("onnxruntime",), "f32", unfused=False)
+            yield Measurement.of(
+                "operator",
+                case.name,
+                "f32",
+                limit,
+                result,
+                group=case.group,
+                times=case.times,
+                operations=case.operations,
+                moved=case.moved,
+            )
 
 
-def _operator_row(case: OperatorCase, result: Result, limit: Limits) -> str:
-    seconds = result.own.median / 1e3
-    rate = (case.operations or case.moved) / seconds
-    peers = [_milliseconds(result.peers[0].median), _spread(result.ratios(result.peers[0]))] if result.peers else ["-", "-"]
-    share = f"{rate / limit.flops:.0%}" if case.operations else "-"  # what is only moved may well be in a cache
-    return _row([case.group, case.name, str(case.times), _own(result.own), f"{rate / 1e9:.1f}", share, *peers])
-
-
-def _own(item: Timing) -> str:
-    return f"{_milliseconds(item.median)} ({_milliseconds(min(item.rounds))} to {_milliseconds(max(item.rounds))})"
-
-
-def _milliseconds(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value < 100 else f"{value:.0f}"
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' if count > 1 else ''}"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-
-
-def _head(command: str, every: Sequence[Limits]) -> list[str]:
-    measured = "; ".join(
-        f"{_threads(limit.threads)}: {limit.flops / 1e9:.0f} GFLOP/s in float32, {limit.bandwidth / 1e9:.0f} GB/s read from memory"
-        for limit in every
-    )
-    return [
-        "# Benchmarks",
-        "",
-        f"`{command}` on {time.strftime('%Y-%m-%d')}.",
-        "",
-        f"- Machine: {processor()}.",
-        f"- Measured limits: {measured}.",
-        f"- Versions: {versions(*DISTRIBUTIONS)}.",
-        "",
-        "Times are medians of rounds in milliseconds, in brackets the least and the greatest round. A ratio is Inlay's time by a "
-        "peer's within one round: below 1, Inlay is faster. *compile* is the wall time to compile and load in fresh processes, "
-        "*peak MiB* the resident memory of the one that runs. *differs* is the greatest difference from a peer's outputs, "
-        "relative to their greatest number.",
-    ]
-
-
-def main() -> None:
+def parse() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="only the models and operators whose name this matches")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads, each a section")
-    parser.add_argument("--against", nargs="*", default=PEERS, choices=PEERS, metavar="PEER", help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each engine runs in a round")
+    parser.add_argument("--models", action="store_true", help="whole models, no single operators")
+    parser.add_argument("--operators", action="store_true", help="single operators, no whole models")
+    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS, metavar="PRECISION")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads")
+    parser.add_argument("--against", nargs="*", choices=PEERS, metavar="PEER", help=f"of {', '.join(PEERS)}; default: all")
+    parser.add_argument("--rounds", type=int, help="default: 5")
+    parser.add_argument("--seconds", type=float, help="how long each engine runs in a round; default: 1")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 0.25 s against ONNX Runtime and OpenVINO, fusion on")
     parser.add_argument("--tiny", action="store_true", help="the small variants of the generated models, to see that all works")
+    parser.add_argument("--draw", action="store_true", help="measure nothing: only draw the page")
+    parser.add_argument("--results", type=Path, help="where measurements are kept; default: the user's cache folder")
     parser.add_argument("--write", type=Path, help="write the page to this file")
     arguments = parser.parse_args()
-    chosen: Callable[[str], object] = re.compile(arguments.only).search
-    names = [name for name, entry in MODELS.items() if chosen(name) and (entry.tiny or not arguments.tiny)]
-    sources = {name: path_of(name) for name in CONVOLUTIONS}
-    operators = [case for case in cases(sources) if chosen(case.name) or chosen(case.group)]
-    settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds)
-    every = [limits(count) for count in arguments.threads]
-    sections = [_head(shlex.join(["python", *sys.argv]), every)]
-    print("\n".join(sections[0]), flush=True)
-    for limit in every:
-        if names:
-            sections.append(whole_models(names, limit, settings, arguments.tiny))
-    if operators:
-        sections.append(single_operators(operators, every[0], settings))
+    rounds, seconds, against = (3, 0.25, QUICK_PEERS) if arguments.quick else (5, 1.0, PEERS)
+    arguments.rounds = arguments.rounds or rounds
+    arguments.seconds = seconds if arguments.seconds is None else arguments.seconds
+    arguments.against = against if arguments.against is None else arguments.against
+    arguments.results = arguments.results or cache_folder().parents[1] / "benchmarks" / "results.jsonl"
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> Iterable[Measurement]:
+    """What is asked for, one by one."""
+    chosen = re.compile(arguments.only).search
+    settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds, not arguments.quick)
+    names = [] if arguments.operators else entries(chosen, arguments.precisions, arguments.tiny)
+    operators: list[OperatorCase] = []
+    if not arguments.models and "f32" in arguments.precisions:
+        sources = {name: path_of(name) for name in CONVOLUTIONS}
+        operators = [case for case in cases(sources) if chosen(case.name) or chosen(case.group)]
+    for number, threads in enumerate(arguments.threads):
+        limit = limits(threads)
+        yield from whole_models(names, limit, settings, arguments.tiny)
+        if number == 0:
+            yield from single_operators(operators, limit, settings)
+
+
+def main() -> None:
+    """Measure, keep and draw."""
+    arguments = parse()
+    started = time.perf_counter()
+    if not arguments.draw:
+        machine, known = processor(), versions(*DISTRIBUTIONS)
+        for measurement in run(arguments):
+            measurement.keep(arguments.results, machine, known)
+            print(measurement.line(), flush=True)
+        print(f"{time.perf_counter() - started:.0f} s; kept in {arguments.results}", flush=True)
+    text = page.draw(page.latest(arguments.results))
     if arguments.write:
         arguments.write.parent.mkdir(parents=True, exist_ok=True)
-        arguments.write.write_text("\n\n".join("\n".join(section) for section in sections) + "\n", encoding="utf-8")
+        arguments.write.write_text(text, encoding="utf-8")
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

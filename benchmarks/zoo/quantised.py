@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
+
+from zoo.net import IR_VERSION, OPSET
 
 SAMPLES = 4
 """Inputs that ranges are taken from."""
@@ -45,7 +48,7 @@ def quantised(
     try:
         with tempfile.TemporaryDirectory() as folder:
             given, prepared, result = (str(Path(folder) / f"{name}.onnx") for name in ("given", "prepared", "result"))
-            onnx.save(model, given)
+            onnx.save(_up_to_date(model), given)
             quant_pre_process(given, prepared, skip_symbolic_shape=True)
             quantize_static(
                 prepared,
@@ -59,3 +62,17 @@ def quantised(
             return onnx.load(result)
     finally:
         logging.disable(before)
+
+
+def _up_to_date(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in the operators of `OPSET`, since those before 13 have no scale for each channel; and with weights that are not
+    inputs too, as the oldest format had them, which the quantiser would take for inputs."""
+    given = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model if given >= OPSET else onnx.version_converter.convert_version(model, OPSET))
+    fixed.ir_version = max(model.ir_version, IR_VERSION)
+    known = {item.name for item in fixed.graph.initializer}
+    inputs = [item for item in fixed.graph.input if item.name not in known]
+    del fixed.graph.input[:]
+    fixed.graph.input.extend(inputs)
+    return fixed

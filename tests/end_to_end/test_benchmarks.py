@@ -5,15 +5,49 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from inlay.cli.contest import Result, Timing
 from inlay.plugins.registry import default_registry
+from machine import Limits
+from page import Measurement, draw, latest
 from zoo import path_of
 from zoo.light import FOLDER as LIGHT
 from zoo.operators import SIZES, cases, convolutions
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def measured(name: str, own: float, peer: float, **facts: Any) -> Measurement:
+    engines = (("inlay", own), ("openvino", peer))
+    timings = tuple(Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0) for label, time in engines)
+    return Measurement.of("model", name, "f32", Limits(1, 1e11, 1e10), Result(timings, ()), **facts)
+
+
+def test_goals():
+    assert measured("resnet50", 6.9, 10.0).goal == 0.70
+    assert measured("other", 7.9, 10.0).goal == 0.80
+    bounded = measured("other", 9.9, 10.0, moved=int(7.1e-3 * 1e10))
+    assert (bounded.goal, bounded.bounded) == (1.0, True)
+    assert bounded.bound == pytest.approx(7.1)
+    assert Measurement.of("model", "other", "f32", Limits(1, 1e11, 1e10), "cannot run").ratio is None
+
+
+def test_the_latest_of_each_is_drawn(tmp_path):
+    path = tmp_path / "results.jsonl"
+    assert "Nothing is measured yet" in draw(latest(path))
+    for own in (9.0, 5.0):
+        measured("a", own, 10.0).keep(path, "this machine", "these versions")
+    measured("b", 20.0, 10.0).keep(path, "this machine", "these versions")
+    first, second = latest(path)
+    assert (first.ratio, second.ratio) == (0.5, 2.0)
+    text = draw([first, second])
+    assert "Geometric mean of the ratios over 2 models: **1.00**; 1 meet their goal; slower than the best peer: b." in text
+    assert "- Machine: this machine." in text
+    assert "- Versions: these versions." in text
+
 
 needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
@@ -68,18 +102,27 @@ def test_scaling():
 @pytest.mark.slow
 def test_the_page_of_benchmarks(tmp_path):
     pytest.importorskip("onnxruntime")
-    page = tmp_path / "page.md"
-    options = ["--tiny", "--only", "bert|gemm_64|relu", "--threads", "1", "--against", "onnxruntime", "--rounds", "2"]
-    printed = run("bench.py", *options, "--seconds", "0", "--write", str(page))
+    text, results = tmp_path / "page.md", tmp_path / "results.jsonl"
+    kept = ["--results", str(results), "--write", str(text)]
+    options = ["--tiny", "--threads", "1", "--against", "onnxruntime", "--rounds", "2", "--seconds", "0", *kept]
+    printed = run("bench.py", *options, "--only", "bert|gemm_64|relu")
+    assert "bert_base f32 1 thread: inlay " in printed
+    run("bench.py", *options, "--only", "mobilenet", "--models", "--precisions", "int8")
     for part in (
-        "| bert_base | ",
-        "Geometric mean of the ratios over 1 models",
+        "## Whole models in f32, 1 thread",
+        "## Whole models in bf16, 1 thread",
+        "| bert_base_int8 | ",
+        "| mobilenet_v2_int8 | ",
+        "Geometric mean of the ratios over 2 models",
         "| gemm | gemm_64 | ",
         "| memory | relu_",
         "- inlay ",
+        "- onnxruntime, bf16: computes in bfloat16 only what the model has in it (bert_base)",
     ):
-        assert part in printed
-        assert part in page.read_text()
+        assert part in text.read_text()
+    lines = results.read_text().splitlines()
+    run("bench.py", "--draw", *kept)
+    assert results.read_text().splitlines() == lines
 
 
 @needs_x86
