@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from inlay.ops.define import (
     Array,
     AxisAttrs,
     as_array,
+    broadcast_read,
     broadcast_shapes,
     check_axis,
     dims_may_equal,
@@ -66,7 +68,9 @@ def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     top = _along(x, axis, te.max_, "softmax_max")
     powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
     total = _along(powers, axis, te.sum_, "softmax_sum")
-    made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] / total[_without(i, axis)], x.dtype), "softmax")
+    # One division a row. The greatest element adds 1, so that the total neither overflows nor vanishes.
+    inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
+    made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
     return made
 
 
@@ -165,10 +169,20 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
     total = te.compute(x.shape, square, "lrn_sum")
     made: te.Tensor = te.compute(
         x.shape,
-        lambda *i: te.cast(widen(x[i]) / te.math("pow", total[i] * (attrs.alpha / attrs.size) + attrs.bias, attrs.beta), x.dtype),
+        lambda *i: te.cast(widen(x[i]) / _power(total[i] * (attrs.alpha / attrs.size) + attrs.bias, attrs.beta), x.dtype),
         "lrn",
     )
     return made
+
+
+def _power(base: ir.Expr, exponent: float) -> ir.Expr:
+    """base ** exponent, by roots for the usual exponents: a power takes ten times as long as two roots."""
+    if exponent == 1.0:
+        return base
+    if exponent not in (0.5, 0.75):
+        return te.math("pow", base, exponent)
+    root = te.unary("sqrt", base)
+    return root if exponent == 0.5 else root * te.unary("sqrt", root)
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,48 @@ def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
     wide = widen_array(x)
     square = (wide * wide).mean(axis=tuple(range(attrs.axis, x.ndim)), keepdims=True)
     return as_array(wide / np.sqrt(square + wide.dtype.type(attrs.epsilon)) * widen_array(scale), from_numpy(x.dtype))
+
+
+def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> te.Tensor:
+    """The mean of `value` of the index over the axes from `axis` on, in working precision."""
+    reduced = tuple(te.reduce_axis(dim, f"k{place}") for place, dim in enumerate(x.shape[axis:]))
+    acc = working_dtype(x.dtype)
+    of = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
+    total = te.compute(x.shape[:axis], lambda *i: te.sum_(value(*i, *(item.var for item in reduced)), reduced), f"{name}_sum")
+    made: te.Tensor = te.compute(x.shape[:axis], lambda *i: total[i] / of, name)
+    return made
+
+
+def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
+    axis, acc = attrs.axis, working_dtype(x.dtype)
+    centre = _mean(x, axis, lambda *i: widen(x[i]), "layer_norm_mean")
+
+    def square(*i: arith.Var) -> ir.Expr:
+        centred = widen(x[i]) - centre[i[:axis]]
+        return centred * centred
+
+    variance = _mean(x, axis, square, "layer_norm_variance")
+    inverse = te.compute(variance.shape, lambda *i: 1.0 / te.unary("sqrt", variance[i] + attrs.epsilon), "layer_norm_inverse")
+
+    def element(*i: arith.Var) -> ir.Expr:
+        value = (widen(x[i]) - centre[i[:axis]]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
+        return te.cast(value if bias is None else value + te.cast(broadcast_read(bias, x.shape, i), acc), x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "layer_norm")
+    return made
+
+
+def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> te.Tensor:
+    axis, acc = attrs.axis, working_dtype(x.dtype)
+    square = _mean(x, axis, lambda *i: widen(x[i]) * widen(x[i]), "rms_norm_square")
+    inverse = te.compute(square.shape, lambda *i: 1.0 / te.unary("sqrt", square[i] + attrs.epsilon), "rms_norm_inverse")
+
+    def element(*i: arith.Var) -> ir.Expr:
+        value = widen(x[i]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
+        return te.cast(value, x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "rms_norm")
+    return made
 
 
 def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
@@ -241,6 +297,7 @@ softmax = Operator(
     AxisAttrs,
     reference=_reference_softmax,
     compute=_compute_softmax,
+    fusion=FusionKind.REDUCTION,
     inputs=("x",),
 )
 """exp(x - max) / sum(exp(x - max)) along an axis."""
@@ -251,6 +308,7 @@ log_softmax = Operator(
     AxisAttrs,
     reference=_reference_log_softmax,
     compute=_compute_log_softmax,
+    fusion=FusionKind.REDUCTION,
     inputs=("x",),
 )
 """log(softmax(x)) along an axis."""
@@ -282,6 +340,8 @@ layer_norm = Operator(
     _infer_layer_norm,
     LayerNormAttrs,
     reference=_reference_layer_norm,
+    compute=_compute_layer_norm,
+    fusion=FusionKind.REDUCTION,
     decompose=_decompose_layer_norm,
     arity=(2, 3),
     inputs=("x", "scale", "bias"),
@@ -293,6 +353,8 @@ rms_norm = Operator(
     _infer_layer_norm,
     LayerNormAttrs,
     reference=_reference_rms_norm,
+    compute=_compute_rms_norm,
+    fusion=FusionKind.REDUCTION,
     decompose=_decompose_rms_norm,
     arity=(2, 2),
     inputs=("x", "scale"),

@@ -25,6 +25,9 @@ UNROLLED = 4
 """Vectors of a row, or of columns, that an iteration of an element-wise loop takes."""
 CHEAP = 8
 """Operations that are rather done again by each reader than kept for all."""
+STEP = 4
+"""Parts of a row's partial results that are combined at a time, until so many are left: halves would take fewer additions one after
+another, but twice the primitives."""
 SHORT = 8
 """Reductions of up to so many steps are written out."""
 PARALLEL_WORK = 1 << 15
@@ -106,7 +109,7 @@ def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
 def _schedule(s: Schedule, context: KernelContext) -> ir.LoopProgram | None:
     """
     for rows:                                 # parallel
-        for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then halved until one is left
+        for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then put together
         for columns: out = g(x, reduced)
     """
     _inline(s)
@@ -287,8 +290,8 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int) -> None:
     for k: acc += f(k)
     becomes
     for k_0: part[p] += f(k_0, p)             # p: several vectors, unrolled, lanes vectorised
-    half[p] = part[p] + part[length / 2 + p]  # and so on, down to two
-    acc = half[0] + half[1]
+    less[p] = part[p] + part[length / 4 + p] + part[length / 2 + p] + part[length * 3 / 4 + p]     # and so on
+    acc = less[0] + ...
     """
     loops = list(s.loops(name))
     inner = loops[loops.index(row) + 1 :] if row is not None else loops
@@ -306,13 +309,13 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int) -> None:
     parts = [part]
     _mark(s, part, length, lanes)
     _mark(s, init, length, lanes)
-    while length > 2:
-        length //= 2
-        half, place = s.split(s.loops(name)[-1], (2, length))
+    while length > STEP:
+        length //= STEP
+        quarter, place = s.split(s.loops(name)[-1], (STEP, length))
         part = s.rfactor(name, place)
         parts.append(part)
-        init = s.decompose_reduction(part, half)
-        s.unroll(half)
+        init = s.decompose_reduction(part, quarter)
+        s.unroll(quarter)
         _mark(s, part, length, lanes)
         _mark(s, init, length, lanes)
     s.unroll(s.loops(name)[-1])
