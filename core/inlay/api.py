@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -15,6 +15,7 @@ from inlay.plugins.registry import default_registry
 from inlay.runtime import compiled
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package, copy_package, read_package, write_package
+from inlay.settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
     import onnx
@@ -71,26 +72,27 @@ def compile(
     fusion: bool = True,
     cache: bool = True,
     precision: str = "model",
+    placement: str = "priority",
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
     kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
-    are then taken of bfloat16 and summed in float32 (see `inlay.passes.lower_precision` for what that costs in accuracy). What was
-    compiled before from an equal file in an equal way is taken from the user's cache, unless `cache` is off. Raises
+    are then taken of bfloat16 and summed in float32 (see `inlay.passes.lower_precision` for what that costs in accuracy).
+    `placement` is by "priority", or by "cost": where operators go is then what takes the least predicted time, transfers included.
+    What was compiled before from an equal file in an equal way is taken from the user's cache, unless `cache` is off. Raises
     `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
     """
+    settings = Settings(fusion, precision, placement)
     if isinstance(model, (str, Path)):
-        found = compile_file(Path(model), targets, dims=dims, progress=progress, fusion=fusion, cache=cache, precision=precision)
+        found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
         if progress is not None:
             progress("load", 0, 0)
         return Executable(found.package)
     from inlay.driver import compile_module
 
-    return compile_module(
-        _module(model, dims), _targets(targets), progress=progress, fusion=fusion, keep=cache, precision=precision
-    )
+    return compile_module(_module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache)
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,8 @@ def compile_file(
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
     instruments: Sequence[Instrument[Module]] = (),
-    fusion: bool = True,
+    settings: Settings = DEFAULT,
     cache: bool = True,
-    precision: str = "model",
 ) -> Compiled:
     """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. Other arguments and
     errors as of `compile`."""
@@ -127,7 +128,7 @@ def compile_file(
     made = None
     if kept.folder is not None:
         report("look up", 0, 0)
-        made = compiled.recipe(model, targets, {"dims": dims, "fusion": fusion, "precision": precision}, registry)
+        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry)
         known = None if made is None else _read(compiled.find(made, kept))
         if known is not None:
             return known
@@ -136,7 +137,7 @@ def compile_file(
     report("import", 0, 0)
     files: list[str] = []
     module = _load(model, dims, files.append)
-    package = build_package(module, targets, registry, progress, instruments, fusion, cache, precision)
+    package = build_package(module, targets, registry, progress, instruments, settings, cache)
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)
@@ -151,11 +152,13 @@ def _read(file: Path | None) -> Compiled | None:
         return None
 
 
-def partition(model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[str, DimSpec] | None = None) -> Module:
+def partition(
+    model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[str, DimSpec] | None = None, placement: str = "priority"
+) -> Module:
     """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
     from inlay.driver import cut
 
-    return cut(_module(model, dims), _targets(targets))[0].module
+    return cut(_module(model, dims), _targets(targets), settings=Settings(placement=placement))[0].module
 
 
 def _targets(targets: Sequence[str]) -> tuple[str, ...]:

@@ -89,6 +89,13 @@ precision_option = click.option(
     show_default=True,
     help="model: as the model says; bf16: products of float32 are taken of bfloat16, and summed in float32.",
 )
+placement_option = click.option(
+    "--placement",
+    type=click.Choice(["priority", "cost"]),
+    default="priority",
+    show_default=True,
+    help="Where an operator goes that several targets take: to the first, or where all takes the least predicted time.",
+)
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))

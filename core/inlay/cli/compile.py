@@ -14,6 +14,7 @@ from inlay.cli.common import (
     echo,
     json_option,
     model_argument,
+    placement_option,
     precision_option,
     print_json,
     progress_bar,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @target_option()
 @dims_option
 @precision_option
+@placement_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
@@ -41,6 +43,7 @@ def compile_command(
     targets: tuple[str, ...],
     dims: dict[str, Any],
     precision: str,
+    placement: str,
     output: Path | None,
     timed: bool,
     no_cache: bool,
@@ -48,6 +51,7 @@ def compile_command(
 ) -> None:
     """Compile MODEL to a package."""
     from inlay.api import compile_file
+    from inlay.settings import Settings
 
     refuse_package(model)
     path = output or Path(model.name).with_suffix(".inlay")
@@ -62,7 +66,7 @@ def compile_command(
             progress=stages,
             instruments=[passes] if passes else (),
             cache=not no_cache,
-            precision=precision,
+            settings=Settings(precision=precision, placement=placement),
         )
         stages("save", 0, 0)
         found.save(path)

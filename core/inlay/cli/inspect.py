@@ -12,6 +12,7 @@ from inlay.cli.common import (
     echo,
     json_option,
     model_argument,
+    placement_option,
     precision_option,
     print_json,
     refuse_package,
@@ -24,18 +25,26 @@ from inlay.cli.common import (
 @target_option()
 @dims_option
 @precision_option
+@placement_option
 @click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
 @json_option
 def partition_command(
-    model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, explained: bool, as_json: bool
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    placement: str,
+    explained: bool,
+    as_json: bool,
 ) -> None:
     """Cut MODEL into regions and print them."""
     import inlay
     from inlay.driver import cut
     from inlay.partitioning.explain import explain
+    from inlay.settings import Settings
 
     refuse_package(model)
-    partitioned, takers = cut(inlay.load(model, dims), targets, precision=precision)
+    partitioned, takers = cut(inlay.load(model, dims), targets, settings=Settings(precision=precision, placement=placement))
     report = explain(partitioned, takers)
     if as_json:
         print_json(report.to_json())
@@ -69,6 +78,7 @@ def show_command(
     module = inlay.load(model, dims)
     if after is not None:
         from inlay.driver import module_after
+        from inlay.settings import Settings
 
-        module = module_after(module, targets, after, precision=precision)
+        module = module_after(module, targets, after, settings=Settings(precision=precision))
     echo(show(module, weights=weights))

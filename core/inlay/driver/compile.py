@@ -10,18 +10,20 @@ from inlay.artifact import Artifact
 from inlay.artifact.plan import Program, RegionInfo
 from inlay.cache import caches
 from inlay.driver.context import DriverContext
-from inlay.driver.prepare import AS_MODEL, graph_passes, prepare
-from inlay.errors import CompileError, InlayError
+from inlay.driver.prepare import graph_passes, prepare
+from inlay.errors import CompileError, InlayError, InputError
 from inlay.graph.ir import Function, Module
 from inlay.lowering.plan import build_plans
 from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.outline import region_operators
+from inlay.partitioning.cost import CostModel
+from inlay.partitioning.outline import Place, first_come, region_operators
 from inlay.passes.manager import Instrument, PassManager
 from inlay.plugins import Level, Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
+from inlay.settings import DEFAULT, PLACEMENTS, PRIORITY, Settings
 
 FALLBACK = "reference"
 """The target that takes what no listed target does."""
@@ -52,27 +54,44 @@ def cut(
     targets: Sequence[str],
     registry: PluginRegistry | None = None,
     instruments: Sequence[Instrument[Module]] = (),
-    precision: str = AS_MODEL,
+    settings: Settings = DEFAULT,
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
     """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes. Raises `InputError` for a
-    precision that there is not."""
+    precision or placement that there is not."""
     registry = registry or default_registry()
     takers = candidates(targets, registry)
-    module = prepare(module, takers, FALLBACK, registry, instruments, precision)
-    partitioned = partition(module, takers)
+    module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
+    partitioned = partition(module, takers, place=_placement(settings.placement, takers, registry))
     verify_partition(module, partitioned)
     return partitioned, takers
 
 
+def cost_model(takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
+    """What predicts the time that targets take."""
+    return CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
+
+
+def _placement(name: str, takers: Sequence[Candidate], registry: PluginRegistry) -> Place:
+    if name not in PLACEMENTS:
+        raise InputError(f"there is no placement {name!r}", remedy=f"the placements are {', '.join(PLACEMENTS)}")
+    if name == PRIORITY:
+        return first_come
+    from inlay.partitioning.optimise import by_cost
+
+    costs = cost_model(takers, registry)
+    last = next((number for number, taker in enumerate(takers) if taker.target.kind == FALLBACK), None)
+    return lambda function, annotated: by_cost(function, annotated, costs, last).claims
+
+
 def module_after(
-    module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, precision: str = AS_MODEL
+    module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module:
     """A module as it is after one step of its way to regions for targets: the name of a graph pass (its last run, or run number n
     as `name:n`), or "partition". Raises `CompileError` for a name that is none, with all that are."""
     if step == PARTITION:
-        return cut(module, targets, registry, precision=precision)[0].module
+        return cut(module, targets, registry, settings=settings)[0].module
     registry = registry or default_registry()
-    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, precision)
+    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
     runs = [index for index, item in enumerate(passes) if item.name == name]
     if not runs or (number and not (number.isdigit() and 1 <= int(number) <= len(runs))):
@@ -88,13 +107,12 @@ def compile_module(
     registry: PluginRegistry | None = None,
     progress: Progress | None = None,
     instruments: Sequence[Instrument[Module]] = (),
-    fusion: bool = True,
+    settings: Settings = DEFAULT,
     keep: bool = True,
-    precision: str = AS_MODEL,
 ) -> Executable:
     """`build_package`, loaded. Raises `Unsupported` besides where this machine cannot run it."""
     registry = registry or default_registry()
-    package = build_package(module, targets, registry, progress, instruments, fusion, keep, precision)
+    package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
         progress("load", 0, 0)
     return Executable(package, registry=registry)
@@ -106,26 +124,27 @@ def build_package(
     registry: PluginRegistry | None = None,
     progress: Progress | None = None,
     instruments: Sequence[Instrument[Module]] = (),
-    fusion: bool = True,
+    settings: Settings = DEFAULT,
     keep: bool = True,
-    precision: str = AS_MODEL,
 ) -> Package:
-    """Compile the entry of a module for targets, in order of priority. Without `fusion` every operator is a kernel of its own, and
-    without `keep` objects are neither taken from the user's cache nor put there. `precision` is one of `PRECISIONS`.
+    """Compile the entry of a module for targets, in order of priority. Without `keep` objects are neither taken from the user's
+    cache nor put there.
 
     Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
-    partitioned, takers = cut(module, targets, registry, instruments, precision)
+    partitioned, takers = cut(module, targets, registry, instruments, settings)
     plans = build_plans(partitioned.module, partitioned.regions)
     artifacts: dict[str, Artifact] = {}
     infos = []
     for name, index in partitioned.regions.items():
         target = takers[index].target
         region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        context = DriverContext(target, registry, ops.TABLE, partial(_of_region, report, name), fusion, caches(keep).objects)
+        context = DriverContext(
+            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
+        )
         artifacts[name] = _compile_region(region, context, report)
         nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
         infos.append(RegionInfo(name, str(target), tuple(nodes)))

@@ -18,10 +18,10 @@ from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManag
 from inlay.passes.pipeline import CANONICAL
 from inlay.plugins import Accept, Phase
 from inlay.plugins.registry import PluginRegistry
+from inlay.settings import AS_MODEL
 
 GraphPass = FunctionPass | ModulePass
 
-AS_MODEL = "model"
 PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
 """In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
 

@@ -62,11 +62,16 @@ class Partitioned:
     guards: tuple[Guard, ...] = ()
 
 
-Place = Callable[[Annotated], tuple[Claim, ...]]
+Place = Callable[[ir.Function, Annotated], tuple[Claim, ...]]
 """Chooses among the claims on a function those that take every call once."""
 
 
-def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = by_priority) -> Partitioned:
+def first_come(function: ir.Function, annotated: Annotated) -> tuple[Claim, ...]:
+    """Placement by priority."""
+    return by_priority(annotated)
+
+
+def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = first_come) -> Partitioned:
     """Cut the entry of a module, and the functions that it calls by name. Raises `CompileError` for an operator that no target
     takes."""
     placements = []
@@ -82,7 +87,7 @@ def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "
 def _cut(function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place) -> tuple[ir.Function, Placement]:
     """A function with its regions outlined."""
     annotated = annotate(function, candidates)
-    claims = place(annotated)
+    claims = place(function, annotated)
     check_complete(annotated, claims, candidates)
     outline = _Outline(compose(function, claims), candidates, regions)
     body = outline.run()
@@ -346,8 +351,7 @@ class _Outline:
         region = self.regions.functions[name]
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
-        unconditional = functools.partial(by_priority, conditions=False)
-        instead, _ = _cut(dissolve(_copy(region)), self.candidates, self.regions, unconditional)
+        instead, _ = _cut(dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
         self.regions.others[otherwise] = instead
         places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
         self._add_condition(condition, [region.params[place] for place in places], constraint)
@@ -420,6 +424,10 @@ class _Outline:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(self._children(expr, inside)))
         return order
+
+
+def _unconditional(function: ir.Function, annotated: Annotated) -> tuple[Claim, ...]:
+    return by_priority(annotated, conditions=False)
 
 
 def _call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:

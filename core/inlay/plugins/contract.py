@@ -6,6 +6,7 @@ At run time this module needs the vocabulary packages of Inlay only, so that nam
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -55,6 +56,15 @@ class Quantisation:
 
 
 @dataclass(frozen=True)
+class Link:
+    """How values get from the host's memory to a target's and back: seconds before the first byte, bytes a second after it. The
+    default is a target that works in the host's memory, where only starting a region costs something."""
+
+    latency: float = 2e-6
+    bandwidth: float = math.inf
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
@@ -62,7 +72,7 @@ class Capabilities:
     besides main memory; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for
     none; vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether
     dimensions may be symbolic; control_flow: whether a region may hold `If` and `Loop`; peak: floating-point operations a second;
-    bandwidth: bytes a second.
+    bandwidth: bytes a second; link: the way between the host's memory and the target's.
     """
 
     dtypes: tuple[str, ...]
@@ -76,6 +86,7 @@ class Capabilities:
     quantisation: Quantisation = Quantisation()
     peak: float = 1e9
     bandwidth: float = 1e9
+    link: Link = Link()
 
 
 @dataclass(frozen=True)
