@@ -427,7 +427,7 @@ class _RegionLowering:
         key = (buffer.shape, buffer.dtype, buffer.layout, layout)
         if key not in self.movers:
             self.movers[key] = len(self.kernels)
-            self.kernels.append(relayout(*key))
+            self.kernels.append(relayout(*key, self.context.threads))
         program = self.kernels[self.movers[key]]
         target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, first=step, last=step, layout=layout))
         self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program)))

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
+from inlay.schedules.dot import DotMatmulRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule
 from inlay.schedules.rule import ScheduleRule
+from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
 
-SHARED_RULES: tuple[ScheduleRule, ...] = (ConvRule(), RowsRule(), WindowRule(), MatmulRule(), BlockedRule(), GenericRule())
+SHARED_RULES: tuple[ScheduleRule, ...] = (
+    ConvRule(),
+    RowsRule(),
+    WindowRule(),
+    MatmulRule(),
+    TransposeRule(),
+    BlockedRule(),
+    GenericRule(),
+)

@@ -20,8 +20,8 @@ class RegionBuffer:
     """One buffer of a region.
 
     `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena", the workspace; the buffer
-    lies there from byte `offset` on. `shape` and `offset` are over the region's dimensions; a dimension that the region works out counts in `offset`
-    and in sizes with its upper bound.
+    lies there from byte `offset` on. `shape` and `offset` are over the region's dimensions; a dimension that the region works out
+    counts in `offset` and in sizes with its upper bound.
     """
 
     name: str

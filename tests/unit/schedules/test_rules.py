@@ -17,6 +17,7 @@ from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rule import Given, KernelContext
+from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
 from inlay.tensor import interp, ir
 from inlay.types import ROW_MAJOR, Layout, TensorType
@@ -185,6 +186,27 @@ def test_blocks_are_left_where_channels_move():
     turned = kernel([x], ops.transpose(x, perm=(0, 2, 1, 3)))
     assert BlockedRule().offer(turned, KernelContext(CAPABILITIES), facts) is None
     assert BlockedRule().offer(kernel([x], ops.relu(x)), KernelContext(CAPABILITIES), (Given(ROW_MAJOR),)) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("blocked", [False, True])
+def test_transposes_read_what_lies_in_blocks(blocked, threads):
+    x = graph.var("x", TensorType((1, 16, 5, 7), "float32"))
+    layout = Layout(((1, 8),)) if blocked else ROW_MAJOR
+    program = kernel([x], ops.transpose(x, perm=(0, 2, 3, 1)))
+    offer = TransposeRule().offer(program, KernelContext(CAPABILITIES, threads), (Given(layout),))
+    assert offer is not None and offer.layouts == (layout, ROW_MAJOR)
+    scheduled = finish(offer.schedule(program))
+    array = np.arange(16 * 35, dtype=np.float32).reshape(1, 16, 5, 7)
+    (found,) = interp.run(scheduled, [layout.pack(array).reshape(scheduled.inputs[0].shape)])
+    assert np.array_equal(found.reshape(1, 5, 7, 16), array.transpose(0, 2, 3, 1))
+    assert ir.ForKind.VECTORIZED in kinds(scheduled)
+
+
+def test_the_transpose_rule_declines_what_does_more():
+    x = graph.var("x", TensorType((4, 8), "float32"))
+    assert declined(TransposeRule(), kernel([x], ops.relu(ops.transpose(x, perm=(1, 0)))))
+    assert declined(TransposeRule(), kernel([x], ops.strided_slice(x, begin=(0, 0), end=(2, 8), strides=(1, 1))))
 
 
 @CHECKED

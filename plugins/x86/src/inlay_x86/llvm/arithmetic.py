@@ -61,13 +61,17 @@ def _is_number(value: Value) -> bool:
 
 
 def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
-    """min or max that returns NaN if either operand is NaN. Against a constant that is not NaN one instruction does."""
+    """min or max that returns NaN if either operand is NaN. Against a constant that is not NaN one instruction does, else three:
+    which of two zeros it returns is not defined."""
     if _is_number(a):
         a, b = b, a
     if _is_number(b):
         wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {b}, {a.ref}", "i1", a.lanes)
         return p.op(f"select {wins}, {b}, {a}", a.scalar, a.lanes)
-    return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [a, b])
+    wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {a}, {b.ref}", "i1", a.lanes)
+    best = p.op(f"select {wins}, {a}, {b}", a.scalar, a.lanes)
+    unordered = p.op(f"fcmp uno {a}, {a.ref}", "i1", a.lanes)
+    return p.op(f"select {unordered}, {a}, {best}", a.scalar, a.lanes)
 
 
 def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:

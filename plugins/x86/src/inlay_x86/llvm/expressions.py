@@ -43,6 +43,8 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self._guarded: dict[ir.Expr, bool] = {}
+        self._squares: dict[tuple[ir.Buffer, arith.Expr, int], set[int]] = {}
+        self._turned: dict[tuple[ir.Buffer, arith.Expr, int, int], list[Value]] = {}
 
     # --- memory ---
 
@@ -106,13 +108,48 @@ class ExpressionPrinter:
         state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
         base, stride = self._by_lane(flat) or (flat, None)
         if stride not in (0, 1):
-            return self._from_memory(self._gather(buffer, flat), buffer)
+            value = None if stride is None else self._column(buffer, base, stride)
+            return self._from_memory(value or self._gather(buffer, flat), buffer)
         key = ("load", base, stride and self.lanes, state)
         known: Value | None = self.p.recall(key)
         if known is not None:
             return known
         value = self._from_memory((self._vector_load if stride else self._scalar_load)(buffer, base), buffer)
         return self.p.remember(key, value, lasting=self.index.lasts(base))
+
+    def _find_squares(self, body: ir.Stmt) -> None:
+        """Find which elements a vectorised loop of nothing but stores gathers side by side: see `_column`."""
+        self._squares, self._turned = {}, {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if len(stores) < self.lanes or self.lanes & (self.lanes - 1):
+            return
+        written = {item.buffer for item in stores if isinstance(item, ir.Store)}
+        for item in stores:
+            if not isinstance(item, ir.Store):
+                self._squares = {}
+                return
+            if isinstance(item.value, ir.Load) and item.value.buffer not in written:
+                base, stride = self._by_lane(self._flat(item.value.buffer, item.value.indices)) or (None, 0)
+                if base is not None and stride not in (0, 1):
+                    rest, constant = without_constant(base)
+                    self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
+
+    def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: int) -> Value | None:
+        """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
+        loaded by rows and turned. None where there are no such others."""
+        rest, constant = without_constant(base)
+        places = self._squares.get((buffer, rest, stride))
+        if self.mask is not None or places is None:
+            return None
+        first = min(places)
+        first += (constant - first) // self.lanes * self.lanes
+        if any(place not in places for place in range(first, first + self.lanes)):
+            return None
+        key = (buffer, rest, stride, first)
+        if key not in self._turned:
+            rows = [self._vector_load(buffer, arith.add(rest, first + stride * row)) for row in range(self.lanes)]
+            self._turned[key] = self.p.turn(rows)
+        return self._turned[key][constant - first]
 
     def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
         kind = memory_type(buffer.dtype)

@@ -116,6 +116,22 @@ class FunctionPrinter:
         wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
         return self.remember(key, wide, lasting=True)
 
+    def turn(self, rows: list[Value]) -> list[Value]:
+        """The columns of a square of as many vectors as they have lanes, a power of two: its blocks off the diagonal change places,
+        those of half the side first, then within each block those of half its side."""
+        lanes, rows = len(rows), list(rows)
+        size = lanes // 2
+        while size:
+            low = ", ".join(f"i32 {lane if not lane & size else lanes + lane - size}" for lane in range(lanes))
+            high = ", ".join(f"i32 {lane + size if not lane & size else lanes + lane}" for lane in range(lanes))
+            for place in range(lanes):
+                if not place & size:
+                    a, b = rows[place], rows[place + size]
+                    rows[place] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{low}>", a.scalar, lanes)
+                    rows[place + size] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{high}>", a.scalar, lanes)
+            size //= 2
+        return rows
+
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Stack memory for the whole function; the pointer's name."""
         name = f"%{self.fresh('local')}"

@@ -1,0 +1,164 @@
+"""Copies between buffers whose elements lie in other orders: what transposes, and changes of layout, come down to.
+
+Every element has a place in the source and one in the target; both are sums over dimensions of a stride times an index. Dimensions
+that are neighbours in both become one. Where the same dimension is the innermost of both, rows are copied; otherwise squares of the
+two innermost dimensions, a vector of the target's for each column of the source's, so that both are read and written by lines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inlay import arith
+from inlay.tensor import ir
+from inlay.types import DType, Layout
+
+SQUARE = 16
+"""Elements along a side of a square at most: with 4 bytes each a side is a line of cache, and 16 vectors half of AVX-512's."""
+SMALLEST = 4
+"""The least side of a square that is worth it."""
+LINE = 64
+"""Bytes of a vector at most."""
+PATCH = 8
+"""Squares along a side of a patch, which is copied before the next: rows far apart share few places in a cache, and lines that a
+square has used in part must stay until the next has used the rest."""
+WORTH_THREADS = 1 << 15
+"""Elements from which on threads are worth waking."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of a copy, with steps in elements of the source and the target."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def between(shape: Sequence[int], source: Layout, target: Layout, perm: Sequence[int] | None = None) -> list[Dimension] | None:
+    """The dimensions of a copy of a tensor of a shape from one layout to another, its axes permuted (target axis k is source axis
+    perm[k]); None where blocks do not divide an axis, or not one another."""
+    order = list(perm) if perm is not None else list(range(len(shape)))
+    moved = [shape[axis] for axis in order]
+    if source.pads(tuple(shape)) or target.pads(tuple(moved)):
+        return None
+    reads, writes = _pieces(shape, source), _pieces(moved, target)
+    found: list[Dimension] = []
+    for place, axis in enumerate(order):
+        a, b = list(reads[axis]), list(writes[place])
+        while a:
+            (left, step), (right, stride) = a.pop(), b.pop()
+            size = math.gcd(left, right)
+            if size != min(left, right):
+                return None
+            if left > size:
+                a.append((left // size, step * size))
+            if right > size:
+                b.append((right // size, stride * size))
+            found.append(Dimension(size, step, stride))
+    return found
+
+
+def _pieces(shape: Sequence[int], layout: Layout) -> list[list[tuple[int, int]]]:
+    """Per axis (extent, step) of the buffer dimensions that it is cut into, outermost first; those of one element left out."""
+    dims = layout.shape(tuple(shape))
+    steps = [1]
+    for dim in reversed(dims[1:]):
+        assert isinstance(dim, int)
+        steps.insert(0, steps[0] * dim)
+    pieces = [[(dims[axis], steps[axis])] for axis in range(len(shape))]
+    for number, (axis, factor) in enumerate(layout.blocks):
+        pieces[axis].append((factor, steps[len(shape) + number]))
+    return [[(extent, step) for extent, step in piece if isinstance(extent, int) and extent != 1] for piece in pieces]
+
+
+def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: int = 1) -> ir.LoopProgram:
+    """A kernel that copies every element, between buffers of one dimension. `threads` that is not 1 lets it run in parallel.
+
+    for outer dimensions, rows of squares, columns of squares:
+        row vectorised:
+            target[..., column 0, row] = source[..., row, column 0]
+            ...
+            target[..., column 15, row] = source[..., row, column 15]
+    """
+    size = math.prod(dim.extent for dim in dims)
+    a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
+    nests = _nests(_merged(dims), a, b, 0, 0, threads != 1 and size >= WORTH_THREADS)
+    return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
+
+
+def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
+    """The dimensions as the target has them, outermost first; neighbours in both as one, those of one element left out."""
+    found: list[Dimension] = []
+    for dim in sorted((dim for dim in dims if dim.extent != 1), key=lambda dim: -dim.target):
+        last = found[-1] if found else None
+        if last and last.target == dim.target * dim.extent and last.source == dim.source * dim.extent:
+            found[-1] = Dimension(last.extent * dim.extent, dim.source, dim.target)
+        else:
+            found.append(dim)
+    return found
+
+
+def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: int, write: int, parallel: bool) -> list[ir.Stmt]:
+    """Loops that copy, from given places on. Extents that squares do not divide are cut in two."""
+    row = next((place for place, dim in enumerate(dims) if dim.target == 1), None)
+    column = next((place for place, dim in enumerate(dims) if dim.source == 1), None)
+    if row is None or column is None:
+        return [_nest(dims, {}, a, b, read, write, parallel)]
+    limit = LINE // a.dtype.bytes
+    side = min(dims[row].extent, dims[column].extent, limit if row == column else min(limit, SQUARE))
+    side = 1 << (side.bit_length() - 1)
+    if side < SMALLEST:
+        return [_nest(dims, {}, a, b, read, write, parallel)]
+    for place in {row, column}:
+        rest = dims[place].extent % side
+        if rest:
+            whole = dims[place].extent - rest
+            main, tail = list(dims), list(dims)
+            main[place], tail[place] = replace(dims[place], extent=whole), replace(dims[place], extent=rest)
+            if rest == 1:
+                del tail[place]
+            from_, to = read + whole * dims[place].source, write + whole * dims[place].target
+            first = _nests(main, a, b, read, write, parallel)
+            if not tail:
+                return [*first, ir.Store(b, (arith.Const(to),), ir.load(a, (arith.Const(from_),)))]
+            return [*first, *_nests(tail, a, b, from_, to, False)]
+    return [_nest(dims, {row: side, column: side}, a, b, read, write, parallel)]
+
+
+def _nest(
+    dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: int, write: int, parallel: bool
+) -> ir.Stmt:
+    """Loops over all dimensions, those with sides by squares, around what copies a square, or a row, or an element."""
+    from_: arith.Expr = arith.Const(read)
+    to: arith.Expr = arith.Const(write)
+    loops: list[tuple[arith.Var, int]] = []
+    inner: list[tuple[arith.Var, int]] = []
+    for place, dim in enumerate(dims):
+        side = sides.get(place, 1)
+        count = dim.extent // side
+        patch = next((size for size in range(PATCH, 1, -1) if count % size == 0), 1) if len(sides) == 2 and place in sides else 1
+        for loop, size, step in ((loops, count // patch, side * patch), (inner, patch, side)):
+            if size > 1:
+                variable = arith.Var(f"i{len(loops) + len(inner)}")
+                loop.append((variable, size))
+                from_, to = from_ + variable * (dim.source * step), to + variable * (dim.target * step)
+    stores: list[ir.Stmt] = []
+    lane = arith.Var("lane")
+    side = max(sides.values(), default=1)
+    lanes, columns = (lane, side if len(sides) == 2 else 1) if sides else (arith.ZERO, 1)
+    row = next((dims[place] for place in sides if dims[place].target == 1), Dimension(1, 0, 0))
+    column = next((dims[place] for place in sides if dims[place].source == 1), row)
+    for number in range(columns):
+        value = ir.load(a, (from_ + lanes * row.source + number * column.source,))
+        stores.append(ir.Store(b, (to + lanes * row.target + number * column.target,), value))
+    body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
+    if sides:
+        body = ir.For(lane, arith.wrap(side), body, ir.ForKind.VECTORIZED)
+    outermost = loops[0][0] if loops else None
+    for variable, extent in reversed(loops + inner):
+        kind = ir.ForKind.PARALLEL if parallel and variable is outermost else ir.ForKind.SERIAL
+        body = ir.For(variable, arith.wrap(extent), body, kind)
+    return body

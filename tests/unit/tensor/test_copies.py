@@ -1,0 +1,49 @@
+"""Copies between orders of elements, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.tensor import interp
+from inlay.tensor.copies import between, copy_program
+from inlay.tensor.layouts import relayout
+from inlay.tensor.verify import verify
+from inlay.types import ROW_MAJOR, Layout, dtype
+
+LAYOUTS = (ROW_MAJOR, Layout(((1, 4),)), Layout(((1, 8),)), Layout(((1, 16),)))
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 20, 33])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["int8", "float16", "float32", "int64", "bool"]), st.sampled_from([1, 2]))
+def test_transposes(data, name, threads):
+    shape = data.draw(st.lists(SIZES, min_size=1, max_size=4).filter(lambda dims: np.prod(dims) <= 8000))
+    perm = data.draw(st.permutations(range(len(shape))))
+    of = dtype(name)
+    dims = between(shape, ROW_MAJOR, ROW_MAJOR, perm)
+    assert dims is not None
+    program = copy_program("copy", of, dims, threads)
+    verify(program)
+    x = np.random.default_rng(0).integers(0, 120, shape).astype(of.numpy)
+    (found,) = interp.run(program, [x.reshape(-1)])
+    assert np.array_equal(found.reshape([shape[axis] for axis in perm]), x.transpose(perm))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 7), st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.booleans())
+def test_changes_of_layout(batch, channels, width, source, target, whole):
+    """Padding, too: what a tensor does not have is zero in the target, whatever lies there in the source."""
+    shape = (batch, channels * (16 if whole and batch * channels < 30 else 1), 3, width)
+    x = np.random.default_rng(0).integers(1, 120, shape).astype(np.float32)
+    packed = np.where(source.pack(np.ones_like(x)) > 0, source.pack(x), np.nan).astype(np.float32)
+    program = relayout(shape, dtype("float32"), source, target)
+    verify(program)
+    (found,) = interp.run(program, [packed.reshape(program.inputs[0].shape)])
+    assert np.array_equal(found.reshape(target.shape(shape)), target.pack(x))
+
+
+def test_blocks_that_do_not_divide_one_another():
+    assert between((1, 48, 2), Layout(((1, 6),)), Layout(((1, 4),))) is None
+    assert between((1, 48, 2), Layout(((1, 12),)), Layout(((1, 4),))) is not None
