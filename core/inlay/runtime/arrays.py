@@ -23,7 +23,7 @@ NUMPY_ALIGNMENT = 16
 """Bytes to which numpy aligns what it allocates, by C's malloc."""
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | str, alignment: int = ALIGNMENT) -> Array:
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic] | str, alignment: int = ALIGNMENT) -> Array:
     """An uninitialised row-major array whose data starts at a multiple of `alignment` bytes, a power of two up to 64. Every kernel
     reads arrays aligned to 64 in place. Raises `OutOfMemory`."""
     try:

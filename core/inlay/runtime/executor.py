@@ -6,7 +6,6 @@ set of sizes (`inlay.runtime.layout`); only what data decides is worked out duri
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -219,18 +218,21 @@ class Executor:
         limit = min(limit, *map(len, scanned)) if scanned else limit
         state = [frame[number] for number in loop.state]
         captured = [frame[number] for number in loop.captured]
-        stacks = [_Stack(run, number) for number in loop.outputs[count:]]
+        stacks = [_Stack(run, number, self.plans[loop.body].alignment) for number in loop.outputs[count:]]
+        keep = aligned_empty((), np.bool_)
         # State lives in two sets of arrays by turns: an iteration reads the one and writes the other.
         spare: list[Any] = [None] * count
         iteration = 0
         while going and iteration < limit:
             inputs = [np.array(iteration, np.int64), *state, *(array[iteration, ...] for array in scanned), *captured]
-            targets = [None, *(item if isinstance(item, np.ndarray) else None for item in spare), *([None] * len(stacks))]
+            rows = [stack.row(iteration) for stack in stacks]
+            targets = [keep, *(item if isinstance(item, np.ndarray) else None for item in spare), *rows]
             results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes)
             spare = state if iteration else [None] * count
             going, state = bool(results[0]), list(results[1 : 1 + count])
-            for stack, result in zip(stacks, results[1 + count :], strict=True):
-                stack.push(result)
+            for stack, row, result in zip(stacks, rows, results[1 + count :], strict=True):
+                if result is not row:
+                    stack.push(iteration, result)
             iteration += 1
         for number, item in zip(loop.outputs[:count], state, strict=True):
             self._store(run, number, item, shared=iteration == 0)
@@ -270,8 +272,9 @@ class Executor:
 class _Stack:
     """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
 
-    def __init__(self, run: Workspace, number: int) -> None:
+    def __init__(self, run: Workspace, number: int, alignment: int) -> None:
         self.number = number
+        self._alignment = alignment
         self._value = run.prepared.plan.values[number]
         self._sizes = run.sizes
         shape = run.layout.shapes[number]
@@ -281,16 +284,21 @@ class _Stack:
             ready = aligned_empty(shape, self._value.dtype.numpy)
         self._ready: Array | None = ready
         self._parts: list[Array] = []
-        self._count = itertools.count()
 
-    def push(self, part: Array) -> None:
+    def row(self, index: int) -> Array | None:
+        """Where an iteration may write its output itself, None where it may not."""
+        if self._ready is None or index >= len(self._ready):
+            return None
+        row: Array = self._ready[index, ...]
+        return row if in_place(row, self._alignment) else None
+
+    def push(self, index: int, part: Array) -> None:
         """Add the output of one iteration."""
         if self._ready is None:
             if self._parts and self._parts[0].shape != part.shape:
                 raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
             self._parts.append(part)
             return
-        index = next(self._count)
         if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
             raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
         self._ready[index, ...] = part

@@ -5,6 +5,9 @@ loop and never come back; they wait for a job by spinning a little, then by slee
 on it too and waits only for workers that have joined: one that is still asleep is not waited for, so a job is never slower than
 the work itself, and a process that forks, and so loses its workers, goes on alone. A pool serves one job at a time; a job that
 finds it busy (another executable in another thread, or a nested parallel loop) runs serially.
+
+Every thread has a range of a job's iterations of its own, the same part in every job of that many iterations, and takes chunks of
+the others' ranges only when it is through with it: what one job wrote lies in the cache of the core that reads it in the next.
 """
 
 from __future__ import annotations
@@ -19,33 +22,46 @@ it lets other threads run: about 40 microseconds."""
 _LOCK = threading.Lock()
 """Held while a pool is made: threads that ask for it at once get the same."""
 
+RANGE_BYTES = 128
+"""Two cache lines: what processors fetch at once."""
+
 _TEXT = f"""\
 ; generation: counts jobs, workers sleep on it.  active: workers in the job; CLOSED is added when no more may join.
-%pool = type {{ i32, i32, i32, i32, ptr, ptr, i64, i64, i64, i32 }}
-;               0    1    2    3    4    5    6    7    8    9
-;      generation, sleepers, busy, active, body, closure, extent, chunk, next, status
+%pool = type {{ i32, i32, i32, i32, ptr, ptr, i64, i32, i32, [{RANGE_BYTES - 48} x i8], [0 x %range] }}
+;               0    1    2    3    4    5    6    7    8    9          10
+;      generation, sleepers, busy, active, body, closure, chunk, status, threads, -, ranges
+%range = type {{ i64, i64, [{RANGE_BYTES - 16} x i8] }}
+;      next iteration that nobody has taken, end
 
 declare i64 @syscall(i64, ...)
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.smin.i64(i64, i64)
 
-define internal void @work(ptr %pool) {{
+; Take chunks of one's own range, then of the ranges of those who are not through with theirs.
+define internal void @work(ptr %pool, i64 %self) {{
 entry:
   %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4
   %p.closure = getelementptr %pool, ptr %pool, i64 0, i32 5
-  %p.extent = getelementptr %pool, ptr %pool, i64 0, i32 6
-  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 7
-  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 8
-  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 6
+  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %p.threads = getelementptr %pool, ptr %pool, i64 0, i32 8
   %body = load ptr, ptr %p.body
   %closure = load ptr, ptr %p.closure
-  %extent = load i64, ptr %p.extent
   %chunk = load i64, ptr %p.chunk
+  %t = load i32, ptr %p.threads
+  %threads = zext i32 %t to i64
+  br label %look
+look:
+  %owner = phi i64 [ %self, %entry ], [ %wrapped, %through ]
+  %seen = phi i64 [ 0, %entry ], [ %others, %through ]
+  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %owner, i32 0
+  %p.end = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %owner, i32 1
+  %extent = load i64, ptr %p.end
   br label %take
 take:
   %begin = atomicrmw add ptr %p.next, i64 %chunk monotonic
   %left = icmp slt i64 %begin, %extent
-  br i1 %left, label %run, label %done
+  br i1 %left, label %run, label %through
 run:
   %stop = add i64 %begin, %chunk
   %end = call i64 @llvm.smin.i64(i64 %stop, i64 %extent)
@@ -55,6 +71,13 @@ run:
 failed:
   store atomic i32 %status, ptr %p.status monotonic, align 4
   br label %take
+through:
+  %others = add i64 %seen, 1
+  %following = add i64 %owner, 1
+  %last = icmp eq i64 %following, %threads
+  %wrapped = select i1 %last, i64 0, i64 %following
+  %all = icmp eq i64 %others, %threads
+  br i1 %all, label %done, label %look
 done:
   ret void
 }}
@@ -76,18 +99,35 @@ open:
   %p.active = getelementptr %pool, ptr %pool, i64 0, i32 3
   %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4
   %p.closure = getelementptr %pool, ptr %pool, i64 0, i32 5
-  %p.extent = getelementptr %pool, ptr %pool, i64 0, i32 6
-  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 7
-  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 8
-  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %p.chunk = getelementptr %pool, ptr %pool, i64 0, i32 6
+  %p.status = getelementptr %pool, ptr %pool, i64 0, i32 7
+  %p.threads = getelementptr %pool, ptr %pool, i64 0, i32 8
   store ptr %body, ptr %p.body
   store ptr %closure, ptr %p.closure
-  store i64 %extent, ptr %p.extent
-  %sixteenth = udiv i64 %extent, 16
-  %chunk = add i64 %sixteenth, 1
+  %t = load i32, ptr %p.threads
+  %threads = zext i32 %t to i64
+  %size = udiv i64 %extent, %threads
+  %rest = urem i64 %extent, %threads
+  %eighth = udiv i64 %size, 8
+  %chunk = add i64 %eighth, 1
   store i64 %chunk, ptr %p.chunk
-  store atomic i64 0, ptr %p.next monotonic, align 8
   store atomic i32 0, ptr %p.status monotonic, align 4
+  br label %deal
+deal:
+  %i = phi i64 [ 0, %open ], [ %i.next, %deal ]
+  %begin = phi i64 [ 0, %open ], [ %end, %deal ]
+  %longer = icmp slt i64 %i, %rest
+  %one = zext i1 %longer to i64
+  %length = add i64 %size, %one
+  %end = add i64 %begin, %length
+  %p.next = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %i, i32 0
+  %p.end = getelementptr %pool, ptr %pool, i64 0, i32 10, i64 %i, i32 1
+  store atomic i64 %begin, ptr %p.next monotonic, align 8
+  store i64 %end, ptr %p.end
+  %i.next = add i64 %i, 1
+  %dealt = icmp eq i64 %i.next, %threads
+  br i1 %dealt, label %start, label %deal
+start:
   store atomic i32 0, ptr %p.active seq_cst, align 4
   %g = atomicrmw add ptr %pool, i32 1 seq_cst
   %asleep = load atomic i32, ptr %p.sleepers seq_cst, align 4
@@ -97,7 +137,7 @@ wake:
   %w = call i64 (i64, ...) @syscall(i64 202, ptr %pool, i64 129, i64 2147483647)
   br label %share
 share:
-  call void @work(ptr %pool)
+  call void @work(ptr %pool, i64 0)
   %c = atomicrmw or ptr %p.active, i32 1073741824 seq_cst
   br label %wait
 wait:
@@ -121,7 +161,7 @@ close:
   ret i32 %status
 }}
 
-define void @inlay_pool_worker(ptr %pool) {{
+define void @inlay_pool_worker(ptr %pool, i64 %self) {{
 entry:
   %p.sleepers = getelementptr %pool, ptr %pool, i64 0, i32 1
   %p.active = getelementptr %pool, ptr %pool, i64 0, i32 3
@@ -161,7 +201,7 @@ enter:
 join.again:
   br label %join
 joined:
-  call void @work(ptr %pool)
+  call void @work(ptr %pool, i64 %self)
   %left = atomicrmw sub ptr %p.active, i32 1 seq_cst
   br label %listen
 }}
@@ -176,12 +216,14 @@ class Pool:
     def __init__(self, threads: int) -> None:
         self._library = _library()
         self.run: int = self._library.address("inlay_pool_run")
-        self._memory = (ctypes.c_int32 * 64)()
-        self._memory[3] = _CLOSED
-        self.state = ctypes.addressof(self._memory)
-        worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address("inlay_pool_worker"))
-        for number in range(threads - 1):
-            threading.Thread(target=worker, args=(self.state,), daemon=True, name=f"inlay-x86-{number}").start()
+        memory = (ctypes.c_int8 * (RANGE_BYTES * (threads + 2)))()
+        self.state = -(-ctypes.addressof(memory) // RANGE_BYTES) * RANGE_BYTES
+        self._memory = memory
+        header = (ctypes.c_int32 * 12).from_address(self.state)
+        header[3], header[11] = _CLOSED, threads
+        worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._library.address("inlay_pool_worker"))
+        for number in range(1, threads):
+            threading.Thread(target=worker, args=(self.state, number), daemon=True, name=f"inlay-x86-{number}").start()
 
 
 @functools.cache
