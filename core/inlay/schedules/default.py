@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
-from inlay.schedules.dot import DotMatmulRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule
