@@ -37,7 +37,7 @@ class DriverContext:
         the target's loop passes."""
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
-        context = KernelContext(capabilities, capabilities.cores)
+        context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         function = dissolve(region.function)
         function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))

@@ -16,6 +16,7 @@ from inlay.plugins.contract import Codegen, DeviceStatus, OpRule, Phase, Runtime
 
 if TYPE_CHECKING:
     from inlay.schedules.rule import ScheduleRule
+    from inlay.tensor.primitives import TensorIntrin
 
 GROUP = "inlay.plugins"
 hookspec = pluggy.HookspecMarker("inlay")
@@ -44,6 +45,13 @@ def inlay_passes(target: Target, phase: Phase) -> Sequence[Any]:
 @hookspec
 def inlay_schedules(target: Target) -> Sequence[ScheduleRule]:
     """Schedule rules for a loop-level target, tried in order before the shared ones."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """Tensor intrinsics that the code generator of a loop-level target can print. Schedule rules find those that they can use by
+    what their loop nests compute, never by their names. Asked only of the plugin that provides the target's kind."""
     raise AssertionError
 
 

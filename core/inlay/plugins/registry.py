@@ -42,6 +42,7 @@ from inlay.plugins.contract import (
 
 if TYPE_CHECKING:
     from inlay.schedules.rule import ScheduleRule
+    from inlay.tensor.primitives import TensorIntrin
 
 DISABLED = "INLAY_DISABLED_PLUGINS"
 """Environment variable: names of plugins, separated by commas, that are not loaded."""
@@ -179,6 +180,11 @@ class PluginRegistry:
             )
         except InlayError as error:
             return DeviceStatus(False, str(error))
+
+    def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
+        """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
+        owner = self.owner(target.kind)
+        return _sequence(self._call(owner, "inlay_intrinsics", target=target), object, owner, "inlay_intrinsics")
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
 

@@ -8,15 +8,18 @@ from typing import Protocol
 
 from inlay.plugins.contract import Capabilities
 from inlay.tensor.ir import LoopProgram
+from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout
 
 
 @dataclass(frozen=True)
 class KernelContext:
-    """What a rule may know: the target's capabilities and the number of threads a kernel may use (0: not known)."""
+    """What a rule may know: the target's capabilities, the number of threads a kernel may use (0: not known), and the tensor
+    intrinsics that the target's code generator prints."""
 
     capabilities: Capabilities
     threads: int = 1
+    intrinsics: tuple[TensorIntrin, ...] = ()
 
 
 @dataclass(frozen=True)

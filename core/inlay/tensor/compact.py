@@ -105,7 +105,15 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
     def load(node: ir.Expr) -> ir.Expr | None:
         return ir.load(small, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
+    def region(item: ir.Region) -> ir.Region:
+        if item.buffer is not buffer:
+            return item
+        starts = moved(tuple(start for start, _ in item.ranges))
+        return ir.Region(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
+
     def store(node: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(node, ir.Intrinsic):
+            return ir.Intrinsic(node.name, tuple(map(region, node.regions)), node.args)
         return ir.Store(small, moved(node.indices), node.value) if isinstance(node, ir.Store) and node.buffer is buffer else None
 
     return ir.Alloc(small, Rewriter(expr=load, stmt=store).stmt(body))

@@ -69,8 +69,8 @@ def _pieces(shape: Sequence[int], layout: Layout) -> list[list[tuple[int, int]]]
         assert isinstance(dim, int)
         steps.insert(0, steps[0] * dim)
     pieces = [[(dims[axis], steps[axis])] for axis in range(len(shape))]
-    for number, (axis, factor) in enumerate(layout.blocks):
-        pieces[axis].append((factor, steps[len(shape) + number]))
+    for place, (axis, _) in enumerate(layout.blocks, len(shape)):
+        pieces[axis].append((dims[place], steps[place]))
     return [[(extent, step) for extent, step in piece if isinstance(extent, int) and extent != 1] for piece in pieces]
 
 

@@ -67,8 +67,12 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
                 read[_box(load.indices, buffer, ranges, analyzer)] = None
         if isinstance(node, ir.Store) and node.buffer is buffer:
             written[_box(node.indices, buffer, ranges, analyzer)] = None
-        if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
-            read[whole(buffer).ranges] = written[whole(buffer).ranges] = None
+        if isinstance(node, ir.Intrinsic):
+            for region in node.regions:
+                if region.buffer is buffer:
+                    pairs = zip(region.ranges, buffer.shape, strict=True)
+                    box = tuple(_widened(*pair, dim, ranges, analyzer) for pair, dim in pairs)
+                    read[box] = written[box] = None
     return tuple(read), tuple(written)
 
 

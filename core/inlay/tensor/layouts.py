@@ -36,8 +36,8 @@ def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target:
     variables = tuple(arith.Var(f"i{axis}") for axis in range(len(b.shape)))
     logical: list[arith.Expr] = list(variables[: len(shape)])
     inner: list[arith.Expr] = list(variables[len(shape) :])
-    for (axis, factor), lane in zip(reversed(target.blocks), reversed(inner), strict=True):
-        logical[axis] = logical[axis] * factor + lane
+    for (axis, _), extent, lane in zip(target.blocks, b.shape[len(shape) :], inner, strict=True):
+        logical[axis] = logical[axis] * extent + lane
     value: ir.Expr = ir.load(a, source.indices(tuple(logical)))
     if target.pads(shape):
         inside: arith.Expr = arith.ONE

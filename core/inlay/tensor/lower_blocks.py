@@ -297,6 +297,9 @@ def check_registers(program: ir.LoopProgram) -> None:
     for stmt in statements:
         if isinstance(stmt, ir.Store):
             _check_indices(program, stmt.buffer, stmt.indices, lanes)
+        if isinstance(stmt, ir.Intrinsic):
+            for region in stmt.regions:
+                _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
         for node in ir.walk_exprs(*values_of(stmt)):
             if isinstance(node, ir.Load):
                 _check_indices(program, node.buffer, node.indices, lanes)

@@ -16,8 +16,9 @@ class Layout:
     """Blocked row-major order: each pair (axis, factor) of `blocks` cuts an axis into blocks of `factor` elements.
 
     The buffer has one dimension per axis, then one per block, in the order of `blocks`: with blocks ((1, 16),) a tensor N C H W
-    lies as N C/16 H W 16. An axis whose extent is no multiple of its factor is padded; padded elements hold zero. No blocks:
-    row-major order.
+    lies as N C/16 H W 16. An axis that comes again has its last block cut, into parts of a factor that divides it: with blocks
+    ((0, 64), (1, 16), (0, 4)) a matrix K N lies as K/64 N/16 16 16 4. An axis whose extent is no multiple of its first factor is
+    padded; padded elements hold zero. No blocks: row-major order.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
@@ -25,27 +26,39 @@ class Layout:
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The shape of the buffer for a tensor's shape."""
         outer = list(shape)
+        inner: list[Dim] = []
+        last: dict[int, int] = {}
         for axis, factor in self.blocks:
-            outer[axis] = arith.unwrap(arith.ceildiv(outer[axis], factor))
-        return (*outer, *(factor for _, factor in self.blocks))
+            if axis in last:
+                cut = inner[last[axis]]
+                assert isinstance(cut, int) and cut % factor == 0, f"blocks of {cut} have no parts of {factor}"
+                inner[last[axis]] = cut // factor
+            else:
+                outer[axis] = arith.unwrap(arith.ceildiv(outer[axis], factor))
+            last[axis] = len(inner)
+            inner.append(factor)
+        return (*outer, *inner)
 
     def indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         """The indices into the buffer for a tensor's."""
-        outer = list(indices)
-        inner = []
+        found = list(indices)
+        last: dict[int, int] = {}
         for axis, factor in self.blocks:
-            inner.append(arith.floormod(outer[axis], factor))
-            outer[axis] = arith.floordiv(outer[axis], factor)
-        return (*outer, *inner)
+            place = last.get(axis, axis)
+            index = found[place]
+            found[place] = arith.floordiv(index, factor)
+            last[axis] = len(found)
+            found.append(arith.floormod(index, factor))
+        return tuple(found)
 
     def pads(self, shape: tuple[Dim, ...]) -> bool:
         """Whether the buffer holds elements that the tensor does not have, or may."""
-        extents = list(shape)
+        seen: set[int] = set()
         for axis, factor in self.blocks:
-            extent = extents[axis]
-            if not isinstance(extent, int) or extent % factor:
+            extent = shape[axis]
+            if axis not in seen and (not isinstance(extent, int) or extent % factor):
                 return True
-            extents[axis] = extent // factor
+            seen.add(axis)
         return False
 
     def canonical(self, shape: tuple[Dim, ...]) -> Layout:
@@ -80,13 +93,16 @@ class Layout:
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """An array laid out so: a new contiguous array of the buffer's shape (the array itself when there are no blocks)."""
         rank = array.ndim
+        last: dict[int, int] = {}
         for axis, factor in self.blocks:
-            padding = -array.shape[axis] % factor
+            place = last.get(axis, axis)
+            padding = -array.shape[place] % factor
             if padding:
-                array = np.pad(array, [(0, padding if place == axis else 0) for place in range(array.ndim)])
-            outer = array.shape[axis] // factor
-            array = array.reshape(*array.shape[:axis], outer, factor, *array.shape[axis + 1 :])
-            array = np.moveaxis(array, axis + 1, -1)
+                array = np.pad(array, [(0, padding if other == place else 0) for other in range(array.ndim)])
+            outer = array.shape[place] // factor
+            array = array.reshape(*array.shape[:place], outer, factor, *array.shape[place + 1 :])
+            array = np.moveaxis(array, place + 1, -1)
+            last[axis] = array.ndim - 1
         assert array.ndim == rank + len(self.blocks)
         return np.ascontiguousarray(array)
 

@@ -13,6 +13,7 @@ from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
 from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
+from inlay_x86.dot import emitters
 from inlay_x86.emit import KERNEL
 from inlay_x86.llvm.kernel import is_explicit
 from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
@@ -31,7 +32,7 @@ class X86Codegen:
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
-        dialect = Dialect(TRIPLE, data_layout(), self._attributes())
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitters(self.features))
         with Compilers(self.features, context.objects) as compilers:
             kernels = []
             symbols = []

@@ -9,6 +9,7 @@ from inlay.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, Tar
 from inlay_x86.options import X86Options
 
 if TYPE_CHECKING:
+    from inlay.tensor.primitives import TensorIntrin
     from inlay_x86.codegen import X86Codegen
     from inlay_x86.runtime import X86Runtime
 
@@ -41,6 +42,15 @@ def inlay_op_rules(target: Target) -> Sequence[OpRule]:
     from inlay_x86.rules import rules
 
     return rules()
+
+
+@hookimpl
+def inlay_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """The dot products that the processor has."""
+    from inlay_x86.cpu import features
+    from inlay_x86.dot import intrinsics
+
+    return intrinsics(features(target.options))
 
 
 @hookimpl

@@ -6,6 +6,8 @@ function of their own, called back through the context. A vectorised loop is pri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from inlay import arith
 from inlay.arith import bounds
 from inlay.errors import CompileError, Unsupported
@@ -14,6 +16,7 @@ from inlay.tensor.region import size_vars
 from inlay_x86.llvm.expressions import ExpressionPrinter
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
+from inlay_x86.llvm.intrinsics import Emitter, Place
 from inlay_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
@@ -46,8 +49,16 @@ def _accumulates(loop: ir.For) -> bool:
 class KernelPrinter(ExpressionPrinter):
     """Prints a kernel and the functions of its parallel loops into `functions`."""
 
-    def __init__(self, program: ir.LoopProgram, symbol: str, attributes: str, declarations: dict[str, str]) -> None:
+    def __init__(
+        self,
+        program: ir.LoopProgram,
+        symbol: str,
+        attributes: str,
+        declarations: dict[str, str],
+        intrinsics: Mapping[str, Emitter],
+    ) -> None:
         super().__init__(program.name, declarations)
+        self.intrinsics = intrinsics
         self.program = program
         self.symbol = symbol
         self.attributes = attributes
@@ -99,6 +110,8 @@ class KernelPrinter(ExpressionPrinter):
                 self._while(condition, body)
             case ir.Intrinsic(name="prefetch", regions=(region,)):
                 self._prefetch(region)
+            case ir.Intrinsic(name=name, regions=regions) if name in self.intrinsics:
+                self.intrinsics[name](self.p, tuple(Place(self, region) for region in regions))
             case ir.Intrinsic(name=name):
                 raise Unsupported(f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have")
             case _:

@@ -8,8 +8,8 @@ The result is 0 or the error code of the kernel that failed, whose message is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from inlay import arith
 from inlay.arith import substitute
@@ -18,6 +18,7 @@ from inlay.tensor import ir
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
+from inlay_x86.llvm.intrinsics import Emitter
 from inlay_x86.llvm.kernel import KernelPrinter
 from inlay_x86.llvm.values import Value
 
@@ -50,12 +51,13 @@ together:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the modules of one target have in common: its triple, how it lays out types, and the attributes of functions, such as
-    `"target-cpu"="x86-64"`."""
+    """What the modules of one target have in common: its triple, how it lays out types, the attributes of functions, such as
+    `"target-cpu"="x86-64"`, and how its tensor intrinsics are printed."""
 
     triple: str
     layout: str
     attributes: str
+    intrinsics: Mapping[str, Emitter] = field(default_factory=dict)
 
     def module(self, *parts: str) -> str:
         """A module of these parts."""
@@ -71,7 +73,7 @@ class Dialect:
 def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
     """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
     declarations = {"inlay_parallel": "declare hidden i32 @inlay_parallel(ptr, ptr, i64, ptr)"}
-    functions = KernelPrinter(kernel, name, "#0", declarations).print()
+    functions = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics).print()
     return dialect.module(*functions, *declarations.values())
 
 

@@ -1,0 +1,61 @@
+"""Products of narrow numbers as x86 computes them: exact for integers, whatever their signs and the instruction set."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import inlay
+from inlay import ops
+from inlay.graph import ir as graph
+from inlay.types import TensorType
+from inlay_x86.cpu import features
+from inlay_x86.dot import emitters, intrinsics
+from inlay_x86.options import X86Options
+
+CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
+BYTES = ("uint8", "int8")
+
+
+def run(function, feeds, cpu):
+    executable = inlay.compile(function, targets=[f"x86:threads=1,cpu={cpu}"])
+    (result,) = executable.run(feeds).values()
+    return result
+
+
+def product(a, b, total, constant, cpu):
+    x = graph.var("x", TensorType(a.shape, a.dtype.name))
+    w = graph.constant(b, b.dtype.name) if constant else graph.var("w", TensorType(b.shape, b.dtype.name))
+    params = [x] if constant else [x, w]
+    feeds = {"x": a} if constant else {"x": a, "w": b}
+    return run(graph.function(params, ops.matmul(x, w, out_dtype=total)), feeds, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("a", BYTES)
+@pytest.mark.parametrize("b", BYTES)
+def test_integer_products_are_exact(cpu, a, b):
+    """At the ends of the range too: sums of 16-bit pairs would saturate there with another instruction."""
+    generator = np.random.default_rng(1)
+    for m, k, n, constant in ((17, 64, 48, True), (5, 66, 40, False), (3, 7, 13, True), (1, 128, 32, True)):
+        low, high = np.iinfo(a), np.iinfo(b)
+        x = generator.choice([low.min, low.max, 1], (m, k)).astype(a)
+        w = generator.choice([high.min, high.max, 1], (k, n)).astype(b)
+        got = product(x, w, "int32", constant, cpu)
+        assert np.array_equal(got, x.astype(np.int64) @ w.astype(np.int64))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_bfloat16_products_are_close_to_exact(cpu):
+    generator = np.random.default_rng(2)
+    a, b = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((17, 96), (96, 48)))
+    got = product(a, b, "float32", True, cpu)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_every_intrinsic_has_an_emitter(cpu):
+    present = features(X86Options(cpu=cpu))
+    assert {intrinsic.name for intrinsic in intrinsics(present)} == set(emitters(present))

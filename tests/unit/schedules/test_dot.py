@@ -1,0 +1,119 @@
+"""Products of narrow numbers through tensor intrinsics: scheduled kernels compute the same in the interpreter, which runs the
+intrinsics' own loop nests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules.dot import DotMatmulRule, dot_product
+from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor import interp, ir
+from inlay.tensor.layouts import relayout
+from inlay.tensor.primitives import TensorIntrin
+from inlay.tensor.rewrite import Rewriter
+from inlay.types import ROW_MAJOR, Layout, TensorType, dtype
+
+PAIRS = (
+    ("uint8", "int8", "int32", 4),
+    ("int8", "uint8", "int32", 4),
+    ("int8", "int8", "int32", 2),
+    ("bfloat16",) * 2 + ("float32", 2),
+)
+INTRINSICS = tuple(TensorIntrin(f"dot.{a}.{b}", dot_product(a, b, total, 4, group)) for a, b, total, group in PAIRS)
+MEANING = {intrinsic.name: intrinsic.semantics for intrinsic in INTRINSICS}
+CAPABILITIES = Capabilities(dtypes=(), vector_bits=128, vector_registers=16)
+
+
+def context(threads=1):
+    return KernelContext(CAPABILITIES, threads, INTRINSICS)
+
+
+def random(buffer, generator):
+    if buffer.dtype.is_int and buffer.dtype.bits == 8:
+        low, high = buffer.dtype.limits
+        return generator.choice([low, low + 1, -1 % (high + 1), high], buffer.shape).astype(buffer.dtype.numpy)
+    return generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy)
+
+
+def check(rule, program, constant, threads=1):
+    """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands."""
+    facts = tuple(Given(ROW_MAJOR, number in constant) for number in range(len(program.inputs)))
+    offer = rule.offer(program, context(threads), facts)
+    assert offer is not None, "the rule declines"
+    scheduled = finish(offer.schedule(program))
+    assert any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(scheduled.body))
+    generator = np.random.default_rng(5)
+    arrays = [random(buffer, generator) for buffer in program.inputs]
+    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+    wanted = interp.run(program, arrays)[0]
+    got = interp.run(scheduled, packed, intrinsics=MEANING)[0]
+    assert np.array_equal(got, offer.layouts[len(program.inputs)].pack(wanted))
+    return offer, scheduled
+
+
+def matmul(m, k, n, a, b, total, after=False):
+    x, w = graph.var("x", TensorType((m, k), a)), graph.var("w", TensorType((k, n), b))
+    y = ops.matmul(x, w, out_dtype=total)
+    params = [x, w]
+    if after:
+        params.append(graph.var("bias", TensorType((n,), total)))
+        y = ops.add(y, params[-1])
+    return build(KernelSource("kernel", tuple(params), y))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(PAIRS), st.integers(1, 17), st.integers(1, 5), st.sampled_from([4, 8, 12]), st.booleans(), st.integers(1, 2))
+def test_matrix_products_compute_the_same(pair, m, groups, n, after, threads):
+    a, b, total, group = pair
+    check(DotMatmulRule(), matmul(m, groups * group, n, a, b, total, after), {1}, threads)
+
+
+def test_the_packed_operand_lies_in_panels_of_groups():
+    offer, _ = check(DotMatmulRule(), matmul(3, 16, 24, "uint8", "int8", "int32"), {1})
+    assert offer.layouts == (ROW_MAJOR, Layout(((0, 16), (1, 8), (0, 4))), ROW_MAJOR)
+
+
+@pytest.mark.parametrize(("k", "n"), [(5, 8), (8, 6)])
+def test_groups_and_lanes_that_are_not_full_are_declined(k, n):
+    facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
+    assert DotMatmulRule().offer(matmul(3, k, n, "uint8", "int8", "int32"), context(), facts) is None
+
+
+def test_other_instructions_are_not_taken_for_dot_products():
+    nest = dot_product("uint8", "int8", "int32", 4, 4)
+    store = next(stmt for stmt in ir.walk_stmts(nest.body) if isinstance(stmt, ir.Store))
+    twice = ir.Store(store.buffer, store.indices, store.value + store.value)
+    other = TensorIntrin(
+        "odd",
+        ir.LoopProgram("odd", nest.inputs, nest.outputs, Rewriter(stmt=lambda s: twice if s is store else None).stmt(nest.body)),
+    )
+    facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
+    assert DotMatmulRule().offer(matmul(3, 8, 8, "uint8", "int8", "int32"), KernelContext(CAPABILITIES, 1, (other,)), facts) is None
+
+
+def test_axes_that_are_cut_twice():
+    layout = Layout(((0, 8), (1, 3), (0, 2)))
+    array = np.arange(16 * 6).reshape(16, 6)
+    packed = layout.pack(array)
+    assert packed.shape == layout.shape(array.shape) == (2, 2, 4, 3, 2)
+    assert packed[1, 1, 2, 1, 1] == array[8 + 2 * 2 + 1, 3 + 1]
+    assert not layout.pads(array.shape)
+    assert layout.pads((15, 6))
+
+
+@pytest.mark.parametrize("shape", [(16, 6), (15, 6)])
+def test_copies_to_layouts_that_cut_axes_twice(shape):
+    layout = Layout(((0, 8), (1, 3), (0, 2)))
+    array = np.arange(np.prod(shape)).reshape(shape).astype(np.int32)
+    for source, target in ((ROW_MAJOR, layout), (layout, ROW_MAJOR)):
+        program = relayout(shape, dtype("int32"), source, target)
+        given = source.pack(array).reshape(program.inputs[0].shape)
+        assert np.array_equal(interp.run(program, [given])[0].ravel(), target.pack(array).ravel())
