@@ -176,6 +176,20 @@ def test_run(run: Run, folder: Path, name: str) -> None:
     assert run("run", name)[1] == run("run", name, "--seed", "0")[1] != run("run", name, "--seed", "1")[1]
 
 
+def test_shadow(run: Run, folder: Path) -> None:
+    code, out, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
+    assert code == 0 and err.strip() == "1 runs of regions agree with the reference" and out.startswith("y: ")
+    good(run("compile", "small.onnx", "-o", "a.inlay"))
+    code, _, err = run("run", "a.inlay", "--input", "x=x.npy", "--shadow")
+    assert code == 2 and "no graph to compare with" in err
+
+
+def test_placement(run: Run, folder: Path) -> None:
+    pytest.importorskip("scipy", reason='needs SciPy: pip install "inlay[cost]"')
+    assert good(run("partition", "small.onnx", "--placement", "cost")) == good(run("partition", "small.onnx"))
+    assert run("compile", "small.onnx", "--placement", "luck", "-o", "a.inlay")[0] == 2
+
+
 def test_element_types_that_numpy_lacks(run: Run, folder: Path) -> None:
     """They go to files and come back as their bits."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [2]) for name in "xy")

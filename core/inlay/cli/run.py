@@ -24,7 +24,7 @@ from inlay.cli.common import (
     seed_option,
     target_option,
 )
-from inlay.errors import InputError
+from inlay.errors import InputError, KernelFault
 from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
 
@@ -38,6 +38,7 @@ from inlay.runtime.output import check_output
 @seed_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option("--profile", is_flag=True, help="Say where the time went, by region and source node.")
+@click.option("--shadow", "shadowed", is_flag=True, help="Compare every region with the reference target; fail where one differs.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace to this file.")
 @json_option
 def run_command(
@@ -49,6 +50,7 @@ def run_command(
     seed: int,
     output: Path | None,
     profile: bool,
+    shadowed: bool,
     trace: Path | None,
     as_json: bool,
 ) -> None:
@@ -58,6 +60,8 @@ def run_command(
     for path in filter(None, (output, trace)):
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     executable = executable_of(model, targets, dims, as_json, precision)
+    if shadowed:
+        _shadow(model, targets, dims, precision, make_inputs(executable.inputs, inputs, seed, dims))
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
@@ -76,6 +80,24 @@ def run_command(
         echo(f"{name}: {_words(value)}")
     if shown is not None:
         echo(shown.table())
+
+
+def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> None:
+    """Compare regions with the reference. Raises `KernelFault` where one differs, with its inputs saved beside."""
+    import inlay
+    from inlay.driver.shadow import shadow
+    from inlay.settings import Settings
+
+    if is_package(model):
+        raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
+    found = shadow(inlay.load(model, dims), arrays, targets, settings=Settings(precision=precision))
+    if found.difference is None:
+        click.echo(f"{found.compared} runs of regions agree with the reference", err=True)
+        return
+    path = Path(f"{model.stem}.shadow.npz")
+    check_output(path, [model])
+    found.difference.save(path)
+    raise KernelFault(str(found.difference), remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
