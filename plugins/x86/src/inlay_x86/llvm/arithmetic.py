@@ -68,10 +68,8 @@ def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
     if _is_number(b):
         wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {b}, {a.ref}", "i1", a.lanes)
         return p.op(f"select {wins}, {b}, {a}", a.scalar, a.lanes)
-    wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {a}, {b.ref}", "i1", a.lanes)
-    best = p.op(f"select {wins}, {a}, {b}", a.scalar, a.lanes)
-    unordered = p.op(f"fcmp uno {a}, {a.ref}", "i1", a.lanes)
-    return p.op(f"select {unordered}, {a}, {best}", a.scalar, a.lanes)
+    # The first operand of the call is looked at for NaN: not the one in which a reduction accumulates, and so has to wait for.
+    return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [b, a], flag="nsz")
 
 
 def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:

@@ -87,8 +87,10 @@ class FunctionPrinter:
         (self._lasting if lasting else self._passing)[-1][key] = value
         return value
 
-    def intrinsic(self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "") -> Value:
-        """A call of an overloaded LLVM intrinsic `llvm.name` on arguments of one number of lanes."""
+    def intrinsic(
+        self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "", flag: str = ""
+    ) -> Value:
+        """A call of an overloaded LLVM intrinsic `llvm.name` on arguments of one number of lanes; `flag` is one of the call."""
         lanes = args[0].lanes
         result = result or scalar
         suffix = mangle(scalar, lanes)
@@ -98,7 +100,7 @@ class FunctionPrinter:
         full = f"llvm.{name}.{suffix}"
         self.declarations[full] = f"declare {vector_type(result, lanes)} @{full}({types})"
         text = ", ".join([*map(str, args), *([extra] if extra else [])])
-        return self.op(f"call {vector_type(result, lanes)} @{full}({text})", result, lanes)
+        return self.op(f"call {flag}{' ' if flag else ''}{vector_type(result, lanes)} @{full}({text})", result, lanes)
 
     def widen(self, value: Value, lanes: int) -> Value:
         """The value in every lane."""
