@@ -60,6 +60,9 @@ class ExpressionPrinter:
     def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
         rest, constant = without_constant(flat)
         offset = self.index.print(rest)
+        if offset.lanes:
+            # What is chosen by a branch has a value per lane, here the same in all.
+            offset = self.p.op(f"extractelement {offset}, i64 0", INDEX)
         if constant:
             offset = Value(str(constant), INDEX) if offset.ref == "0" else self.p.op(f"add nsw {offset}, {constant}", INDEX)
         return self._pointer(buffer, offset).ref
