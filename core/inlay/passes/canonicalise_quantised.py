@@ -3,8 +3,12 @@
 `quantize_integers` turns the pattern dequantise, convolve or multiply, quantise (ONNX's QDQ) into that form, in which the ONNX
 frontend gives QLinearConv and the like; it moves what only moves elements inside the quantised part. `narrow_integers`, after
 constants are folded, brings the operands of integer products back from int32 to their 8-bit types and takes zero points out of
-the sum, so that a target sees the products that its instructions compute. Both keep the integers that a runtime that fuses the
-pattern computes: accumulators wrap at 32 bits, so that the sums may be taken apart.
+the sum, so that a target sees the products that its instructions compute: the right operand in int8. Both keep the integers that a
+runtime that fuses the pattern computes: accumulators wrap at 32 bits, so that the sums may be taken apart.
+
+Products and means over all of an image are exact sums and one multiplication in float32, as in ONNX Runtime's optimised execution.
+What else lies between dequantisation and quantisation (sums of two branches, activations, softmax) is computed as ONNX says, in
+float32, as in ONNX Runtime's plain execution, from which the optimised one may differ by one.
 """
 
 from __future__ import annotations
@@ -15,15 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from inlay import arith
 from inlay.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlay.graph.rewrite import Rule, rewrite_expr
 from inlay.graph.transform import transform_function
 from inlay.graph.uses import UseCounts
-from inlay.ops.compose import cast_to
-from inlay.ops.elementwise import add, maximum, minimum, sub
+from inlay.ops.compose import cast_to, scalar
+from inlay.ops.conversion import bitcast
+from inlay.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
 from inlay.ops.quantised import dequantize, quantize, requantize
+from inlay.ops.reduce import reduce_sum
 from inlay.ops.shape import pad, reshape, transpose
 from inlay.types import TensorType, dtype
 
@@ -31,6 +38,8 @@ Array = np.ndarray[Any, Any]
 
 _MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "concat", "max_pool", "relu")
 """Operators that commute with dequantisation by one scale: they choose among elements by place, or by order."""
+MEAN_LIMIT = 1 << 23
+"""Elements of an image whose sum, of 8 bits each, is sure to fit into 32."""
 
 
 def quantize_integers(target: Function) -> Function:
@@ -41,11 +50,25 @@ def quantize_integers(target: Function) -> Function:
 
     def visit(old: Expr, new: Expr) -> Expr:
         if isinstance(new, Call) and new.callee is quantize:
-            new = _without_detour(new) or _integer_product(new, uses) or new
+            new = _in_integers(new, uses)
         uses.note(old, new)
         return new
 
     return transform_function(sunk, visit)
+
+
+def _in_integers(stored: Call, uses: UseCounts) -> Expr:
+    """A quantisation with as much of what it stores as can be taken into integers."""
+    simpler = _without_detour(stored) or _integer_product(stored, uses) or _integer_mean(stored, uses)
+    if simpler is not None:
+        return simpler
+    moved = stored.args[0]
+    if not _is_move(moved, "concat", "reshape", "transpose") or not uses.single(moved) or _rank(stored.args[1]):
+        return stored
+    assert isinstance(moved, Call)
+    # Parts are stored first, so that what is moved are integers.
+    parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
+    return call(moved.callee, parts, moved.attrs, moved.span)
 
 
 # --- moving elements while they are quantised -------------------------------------------------------------------------
@@ -74,8 +97,9 @@ def _without_detour(stored: Call) -> Expr | None:
     if _is_dequantize(value):
         assert isinstance(value, Call)
         return value.args[0] if _same_parameters(value, stored) and value.args[0].type == stored.type else None
-    if not isinstance(value, Call) or not isinstance(value.callee, Operator) or value.callee.name not in _MOVES:
+    if not _is_move(value, *_MOVES):
         return None
+    assert isinstance(value, Call) and isinstance(value.callee, Operator)
     sources: list[Expr] = []
     for arg in value.args:
         if not _is_dequantize(arg) or not _same_parameters(arg, stored) or _rank(stored.args[1]):
@@ -87,6 +111,10 @@ def _without_detour(stored: Call) -> Expr | None:
     if value.callee.name == "relu":
         return maximum(sources[0], _zero_point(stored), span=stored.span)
     return call(value.callee, sources, value.attrs, stored.span)
+
+
+def _is_move(expr: Expr, *names: str) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in names
 
 
 def _is_dequantize(expr: Expr) -> bool:
@@ -215,6 +243,29 @@ def _bounded(result: Expr, bound: Expr | None, stored: Call) -> Expr:
     return result
 
 
+_MEAN = is_op("avg_pool")(_stored("x")).named("mean")
+
+
+def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
+    """quantize(mean of all of an image (dequantize)) as an integer sum, requantised; None where it is something else."""
+    found = match(_MEAN, stored.args[0])
+    if found is None or not uses.single(found["mean"]) or _rank(stored.args[1]) or not _type(stored).dtype.is_int:
+        return None
+    mean, x = found.call("mean"), found.call("x")
+    extents = _type(x).shape[2:]
+    if extents != mean.attrs.kernel or any(pad != 0 for pad in mean.attrs.pads) or any(step != 1 for step in mean.attrs.dilations):
+        return None
+    count = arith.product(extents)
+    scales = _scale(x), _scale(stored)
+    if scales[0] is None or scales[1] is None or _rank(x.args[1]) or not isinstance(count, int) or not 0 < count < MEAN_LIMIT:
+        return None
+    if not _type(x.args[0]).dtype.is_int or _type(x.args[0]).dtype.bits > 8:
+        return None
+    total = reduce_sum(_centred(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
+    factor = constant(np.asarray(scales[0] / (scales[1] * np.float32(count)), np.float32), span=stored.span)
+    return requantize(total, factor, _zero_point(stored), dtype=stored.attrs.dtype, axis=1, span=stored.span)
+
+
 # --- narrow operands --------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +333,29 @@ def _without_zero_point(found: Match) -> Expr | None:
     return add(total, constant((-point * sums).astype(np.int32), span=product.span), span=product.span)
 
 
+def _both_computed(found: Match) -> Expr | None:
+    """(a - p) (b - q) as a b - q (sum of a) - p (sum of b - q), with b in int8; None where one is known now."""
+    product, a, b = found.call("product"), found["a"], found["b"]
+    if isinstance(a, Constant) or isinstance(b, Constant) or min(_rank(a), _rank(b)) < 2:
+        return None
+    points = [found.constant(name) if name in found else np.zeros((), np.int32) for name in ("p", "q")]
+    if any(point.ndim for point in points) or any(_type(item).dtype.bits != 8 for item in (a, b)):
+        return None
+    p, q = map(int, points)
+    if _type(b).dtype.kind == "uint":
+        # Turning the highest bit over takes 128 away.
+        b = bitcast(bitwise_xor(b, constant(np.asarray(128, np.uint8))), dtype="int8")
+        q -= 128
+    total: Expr = _int32_product(product, (a, b))
+    if q:
+        sums = reduce_sum(cast_to(a, "int32"), axes=(_rank(a) - 1,), keepdims=True)
+        total = add(total, mul(sums, scalar(-q, "int32")), span=product.span)
+    if p:
+        sums = reduce_sum(sub(cast_to(b, "int32"), scalar(q, "int32")), axes=(_rank(b) - 2,), keepdims=True)
+        total = add(total, mul(sums, scalar(-p, "int32")), span=product.span)
+    return total
+
+
 def _one_constant(found: Match) -> Expr | None:
     """(x + a) + b as x + (a + b), where integers wrap."""
     a, b = found.constant("a"), found.constant("b")
@@ -299,7 +373,20 @@ def _is_narrow(expr: Expr) -> bool:
 
 
 _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int32)
+
+
+def _centred_pattern(name: str, point: str) -> Pattern:
+    """A narrow value as int32, perhaps less a known zero point."""
+    wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
+    return wide | is_op("sub")(wide, is_const().named(point))
+
+
 _NARROWING = (
+    Rule(
+        "zero points of both factors",
+        is_op("matmul")(_centred_pattern("a", "p"), _centred_pattern("b", "q")).where(_is_int32).named("product"),
+        _both_computed,
+    ),
     Rule(
         "zero point of the data",
         is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centred"), is_const().named("w"))

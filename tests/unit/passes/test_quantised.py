@@ -157,3 +157,56 @@ def test_wide_weights_stay_wide() -> None:
         n for n in post_order(narrow_integers(function([x], ops.matmul(x, constant(w.data // 500))))) if isinstance(n, Constant)
     )
     assert found.data.dtype == np.uint8
+
+
+@pytest.mark.parametrize("point", [0, 7])
+def test_a_mean_over_an_image(point: int) -> None:
+    x = var("x", TensorType((2, 3, 4, 5), "uint8"))
+    pooled = ops.avg_pool(dequantized(x, 0.1, point), kernel=(4, 5))
+    target = function([x], quantized(pooled, 0.05, 3))
+    result = canonical(target)
+    assert "avg_pool" not in operators(result)
+    assert operators(result).count("requantize") == 1
+    close(target, result, [RNG.integers(0, 256, (2, 3, 4, 5)).astype(np.uint8)], 1)
+
+
+def test_other_means_stay_in_float() -> None:
+    x = var("x", TensorType((2, 3, 4, 5), "uint8"))
+    for attrs in ({"kernel": (2, 5)}, {"kernel": (4, 5), "pads": (1, 0, 0, 0)}):
+        target = function([x], quantized(ops.avg_pool(dequantized(x, 0.1, 3), **attrs), 0.05, 3))
+        assert "avg_pool" in operators(canonical(target))
+
+
+def test_what_is_moved_are_integers() -> None:
+    """A concatenation of branches of other scales stores each branch in its own."""
+    x, y = (var(name, TensorType((2, 3), "uint8")) for name in "xy")
+    joined = ops.concat(dequantized(x, 0.1, 3), dequantized(y, 0.2, 5), axis=1)
+    target = function([x, y], quantized(ops.reshape(joined, shape=(12,)), 0.1, 3))
+    result = canonical(target)
+    assert operators(result).count("quantize") == 1, "x has that scale already"
+    moved = [node for node in post_order(result) if isinstance(node, Call) and node.callee in (ops.concat, ops.reshape)]
+    assert all(arg.type.dtype.name == "uint8" for node in moved for arg in node.args)  # type: ignore[attr-defined]
+    close(target, result, [RNG.integers(0, 256, (2, 3)).astype(np.uint8) for _ in range(2)])
+
+
+def test_what_others_read_is_moved_once() -> None:
+    x = var("x", TensorType((2, 3), "float32"))
+    moved = ops.transpose(x, perm=(1, 0))
+    result = canonical(function([x], tuple_([moved, quantized(moved, 0.1, 3)])))
+    assert operators(result) == ["transpose", "quantize"]
+
+
+@pytest.mark.parametrize(("left", "right"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8"), ("int8", "uint8")])
+@pytest.mark.parametrize("points", [(0, 0), (7, 0), (0, 9), (7, 9)])
+def test_a_product_of_two_that_are_computed(left: str, right: str, points: tuple[int, int]) -> None:
+    a, b = var("a", TensorType((2, 5, 4), left)), var("b", TensorType((4, 3), right))
+    product = ops.matmul(dequantized(a, 0.1, points[0]), dequantized(b, 0.2, points[1]))
+    target = function([a, b], quantized(product, 0.5, 3))
+    result = canonical(target)
+    (found,) = (node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.matmul)
+    assert [arg.type.dtype.name for arg in found.args] == [left, "int8"]  # type: ignore[attr-defined]
+    arrays = [
+        RNG.integers(*(0, 256) if of == "uint8" else (-128, 128), shape).astype(of)
+        for of, shape in ((left, (2, 5, 4)), (right, (4, 3)))
+    ]
+    close(target, result, arrays, 1)

@@ -1,0 +1,137 @@
+"""Models in eight bits on x86, made by ONNX Runtime's quantiser: the integers that ONNX Runtime computes.
+
+ONNX Runtime has two answers itself. Plain, it computes in float32 what stands between DequantizeLinear and QuantizeLinear;
+optimised, it fuses them to integer operators of its own, some of which round elsewhere (the sum of two branches) or approximate (a
+softmax from a table). Inlay sums products in integers, as the optimised execution does, and computes all else as the plain one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay.driver import module_after
+from inlay.graph.ir import Call, post_order
+from inlay.graph.operator import Operator
+from inlay.plugins.registry import default_registry
+from zoo import GENERATED, feeds
+from zoo.net import Net
+from zoo.quantised import quantised
+
+ort = pytest.importorskip("onnxruntime")
+
+TARGET = "x86:threads=1"
+INTEGER_ALONE = ("mobilenet_v2",)
+"""Models in which nothing is computed in float between quantisations but sums of branches."""
+
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+
+
+def in_eight_bits(model, signed=False, per_channel=True):
+    return quantised(model, lambda seed: feeds(model, seed), signed, per_channel)
+
+
+def answers(model, arrays, optimised):
+    options = ort.SessionOptions()
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip([item.name for item in session.get_outputs()], session.run(None, arrays), strict=True))
+
+
+def scales(model):
+    """The step from one integer to the next of each output that is dequantised last."""
+    weights = {item.name: item for item in model.graph.initializer}
+    import onnx
+
+    return {
+        node.output[0]: float(onnx.numpy_helper.to_array(weights[node.input[1]]))
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and node.output[0] in {item.name for item in model.graph.output}
+    }
+
+
+def assert_integers(model, found, expected, most):
+    """Outputs that are dequantised last differ by so many steps at most; others by what float32 may."""
+    steps = scales(model)
+    for name, other in expected.items():
+        off = np.abs(found[name] - other).max()
+        assert off <= (most * steps[name] * 1.0001 if name in steps else 1e-3 * np.abs(other).max()), name
+
+
+@pytest.mark.parametrize("per_channel", [True, False], ids=["by channel", "by tensor"])
+@pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
+@pytest.mark.parametrize("name", GENERATED)
+def test_tiny(name, signed, per_channel):
+    model = in_eight_bits(GENERATED[name].tiny(), signed, per_channel)
+    executable = inlay.compile(model, [TARGET])
+    for seed in (7, 8):
+        arrays = feeds(model, seed)
+        found = executable.run(arrays)
+        assert_integers(model, found, answers(model, arrays, optimised=False), 0)
+        if name in INTEGER_ALONE:
+            assert_integers(model, found, answers(model, arrays, optimised=True), 0)
+
+
+def a_network():
+    """What quantised networks are made of: strides, groups, pads, branches that are joined and added, pools, a product."""
+    net = Net("parts")
+    x = net.input("x", (2, 6, 13, 11))
+
+    def conv(data, inputs, outputs, kernel, groups=1, **attrs):
+        weight = net.weight("w", (outputs, inputs // groups, kernel, kernel), 0.4)
+        return net.node("Conv", data, weight, net.weight("b", (outputs,), 0.2), group=groups, **attrs)
+
+    stem = net.node("Relu", conv(x, 6, 16, 3, strides=[2, 2], pads=[1, 1, 1, 1]))
+    left = net.node("Clip", conv(stem, 16, 16, 3, 16, pads=[1, 1, 1, 1]), net.constant(0.0), net.constant(6.0))
+    right = net.node("MaxPool", stem, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    joined = net.node("Concat", left, right, net.node("Add", left, stem), axis=1)
+    mixed = conv(joined, 48, 20, 1)
+    gate = net.node("HardSigmoid", net.node("GlobalAveragePool", mixed))
+    scaled = net.node("Sigmoid", net.node("Mul", mixed, gate))
+    pooled = net.node("AveragePool", scaled, kernel_shape=[2, 2], strides=[2, 2])
+    flat = net.node("Flatten", net.node("GlobalAveragePool", pooled))
+    net.output(net.node("Gemm", flat, net.weight("fc", (10, 20), 0.4), net.weight("c", (10,), 0.2), transB=1), "y", (2, 10))
+    return net.build()
+
+
+@pytest.mark.parametrize("per_channel", [True, False], ids=["by channel", "by tensor"])
+@pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
+@pytest.mark.parametrize("target", [TARGET, "x86:threads=2", "x86:threads=1,cpu=x86-64-v3", "x86:threads=1,cpu=x86-64-v2"])
+def test_what_networks_are_made_of(target, signed, per_channel):
+    model = in_eight_bits(a_network(), signed, per_channel)
+    executable = inlay.compile(model, [target])
+    for seed in range(3):
+        arrays = feeds(model, seed)
+        assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 1)
+
+
+def test_products_are_of_integers():
+    """No product, mean over an image or concatenation is left in float, and right operands are int8."""
+    for built in (a_network(), GENERATED["bert_base"].tiny(), GENERATED["vit_b16"].tiny()):
+        main = module_after(inlay.load(in_eight_bits(built)), [TARGET], "name_sizes").main
+        for call in post_order(main):
+            if isinstance(call, Call) and isinstance(call.callee, Operator):
+                operands = [arg.type.dtype.name for arg in call.args]
+                if call.callee.name in ("conv", "matmul"):
+                    assert operands[0] in ("uint8", "int8")
+                    assert operands[1] == "int8"
+                elif call.callee.name in ("concat", "max_pool"):
+                    assert set(operands) == {"uint8"}
+
+
+def test_one_executable_for_all_sizes():
+    from zoo.vision import TINY_MOBILENET, mobilenet
+
+    model = mobilenet(TINY_MOBILENET, "batch")
+    model = quantised(model, lambda seed: feeds(model, seed, {"batch": 2}))
+    executable = inlay.compile(model, [TARGET])
+    for batch in (1, 3, 5):
+        arrays = feeds(model, sizes={"batch": batch})
+        assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 0)
+
+
+def test_the_same_model_every_time():
+    first, second = (in_eight_bits(GENERATED["bert_base"].tiny()).SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
