@@ -9,7 +9,7 @@ from collections import Counter
 
 from inlay import arith
 from inlay.schedules.rule import Given, KernelContext, Offer
-from inlay.schedules.shape import axis_loops, blocks_of, is_static, layouts_by_name, merge_chains, present
+from inlay.schedules.shape import axis_loops, blocks_of, is_static, layouts_by_name, merge_chains, present, share_rows
 from inlay.tensor import ir
 from inlay.tensor.layouts import with_layouts
 from inlay.tensor.schedule import Schedule
@@ -68,7 +68,7 @@ def _fits(block: ir.Block, program: ir.LoopProgram, layout: Layout) -> bool:
 
 def _schedule(s: Schedule, block: str, layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
     """
-    for n, channels, ...:                     # parallel over n and channels
+    for n, channels, rows...:                 # parallel over n, runs of rows, channels
         lane vectorised
     """
     n, channel, *rest = axis_loops(s, block)
@@ -77,5 +77,5 @@ def _schedule(s: Schedule, block: str, layout: Layout, layouts: dict[ir.Buffer, 
     s.reorder(*present(n, outer, *rest), lane)
     s.vectorize(lane)
     if context.threads != 1:
-        s.parallel(s.fuse(*present(n, outer)))
+        share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
     return with_layouts(s.program, layouts_by_name(s.program, layouts))

@@ -22,6 +22,7 @@ from inlay.schedules.shape import (
     layouts_by_name,
     mark_tile,
     present,
+    share_rows,
     tile_size,
 )
 from inlay.tensor import ir
@@ -123,7 +124,7 @@ def _schedule(
     program: ir.LoopProgram, anchor: Anchor, tile: _Tile, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> ir.LoopProgram:
     """
-    for n, outer, y, x:                       # parallel over n, outer, y
+    for n, outer, y, x:                       # parallel: see `share_rows`
         acc[pixel, vector, lane] = 0
         for channel block, ky, kx, channel:
             acc += data * weights             # pixel and vector unrolled, lane vectorised
@@ -158,16 +159,16 @@ def _schedule(
     for part in (init, conv):
         mark_tile(s, *s.loops(part)[-2 - len(pixels) :])
     if context.threads != 1:
-        s.parallel(s.fuse(*present(n, outer, y)))
+        share_rows(s, [n], y, [outer], context.threads)
     return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
 
 
 def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
-    """A padded copy of an input: blocks of channels in parallel, `lanes` channels a vector (0: channels are not blocked)."""
+    """A padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not blocked)."""
     n, channel, y, x = s.loops(block)
     if lanes:
         channel, lane = s.split(channel, (None, lanes))
         s.reorder(n, channel, y, x, lane)
         s.vectorize(lane)
     if context.threads != 1:
-        s.parallel(s.fuse(n, channel))
+        share_rows(s, [n], y, [channel], context.threads)

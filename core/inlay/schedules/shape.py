@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlay import arith
@@ -100,6 +100,35 @@ def mark_tile(schedule: Schedule, *loops: Var) -> None:
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
+
+
+PIECES = 4
+"""Into how many runs of rows a kernel is cut for threads whose number is not known."""
+
+
+def share_rows(
+    schedule: Schedule, outside: Sequence[Var | None], rows: Var | None, inside: Sequence[Var | None], threads: int
+) -> None:
+    """
+    for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
+
+    so that a thread has the same rows in every kernel, whatever else a kernel goes over, and finds in its own cache what it wrote
+    in the kernel before. `inside` are the loops between, such as those over blocks of channels. Rows that cannot be shared out
+    evenly run in parallel with the rest, as they are.
+    """
+    pieces = threads or PIECES
+    extent = None if rows is None else loop_extent(schedule, rows)
+    if rows is None or not isinstance(extent, Const) or extent.value % pieces or extent.value == 0:
+        schedule.parallel(schedule.fuse(*present(*outside, *inside, rows)))
+        return
+    run, rest = schedule.split(rows, (pieces, None))
+    schedule.reorder(*present(*outside, run, *inside), rest)
+    schedule.parallel(schedule.fuse(*present(*outside, run, *inside)))
+
+
+def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
+    """The extent of a loop."""
+    return next(stmt.extent for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var is loop)
 
 
 def layouts_by_name(
