@@ -129,3 +129,9 @@ def test_other_formats_are_refused() -> None:
     assert "inlay-graph" in str(runtime.check(dataclasses.replace(artifact, format="inlay-graph")))
     assert "version 99" in str(runtime.check(dataclasses.replace(artifact, format_version=99)))
     assert "amx" in str(runtime.check(dataclasses.replace(artifact, requires=("amx",))))
+
+
+def test_code_for_sapphire_rapids_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v4"]))
+    with pytest.raises(Unsupported, match=r"this machine has no amx-bf16.*avx512vnni"):
+        compile_module(MODULE, ["x86:cpu=sapphirerapids"])

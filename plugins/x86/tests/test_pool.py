@@ -46,6 +46,22 @@ def test_every_iteration_once(threads: int) -> None:
         assert sorted(tally.seen) == list(range(extent))
 
 
+def test_threads_begin_with_ranges_of_their_own() -> None:
+    """Of two threads that both have something to do all the time, each begins with its own half."""
+    met = threading.Barrier(2, timeout=30)
+    first: dict[int, int] = {}
+
+    def body(begin: int, end: int) -> int:
+        if threading.get_ident() not in first:
+            first[threading.get_ident()] = begin
+            met.wait()
+        return 0
+
+    assert run(pool(2), body, 100) == 0
+    assert first.pop(threading.get_ident()) == 0
+    assert list(first.values()) == [50]
+
+
 def test_others_help() -> None:
     """While one iteration waits for another thread, that one is run by a worker."""
     met = threading.Barrier(2, timeout=30)

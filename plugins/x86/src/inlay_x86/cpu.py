@@ -13,8 +13,13 @@ from inlay_x86.options import X86Options
 _V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
-"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), in LLVM's names."""
+_SAPPHIRE_RAPIDS = (
+    *_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
+    "avx512vpopcntdq", "avxvnni", "gfni", "vaes", "vpclmulqdq",
+)  # fmt: skip
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "sapphirerapids": _SAPPHIRE_RAPIDS}
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023 as far as kernels may use them,
+in LLVM's names."""
 
 CORES_ASSUMED = 4
 """Cores that cost estimates assume where `threads` is 0: the machine that runs the package may be another."""

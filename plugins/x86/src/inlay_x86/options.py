@@ -11,8 +11,8 @@ FORMAT_VERSION = 2
 """Of artifacts: ELF objects as `inlay.artifact.objects` packs them, the first with the C-ABI function. The version counts changes
 of that, and of what code expects of its context."""
 
-CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-"""The instruction sets to compile for by name: the host's, and the levels of the x86-64 psABI."""
+CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids")
+"""The instruction sets to compile for by name: the host's, the levels of the x86-64 psABI, and those of processors beyond them."""
 
 
 MAX_THREADS = 1024
@@ -22,8 +22,8 @@ MAX_THREADS = 1024
 @dataclass(frozen=True)
 class X86Options:
     """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
-    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512). Raises
-    `TargetError` for values that make no sense."""
+    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); or
+    `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). Raises `TargetError` for values that make no sense."""
 
     threads: int = 0
     cpu: str = "native"
