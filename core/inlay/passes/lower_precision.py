@@ -18,6 +18,9 @@ products both factors are rounded, and the errors of the products are as good as
 mean square of the products' sum, and sqrt(2/3 k) u after k products that follow one another. Three times this is what an element
 of an output may differ from float32, relative to the greatest element: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
 
+The bfloat16 instructions of processors take numbers below the least normal one, 2^-126, for zero: in products they may count as
+such. NaN and infinities stay what they are.
+
 Convolutions with one input channel a group stay in float32: no dot-product instruction helps where there are no channels to sum.
 """
 

@@ -1,0 +1,147 @@
+"""Products of bfloat16 and of eight bits: odd sizes, special values, unaligned and strided inputs, for each instruction set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import inlay
+from inlay import ops
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.types import TensorType
+from inlay_x86.cpu import LEVELS, host_features
+
+Array = np.ndarray[Any, Any]
+
+CPUS = ["native", *(name for name, features in LEVELS.items() if set(features) <= host_features())]
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 13, 16, 17, 31, 33, 64, 65])
+RNG = np.random.default_rng(0)
+
+
+def numbers(shape: tuple[int, ...], of: str) -> Array:
+    if of == "bfloat16":
+        return RNG.uniform(-1, 1, shape).astype(ml_dtypes.bfloat16)
+    limits = np.iinfo(of)
+    return RNG.integers(limits.min, limits.max, shape, of, endpoint=True)
+
+
+def check(result: ir.Expr, arrays: dict[str, Array], cpu: str) -> None:
+    """x86 against the numpy references: integers exactly, sums of floats but for their order."""
+    params = sorted((item for item in ir.post_order(result) if isinstance(item, ir.Var)), key=lambda item: item.name)
+    module = ir.Module({"main": ir.function(params, result)})
+    executable = inlay.compile(module, [f"x86:threads=1,cpu={cpu}"])
+    assert all(region.target.startswith("x86") for region in executable.regions)
+    (found,) = executable.run(arrays).values()
+    expected = evaluate(module, arrays)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    if expected.dtype.kind in "iu":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        tolerance = 1e-5 + 1e-4 * np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def var(name: str, shape: tuple[int, ...], of: str) -> ir.Var:
+    return ir.var(name, TensorType(shape, of))
+
+
+def stored(total: ir.Expr, channels: int, axis: int) -> ir.Expr:
+    """An int32 sum with a bias, requantised by channel."""
+    bias = RNG.integers(-1000, 1000, channels).astype(np.int32).reshape(-1, *(1,) * (len(total.type.shape) - 1 - axis))  # type: ignore[attr-defined]
+    scale = RNG.uniform(1e-4, 1e-2, channels).astype(np.float32)
+    return ops.requantize(ops.add(total, ir.constant(bias)), ir.constant(scale), ir.constant(np.uint8(7)), dtype="uint8", axis=axis)
+
+
+TYPES = [("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@given(rows=SIZES, depth=SIZES, columns=SIZES, known=st.booleans(), batch=st.sampled_from([(), (3,)]))
+@settings(max_examples=10, deadline=None)
+def test_matrix_products(
+    cpu: str, types: tuple[str, str], rows: int, depth: int, columns: int, known: bool, batch: tuple[int, ...]
+) -> None:
+    a = numbers((*batch, rows, depth), types[0])
+    b = numbers((depth, columns) if known else (*batch, depth, columns), types[1])
+    arrays = {"a": a} if known else {"a": a, "b": b}
+    right = ir.constant(b) if known else var("b", b.shape, types[1])
+    product: ir.Expr = ops.matmul(var("a", a.shape, types[0]), right, out_dtype="float32" if types[0] == "bfloat16" else "int32")
+    check(ops.relu(product) if types[0] == "bfloat16" else stored(product, columns, a.ndim - 1), arrays, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@given(
+    inputs=st.sampled_from([1, 3, 4, 13, 16, 33]),
+    outputs=st.sampled_from([1, 5, 16, 33]),
+    size=st.sampled_from([1, 3, 7, 10]),
+    kernel=st.sampled_from([1, 3]),
+    stride=st.sampled_from([1, 2]),
+    depthwise=st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_convolutions(
+    cpu: str, types: tuple[str, str], inputs: int, outputs: int, size: int, kernel: int, stride: int, depthwise: bool
+) -> None:
+    groups, outputs = (inputs, inputs) if depthwise else (1, outputs)
+    x, w = numbers((2, inputs, size, size + 2), types[0]), numbers((outputs, inputs // groups, kernel, kernel), types[1])
+    product = ops.conv(
+        var("x", x.shape, types[0]),
+        ir.constant(w),
+        strides=(stride, stride),
+        pads=(kernel // 2,) * 4,
+        groups=groups,
+        out_dtype="float32" if types[0] == "bfloat16" else "int32",
+    )
+    check(ops.relu(product) if types[0] == "bfloat16" else stored(product, outputs, 1), {"x": x}, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("extreme", [(255, 127), (255, -128), (0, -128)])
+def test_sums_of_the_greatest_products_do_not_saturate(cpu: str, extreme: tuple[int, int]) -> None:
+    a = np.full((3, 70), extreme[0], np.uint8)
+    b = np.full((70, 17), extreme[1], np.int8)
+    check(ops.matmul(var("a", a.shape, "uint8"), ir.constant(b), out_dtype="int32"), {"a": a}, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("of", ["uint8", "int8"])
+def test_quantisation_of_special_values(cpu: str, of: str) -> None:
+    """Infinities and what is out of range saturate, halves go to even, denormals to the zero point."""
+    x = np.array([np.inf, -np.inf, 3e38, -3e38, 1e-45, -1e-39, 0.0, -0.0, 0.25, 0.75, 1.25, -0.25, -0.75, 63.4, -63.6], np.float32)
+    point = np.asarray(3, of)
+    stored = ops.quantize(var("x", x.shape, "float32"), ir.constant(np.float32(0.5)), ir.constant(point), dtype=of)
+    check(stored, {"x": x}, cpu)
+    check(ops.dequantize(stored, ir.constant(np.float32(0.5)), ir.constant(point), dtype="float32"), {"x": x}, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_special_values_in_bfloat16_products_stay_in_their_rows(cpu: str) -> None:
+    a = numbers((9, 33), "bfloat16")
+    a[2, 5], a[4, 32], a[7, 0] = np.nan, np.inf, -np.inf
+    b = np.abs(numbers((33, 18), "bfloat16")) + ml_dtypes.bfloat16(0.5)
+    product = ops.matmul(var("a", a.shape, "bfloat16"), ir.constant(b), out_dtype="float32")
+    module = ir.Module({"main": ir.function([item for item in ir.post_order(product) if isinstance(item, ir.Var)], product)})
+    (found,) = inlay.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"a": a}).values()
+    assert np.isnan(found[2]).all()
+    assert (found[4] == np.inf).all()
+    assert (found[7] == -np.inf).all()
+    assert np.isfinite(np.delete(found, (2, 4, 7), 0)).all()
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_inputs_need_not_be_contiguous_or_aligned(types: tuple[str, str]) -> None:
+    whole = numbers((2 * 13 + 1, 37), types[0])
+    b = ir.constant(numbers((33, 18), types[1]))
+    wanted = "float32" if types[0] == "bfloat16" else "int32"
+    product = ops.matmul(var("a", (13, 33), types[0]), b, out_dtype=wanted)
+    packed = numbers((13 * 33 + 1,), types[0])[1:].reshape(13, 33)
+    for array in (whole[1:14, 3:36], whole[:26:2, 36:3:-1], packed, np.asfortranarray(packed)):
+        check(product, {"a": array}, "native")
