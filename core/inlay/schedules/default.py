@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
-from inlay.schedules.dot import DotMatmulRule
+from inlay.schedules.dot import DotConvRule, DotMatmulRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule
@@ -14,6 +14,7 @@ from inlay.schedules.window import WindowRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
     DotMatmulRule(),
+    DotConvRule(),
     ConvRule(),
     RowsRule(),
     WindowRule(),

@@ -59,3 +59,25 @@ def test_bfloat16_products_are_close_to_exact(cpu):
 def test_every_intrinsic_has_an_emitter(cpu):
     present = features(X86Options(cpu=cpu))
     assert {intrinsic.name for intrinsic in intrinsics(present)} == set(emitters(present))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+@pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 0)])
+def test_integer_convolutions_are_exact(cpu, pair, stride, pad):
+    """With requantisation fused, as quantised models have it; padding holds the zero point, here 3."""
+    generator = np.random.default_rng(4)
+    a, b = pair
+    data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (2, 32, 7, 9)).astype(a)
+    weights = generator.integers(np.iinfo(b).min, np.iinfo(b).max + 1, (48, 32, 3, 3)).astype(b)
+    x = graph.var("x", TensorType(data.shape, a))
+    padded = ops.pad(x, graph.constant(3, a), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else x
+    total = ops.conv(padded, graph.constant(weights, b), strides=(stride, stride), pads=(), dilations=(1, 1), out_dtype="int32")
+    scale = generator.uniform(1e-4, 2e-4, 48).astype(np.float32)
+    y = ops.requantize(total, graph.constant(scale, "float32"), graph.constant(5, "uint8"), dtype="uint8", axis=1)
+    got = run(graph.function([x], y), {"x": data}, cpu)
+    wide = np.pad(data, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))[:, :, ::stride, ::stride]
+    exact = np.einsum("nchwyx,ocyx->nohw", windows, weights.astype(np.int64))
+    real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
+    assert np.array_equal(got, np.clip(real, 0, 255).astype(np.uint8))

@@ -13,7 +13,7 @@ from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
-from inlay.schedules.dot import DotMatmulRule, dot_product
+from inlay.schedules.dot import DotConvRule, DotMatmulRule, dot_product
 from inlay.schedules.rule import Given, KernelContext
 from inlay.tensor import interp, ir
 from inlay.tensor.layouts import relayout
@@ -117,3 +117,21 @@ def test_copies_to_layouts_that_cut_axes_twice(shape):
         program = relayout(shape, dtype("int32"), source, target)
         given = source.pack(array).reshape(program.inputs[0].shape)
         assert np.array_equal(interp.run(program, [given])[0].ravel(), target.pack(array).ravel())
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(PAIRS), st.integers(1, 2), st.sampled_from([4, 8]), st.sampled_from([4, 8, 12]), st.integers(1, 3),
+    st.integers(1, 2), st.integers(0, 1), st.integers(1, 16), st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, after, threads):
+    a, b, total, _ = pair
+    x, w = graph.var("x", TensorType((n, c, k + 1, k + width), a)), graph.var("w", TensorType((o, c, k, k), b))
+    y = ops.conv(x, w, strides=(stride, stride), pads=(pad,) * 4, dilations=(1, 1), groups=1, out_dtype=total)
+    params = [x, w]
+    if after:
+        params.append(graph.var("bias", TensorType((o, 1, 1), total)))
+        y = ops.add(y, params[-1])
+    program = build(KernelSource("kernel", tuple(params), y))
+    offer, _ = check(DotConvRule(), program, {1}, threads)
+    assert offer.layouts[-1] == Layout(((1, 4),))
