@@ -18,7 +18,6 @@ from inlay.schedules.shape import (
     layouts_by_name,
     mark_tile,
     present,
-    share_rows,
     tile_size,
 )
 from inlay.tensor import ir
@@ -98,15 +97,21 @@ def _schedule(
     program: ir.LoopProgram, anchor: Anchor, lanes: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> ir.LoopProgram:
     """
-    for n, channels, y, x:                    # parallel: see `share_rows`
-        acc[pixel, lane] = identity
-        for window:
-            acc = combine(acc, data)          # pixel unrolled, lane vectorised
-        out = after(acc)
+    for n, channels:                          # parallel over n, channels, y
+        padded = data of one block of channels
+        for y, x:
+            acc[pixel, lane] = identity
+            for window:
+                acc = combine(acc, padded)    # pixel unrolled, lane vectorised
+            out = after(acc)
     """
     s = Schedule(program)
+    # One block of channels is padded at a time, so that it is still in the cache when it is read. With threads, which share out
+    # rows too, all are padded before.
+    near = [block.name for block in anchor.before if context.threads == 1]
     for block in anchor.before:
-        schedule_padding(s, block.name, lanes, context)
+        if block.name not in near:
+            schedule_padding(s, block.name, lanes, context)
     window, final = anchor.block.name, last_of(anchor)
     inline_all(s, [block.name for block in anchor.after if block.name != final])
     registers: dict[str, Layout] = {}
@@ -122,6 +127,11 @@ def _schedule(
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), lane)
     s.compute_at(window, outside[-1])
+    for name in near:
+        s.compute_at(name, outer)
+        channel, *pixels = [loop for loop in s.loops(name) if loop not in outside]
+        s.reorder(*pixels, channel)
+        s.vectorize(channel)
     mark_tile(s, *present(pixel), lane)
     taps = present(*axis_loops(s, window)[4:])
     lane, *pixels = [loop for loop in s.loops(window)[len(outside) :] if loop not in taps]
@@ -132,5 +142,5 @@ def _schedule(
     for part in parts:
         mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
     if context.threads != 1:
-        share_rows(s, [n], y, [outer], context.threads)
+        s.parallel(s.fuse(*present(n, outer, y)))
     return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
