@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from inlay.errors import Unsupported
 from inlay.types import DType
@@ -145,6 +146,8 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
     if source.is_float and target.is_float:
         return a if a.scalar == to else p.op(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {a} to {kind}", to, lanes)
     if source.is_float:
+        if lanes and target.bits <= 32 and target.name != "uint32":
+            return _saturated(p, a, target)
         return p.intrinsic("fptosi.sat" if target.kind == "int" else "fptoui.sat", a.scalar, [a], result=to)
     if target.is_float:
         return p.op(f"{'sitofp' if source.kind == 'int' else 'uitofp'} {a} to {kind}", to, lanes)
@@ -153,6 +156,36 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
     if target.bits < source.bits:
         return p.op(f"trunc {a} to {kind}", to, lanes)
     return p.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} to {kind}", to, lanes)
+
+
+def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
+    """Floats in lanes as integers of at most 32 bits, saturated, NaN as 0. LLVM computes its own saturating conversion of vectors
+    lane by lane."""
+    lanes, (low, high) = a.lanes, target.limits
+
+    def number(value: float) -> Value:
+        bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+        return Value(splat(f"0x{bits:016X}", a.scalar, lanes), a.scalar, lanes)
+
+    def chosen(condition: str, kept: Value, other: Value) -> Value:
+        flag = p.op(f"fcmp {condition}", "i1", lanes)
+        return p.op(f"select {flag}, {kept}, {other}", kept.scalar, lanes)
+
+    if target.kind == "int":
+        a = chosen(f"ord {a}, {a.ref}", a, number(0.0))
+    bottom = number(float(low))
+    a = chosen(f"ogt {a}, {bottom.ref}", a, bottom)
+    wide = vector_type("i32", lanes)
+    if target.bits < 32:
+        top = number(float(high))
+        a = chosen(f"olt {a}, {top.ref}", a, top)
+        whole = p.op(f"fptosi {a} to {wide}", "i32", lanes)
+        return p.op(f"trunc {whole} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
+    beyond = number(float(high + 1))
+    inside = chosen(f"olt {a}, {beyond.ref}", a, bottom)
+    whole = p.op(f"fptosi {inside} to {wide}", "i32", lanes)
+    most = Value(splat(str(high), "i32", lanes), "i32", lanes)
+    return chosen(f"olt {a}, {beyond.ref}", whole, most)
 
 
 def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:

@@ -1,0 +1,29 @@
+"""Vectors of floats become integers as single floats do: saturated, NaN as 0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay import ops
+from inlay.graph import ir as graph
+from inlay.types import TensorType
+
+VALUES = (0.0, -0.0, 0.5, -0.5, 1.99, -1.99, 127.0, 128.0, -128.9, -129.0, 255.9, 256.0, 32767.5, -32769.0, 65536.0)
+VALUES += (2147483520.0, 2147483648.0, -2147483648.0, -3e9, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), 1e-42)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "uint16", "int32"])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_vectors_saturate(cpu, to, source):
+    data = np.resize(np.asarray(VALUES, source), (5, 64))
+    x = graph.var("x", TensorType(data.shape, source))
+    y = ops.quantize(x, graph.constant(1.0, source), dtype=to) if to != "int32" else ops.cast(x, dtype=to)
+    executable = inlay.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
+    (got,) = executable.run({"x": data}).values()
+    limits = np.iinfo(to)
+    whole = np.trunc(data.astype(np.float64)) if to == "int32" else np.rint(data.astype(np.float64))
+    wanted = np.clip(np.nan_to_num(whole, nan=0.0), limits.min, limits.max).astype(np.int64)
+    assert np.array_equal(got, wanted)
