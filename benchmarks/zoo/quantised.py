@@ -71,6 +71,9 @@ def _up_to_date(model: onnx.ModelProto) -> onnx.ModelProto:
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model if given >= OPSET else onnx.version_converter.convert_version(model, OPSET))
     fixed.ir_version = max(model.ir_version, IR_VERSION)
+    for node in fixed.graph.node:
+        if node.op_type == "Sum" and len(node.input) == 2:
+            node.op_type = "Add"  # which the quantiser knows
     known = {item.name for item in fixed.graph.initializer}
     inputs = [item for item in fixed.graph.input if item.name not in known]
     del fixed.graph.input[:]
