@@ -109,7 +109,7 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: int, write: 
         return [_nest(dims, {}, a, b, read, write, parallel)]
     limit = LINE // a.dtype.bytes
     side = min(dims[row].extent, dims[column].extent, limit if row == column else min(limit, SQUARE))
-    side = 1 << (side.bit_length() - 1)
+    side = 1 << max(side.bit_length() - 1, 0)  # an empty buffer has none
     if side < SMALLEST:
         return [_nest(dims, {}, a, b, read, write, parallel)]
     for place in {row, column}:
