@@ -242,6 +242,10 @@ class Schedule:
         """Ask for what a block will read some iterations later; returns the new block."""
         return self._returning(primitives.prefetch, block, buffer, loop, distance)
 
+    def stream(self, block: str, buffer: str, loop: Var, inner: Var) -> str:
+        """Ask, bit by bit, for what a block will read in the next iteration of a loop; returns the new block."""
+        return self._returning(primitives.stream, block, buffer, loop, inner)
+
     # --- recording --------------------------------------------------------------------------------------------------------
 
     def _apply(self, primitive: Callable[..., ir.LoopProgram], *args: Any) -> None:

@@ -15,7 +15,6 @@ from inlay.plugins import Capabilities
 from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
 from inlay.schedules.generic import GenericRule
-from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rule import Given, KernelContext
 from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
@@ -105,29 +104,6 @@ def test_parallel_convolution_computes_the_same():
 def test_convolution_declines_what_does_not_fill_vectors():
     assert declined(ConvRule(), conv(1, 4, 5, 5, 3, 3, 1, 0))
     assert declined(ConvRule(), conv(1, 4, 5, 5, 4, 3, 1, 0, groups=4))
-
-
-@CHECKED
-@given(st.integers(1, 40), st.integers(2, 9), st.integers(4, 40), st.booleans(), st.booleans(), st.integers(1, 2))
-def test_matrix_product_computes_the_same(m, k, n, bias, constant, threads):
-    a, b = graph.var("a", TensorType((m, k), "float32")), graph.var("b", TensorType((k, n), "float32"))
-    y = ops.matmul(a, b)
-    params = [a, b]
-    if bias:
-        params.append(graph.var("bias", TensorType((n,), "float32")))
-        y = ops.relu(ops.add(y, params[-1]))
-    check(MatmulRule(), kernel(params, y), threads, frozenset({1}) if constant else frozenset())
-
-
-@pytest.mark.parametrize("shapes", [((3, 5, 6), (3, 6, 8)), ((2, 3, 5, 6), (6, 8)), ((6,), (6, 8)), ((2, 1, 5, 6), (3, 6, 8))])
-def test_batched_matrix_product_computes_the_same(shapes):
-    a, b = (graph.var(name, TensorType(shape, "float32")) for name, shape in zip("ab", shapes, strict=True))
-    check(MatmulRule(), kernel([a, b], ops.matmul(a, b)))
-
-
-def test_matrix_product_declines_few_columns():
-    a, b = graph.var("a", TensorType((4, 4), "float32")), graph.var("b", TensorType((4, 1), "float32"))
-    assert declined(MatmulRule(), kernel([a, b], ops.matmul(a, b)))
 
 
 @CHECKED

@@ -15,6 +15,7 @@ from inlay.tensor.primitives.pipeline import PREFETCH, SEMANTICS, double_buffer,
 from inlay.tensor.primitives.reduction import decompose_reduction
 from inlay.tensor.primitives.rfactor import rfactor
 from inlay.tensor.primitives.rolling import rolling_buffer
+from inlay.tensor.primitives.stream import stream
 from inlay.tensor.primitives.tensorize import TensorIntrin, blockize, tensorize
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "software_pipeline",
     "split",
     "storage_align",
+    "stream",
     "tensorize",
     "tile",
     "transform_layout",

@@ -1,0 +1,134 @@
+"""Matrix products: every schedule computes the same, whatever the sizes, operands and threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules import matmul
+from inlay.schedules.matmul import MatmulRule
+from inlay.schedules.register_tile import Tile, choose_tile, cycles, fits
+from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor import interp, ir
+from inlay.tensor.primitives import PREFETCH, SEMANTICS
+from inlay.types import ROW_MAJOR, TensorType
+
+CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
+CHECKED = settings(max_examples=25, deadline=None)
+
+
+def product(a, b, bias=False):
+    left, right = graph.var("a", TensorType(a, "float32")), graph.var("b", TensorType(b, "float32"))
+    y = ops.matmul(left, right)
+    params = [left, right]
+    if bias:
+        params.append(graph.var("bias", TensorType(b[-1:], "float32")))
+        y = ops.relu(ops.add(y, params[-1]))
+    return build(KernelSource("kernel", tuple(params), y))
+
+
+def check(program, threads=1, constant=False, shapes=None):
+    """The scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
+    facts = tuple(Given(ROW_MAJOR, constant and number == 1) for number in range(len(program.inputs)))
+    offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, threads), facts)
+    assert offer is not None, "the rule declines"
+    scheduled = finish(offer.schedule(program))
+    generator = np.random.default_rng(3)
+    shapes = shapes or [buffer.shape for buffer in program.inputs]
+    arrays = [generator.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
+    wanted = interp.run(program, arrays)[0]
+    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+    known = {}
+    for array, old, new in zip(packed, program.inputs, scheduled.inputs, strict=True):
+        known.update((a, b) for a, b in zip(old.shape, array.shape, strict=False) if isinstance(a, SizeVar))
+        assert array.ndim >= len(new.shape)
+    flat = [
+        array.reshape([dim if isinstance(dim, int) else -1 for dim in new.shape]) if array.ndim > len(new.shape) else array
+        for array, new in zip(packed, scheduled.inputs, strict=True)
+    ]
+    got = interp.run(scheduled, flat, known, SEMANTICS)[0]
+    assert np.array_equal(got.reshape(wanted.shape), wanted)
+    return scheduled
+
+
+def kinds(program):
+    return {stmt.kind for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For)}
+
+
+@CHECKED
+@given(st.integers(1, 40), st.integers(2, 9), st.integers(4, 70), st.booleans(), st.booleans(), st.integers(1, 2))
+def test_products_compute_the_same(m, k, n, bias, constant, threads):
+    check(product((m, k), (k, n), bias), threads, constant)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 3, 40), (65, 5, 33), (67, 2, 19)])
+def test_right_operands_are_packed_before_use(m, k, n, threads, monkeypatch):
+    monkeypatch.setattr(matmul, "PACKED_BYTES", 0)
+    scheduled = check(product((m, k), (k, n), True), threads)
+    copies = [s for s in ir.walk_stmts(scheduled.body) if isinstance(s, ir.Store) and s.buffer not in scheduled.outputs[:1]]
+    assert any(isinstance(copy.value, ir.Load) and copy.value.buffer is scheduled.inputs[1] for copy in copies)
+
+
+@pytest.mark.parametrize("shapes", [((3, 5, 6), (3, 6, 8)), ((2, 3, 5, 6), (6, 8)), ((6,), (6, 8)), ((2, 1, 5, 6), (3, 6, 8))])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_batches_compute_the_same(shapes, threads):
+    check(product(*shapes), threads)
+
+
+def test_rows_of_all_leading_dimensions_are_one():
+    scheduled = check(product((9, 1, 4), (4, 8), True), constant=True)
+    assert scheduled.outputs[0].shape == (9, 8)
+
+
+@CHECKED
+@given(st.integers(1, 30), st.integers(1, 2), st.booleans(), st.sampled_from([None, 30, 31, 64]))
+def test_rows_need_not_be_known(rows, threads, constant, most):
+    length = SizeVar("length", 1, most)
+    program = product((length, 5), (5, 24), True)
+    check(program, threads, constant, [(rows, 5), (5, 24), (24,)])
+
+
+@CHECKED
+@given(st.integers(1, 9), st.integers(1, 40), st.sampled_from([None, 40, 64]))
+def test_columns_need_not_be_known(rows, columns, most):
+    check(product((rows, 5), (5, SizeVar("width", 1, most))), 1, False, [(rows, 5), (5, columns)])
+
+
+@CHECKED
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 2))
+def test_nothing_need_be_known(rows, depth, threads):
+    m, k, n = (SizeVar(name, 1) for name in "mkn")
+    check(product((m, k), (k, n)), threads, False, [(rows, depth), (depth, 11)])
+
+
+def test_constant_panels_are_fetched_ahead():
+    scheduled = check(product((16, 8), (8, 48)), constant=True)
+    assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH for stmt in ir.walk_stmts(scheduled.body))
+
+
+def test_products_of_few_columns_are_declined():
+    program = product((4, 4), (4, 1))
+    assert MatmulRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2) is None
+
+
+@CHECKED
+@given(st.integers(1, 400), st.integers(1, 400), st.sampled_from([(16, 32), (8, 16), (4, 16)]))
+def test_tiles_fit_registers(m, n, machine):
+    lanes, registers = machine
+    tile = choose_tile(m, n, 64, lanes, registers)
+    assert tile.rows == 1 or fits(tile.rows, tile.vectors, registers)
+
+
+def test_tiles_leave_no_single_row():
+    tile = choose_tile(197, 768, 768, 16, 32)
+    assert cycles(197, 768, 768, tile) < cycles(197, 768, 768, Tile(16, 2, 14))
+    assert choose_tile(1, 768, 768, 16, 32) == Tile(16, 8, 1)
