@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from inlay.api import Compiled, compile_file
 from inlay.cache import SWITCH, caches
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.compiled import recipe
+from inlay.settings import Settings
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -87,7 +89,9 @@ def test_a_copy_elsewhere(folder: Path) -> None:
         {"targets": ["x86"]},
         {"dims": {"n": 2}},
         {"dims": {"n": (1, 2)}},
-        {"fusion": False},
+        {"settings": Settings(fusion=False)},
+        {"settings": Settings(precision="bf16")},
+        {"settings": Settings(placement="cost")},
         {"targets": ["x86:threads=1"]},
         {"targets": ["x86:threads=1", "reference"]},
         {"targets": ["x86:threads=1,cpu=x86-64-v2"]},
@@ -149,7 +153,7 @@ def test_damaged_packages_are_replaced(folder: Path) -> None:
 @pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"package": 3, "files": {}}', b'{"package": "../x", "files": {}}'])
 def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> None:
     compiled(folder / "model.onnx")
-    made = recipe(folder / "model.onnx", ["reference"], {"dims": {}, "fusion": True}, default_registry())
+    made = recipe(folder / "model.onnx", ["reference"], {"dims": {}, **asdict(Settings())}, default_registry())
     assert made is not None and caches().models.get(made.key) is not None
     caches().models.put(made.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
