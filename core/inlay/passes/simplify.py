@@ -81,6 +81,14 @@ def _transpose(found: Match) -> Expr | None:
     return found["x"] if perm == tuple(range(len(perm))) else None
 
 
+def _transpose_of_single(found: Match) -> Expr | None:
+    """A transpose that moves only axes of one element is a reshape, which costs nothing."""
+    x, perm = found["x"], found.attrs("outer").perm
+    assert isinstance(x.type, TensorType) and isinstance(found.root.type, TensorType)
+    kept = [axis for axis in perm if x.type.shape[axis] != 1]
+    return reshape(x, shape=found.root.type.shape) if kept == sorted(kept) else None
+
+
 def _transpose_of_transpose(found: Match) -> Expr:
     outer, inner = found.attrs("outer").perm, found.attrs("inner").perm
     return transpose(found["x"], perm=tuple(inner[axis] for axis in outer))
@@ -133,6 +141,13 @@ def _square(found: Match) -> Expr | None:
     return mul(x, x) if x.type == found.root.type else None
 
 
+def _cube(found: Match) -> Expr | None:
+    """x * x * x, whose two roundings err by less than a general power does; narrow floats are rounded after every operator."""
+    x = found["x"]
+    wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
+    return mul(mul(x, x), x) if wide and x.type == found.root.type else None
+
+
 def _is_int(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int
 
@@ -168,6 +183,7 @@ def _rules() -> tuple[Rule, ...]:
         rule("divided by one", is_op("div")(x, is_scalar(1))),
         rule("to the power of one", is_op("pow")(x, is_scalar(1))),
         rule("squared", is_op("pow")(x, is_scalar(2)), _square),
+        rule("cubed", is_op("pow")(x, is_scalar(3)), _cube),
         # x + 0.0 is not x: it turns -0.0 into 0.0.
         rule("plus minus zero", is_op("add")(x, is_scalar(-0.0)).where(_is_float)),
         rule("plus zero", is_op("add")(x, is_scalar(0)).where(_is_int)),
@@ -176,6 +192,7 @@ def _rules() -> tuple[Rule, ...]:
         rule("cast to the same type", outer("cast"), _cast_of_same),
         rule("cast of cast", twice("cast"), _cast_of_cast),
         rule("transpose of nothing", outer("transpose"), _transpose),
+        rule("transpose of single elements", outer("transpose"), _transpose_of_single),
         rule("transpose of transpose", twice("transpose"), _transpose_of_transpose),
         rule("reshape to the same shape", is_op("reshape")(x)),
         rule("reshape of reshape", twice("reshape"), lambda found: reshape(found["x"], shape=found.attrs("outer").shape)),
