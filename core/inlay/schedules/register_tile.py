@@ -47,23 +47,24 @@ def _steps(rows: int, vectors: int, depth: int) -> float:
     return work + (ENTRY + rows * vectors) / depth
 
 
-def cycles(rows: int, columns: int, depth: int, tile: Tile) -> float:
-    """Cycles of a product per step along its inner dimension, `depth`: tiles at the edges are smaller, and less busy."""
+def cycles(rows: int, columns: int, depth: int, tile: Tile, threads: int = 1) -> float:
+    """Cycles of a product per step along its inner dimension, `depth`: tiles at the edges are smaller, and less busy. Threads share
+    the panels, but for a last one that is narrower."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
 
     def column(vectors: int) -> float:
         return full * _steps(tile.rows, vectors, depth) + (_steps(edge, vectors, depth) if edge else 0)
 
-    return panels * column(tile.vectors) + (column(rest) if rest else 0)
+    return -(-panels // threads) * column(tile.vectors) + (column(rest) if rest else 0)
 
 
 @cache
-def choose_tile(rows: int | None, columns: int | None, depth: int | None, lanes: int, registers: int) -> Tile:
+def choose_tile(rows: int | None, columns: int | None, depth: int | None, lanes: int, registers: int, threads: int = 1) -> Tile:
     """The tile for a product with the least cycles; the wider one of equals. None stands for an extent that is not known."""
     m, n, k = (USUAL if extent is None else extent for extent in (rows, columns, depth))
     widest = min(LONGEST_ROW, -(-n // lanes))
     if m == 1:
-        return min((Tile(lanes, v, 1) for v in range(widest, 0, -1)), key=lambda tile: cycles(1, n, k, tile))
+        return min((Tile(lanes, v, 1) for v in range(widest, 0, -1)), key=lambda tile: cycles(1, n, k, tile, threads))
     tiles = [Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, min(m, MOST_ROWS) + 1) if fits(r, v, registers)]
-    return min(tiles, key=lambda tile: cycles(m, n, k, tile))
+    return min(tiles, key=lambda tile: cycles(m, n, k, tile, threads))
