@@ -18,6 +18,7 @@ from inlay.schedules.shape import (
     layouts_by_name,
     mark_tile,
     present,
+    share_rows,
     tile_size,
 )
 from inlay.tensor import ir
@@ -97,7 +98,7 @@ def _schedule(
     program: ir.LoopProgram, anchor: Anchor, lanes: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> ir.LoopProgram:
     """
-    for n, channels:                          # parallel over n, channels, y
+    for n, channels:                          # parallel: see `share_rows`
         padded = data of one block of channels
         for y, x:
             acc[pixel, lane] = identity
@@ -142,5 +143,5 @@ def _schedule(
     for part in parts:
         mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
     if context.threads != 1:
-        s.parallel(s.fuse(*present(n, outer, y)))
+        share_rows(s, [n], y, [outer], context.threads)
     return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))

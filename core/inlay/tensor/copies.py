@@ -24,8 +24,6 @@ LINE = 64
 PATCH = 8
 """Squares along a side of a patch, which is copied before the next: rows far apart share few places in a cache, and lines that a
 square has used in part must stay until the next has used the rest."""
-WORTH_THREADS = 1 << 15
-"""Elements from which on threads are worth waking."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
     """
     size = math.prod(dim.extent for dim in dims)
     a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
-    nests = _nests(_merged(dims), a, b, 0, 0, threads != 1 and size >= WORTH_THREADS)
+    nests = _nests(_merged(dims), a, b, 0, 0, threads)
     return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
 
 
@@ -101,17 +99,17 @@ def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
     return found
 
 
-def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: int, write: int, parallel: bool) -> list[ir.Stmt]:
+def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: int, write: int, threads: int) -> list[ir.Stmt]:
     """Loops that copy, from given places on. Extents that squares do not divide are cut in two."""
     row = next((place for place, dim in enumerate(dims) if dim.target == 1), None)
     column = next((place for place, dim in enumerate(dims) if dim.source == 1), None)
     if row is None or column is None:
-        return [_nest(dims, {}, a, b, read, write, parallel)]
+        return [_nest(dims, {}, a, b, read, write, threads)]
     limit = LINE // a.dtype.bytes
     side = min(dims[row].extent, dims[column].extent, limit if row == column else min(limit, SQUARE))
     side = 1 << max(side.bit_length() - 1, 0)  # an empty buffer has none
     if side < SMALLEST:
-        return [_nest(dims, {}, a, b, read, write, parallel)]
+        return [_nest(dims, {}, a, b, read, write, threads)]
     for place in {row, column}:
         rest = dims[place].extent % side
         if rest:
@@ -121,16 +119,14 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: int, write: 
             if rest == 1:
                 del tail[place]
             from_, to = read + whole * dims[place].source, write + whole * dims[place].target
-            first = _nests(main, a, b, read, write, parallel)
+            first = _nests(main, a, b, read, write, threads)
             if not tail:
                 return [*first, ir.Store(b, (arith.Const(to),), ir.load(a, (arith.Const(from_),)))]
-            return [*first, *_nests(tail, a, b, from_, to, False)]
-    return [_nest(dims, {row: side, column: side}, a, b, read, write, parallel)]
+            return [*first, *_nests(tail, a, b, from_, to, 1)]
+    return [_nest(dims, {row: side, column: side}, a, b, read, write, threads)]
 
 
-def _nest(
-    dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: int, write: int, parallel: bool
-) -> ir.Stmt:
+def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: int, write: int, threads: int) -> ir.Stmt:
     """Loops over all dimensions, those with sides by squares, around what copies a square, or a row, or an element."""
     from_: arith.Expr = arith.Const(read)
     to: arith.Expr = arith.Const(write)
@@ -139,7 +135,7 @@ def _nest(
     for place, dim in enumerate(dims):
         side = sides.get(place, 1)
         count = dim.extent // side
-        patch = next((size for size in range(PATCH, 1, -1) if count % size == 0), 1) if len(sides) == 2 and place in sides else 1
+        patch = _patch(count, threads) if len(sides) == 2 and place in sides else 1
         for loop, size, step in ((loops, count // patch, side * patch), (inner, patch, side)):
             if size > 1:
                 variable = arith.Var(f"i{len(loops) + len(inner)}")
@@ -157,8 +153,18 @@ def _nest(
     body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
     if sides:
         body = ir.For(lane, arith.wrap(side), body, ir.ForKind.VECTORIZED)
-    outermost = loops[0][0] if loops else None
-    for variable, extent in reversed(loops + inner):
-        kind = ir.ForKind.PARALLEL if parallel and variable is outermost else ir.ForKind.SERIAL
+    kinds = [ir.ForKind.SERIAL] * len(loops + inner)
+    if threads != 1 and loops:
+        # The longest is that over rows of an image, or tokens, whose parts other kernels give the same threads.
+        longest = max(range(len(loops)), key=lambda place: loops[place][1])
+        loops.insert(0, loops.pop(longest))
+        kinds[0] = ir.ForKind.PARALLEL
+    for (variable, extent), kind in zip(reversed(loops + inner), reversed(kinds), strict=True):
         body = ir.For(variable, arith.wrap(extent), body, kind)
     return body
+
+
+def _patch(count: int, threads: int) -> int:
+    """How many of so many squares make a side of a patch: so that threads have the same number of patches, where that can be."""
+    fitting = [size for size in range(PATCH, 0, -1) if count % size == 0]
+    return next((size for size in fitting if count // size % max(threads, 1) == 0), fitting[0])

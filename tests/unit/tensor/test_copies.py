@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.tensor import interp
+from inlay import arith
+from inlay.tensor import interp, ir
 from inlay.tensor.copies import between, copy_program
 from inlay.tensor.layouts import relayout
 from inlay.tensor.verify import verify
@@ -47,3 +48,18 @@ def test_changes_of_layout(batch, channels, width, source, target, whole):
 def test_blocks_that_do_not_divide_one_another():
     assert between((1, 48, 2), Layout(((1, 6),)), Layout(((1, 4),))) is None
     assert between((1, 48, 2), Layout(((1, 12),)), Layout(((1, 4),))) is not None
+
+
+def test_threads_share_the_longest_loop():
+    """Rows of an image, not blocks of channels: what a thread copies is what it wrote in the kernel before."""
+    x = np.arange(24 * 196, dtype=np.float32).reshape(1, 24, 14, 14)
+    blocked = Layout(((1, 8),))
+    dims = between(x.shape, blocked, ROW_MAJOR)
+    assert dims is not None
+    program = copy_program("copy", dtype("float32"), dims, 2)
+    verify(program)
+    outermost = next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For))
+    assert outermost.kind is ir.ForKind.PARALLEL
+    assert outermost.extent == arith.Const(4)  # 192 of the 196 pixels, as 6 squares of 8 each; there are 3 blocks of channels
+    (found,) = interp.run(program, [blocked.pack(x).reshape(-1)])
+    assert np.array_equal(found.reshape(x.shape), x)
