@@ -15,6 +15,7 @@ from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
 from inlay_x86.dot import emitters
 from inlay_x86.emit import KERNEL
+from inlay_x86.fork import serial_where_short
 from inlay_x86.llvm.kernel import is_explicit
 from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
@@ -32,13 +33,14 @@ class X86Codegen:
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
+        width = vector_bits(self.options)
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitters(self.features))
         with Compilers(self.features, context.objects) as compilers:
             kernels = []
             symbols = []
             for number, kernel in enumerate(unit.kernels):
                 context.report("print", number, len(unit.kernels))
-                kernels.append(legalise(expand_program(kernel), NATIVE))
+                kernels.append(serial_where_short(legalise(expand_program(kernel), NATIVE), width))
                 text = print_kernel(kernels[-1], KERNEL, dialect)
                 symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
             compilers.entry(print_entry(replace(unit, kernels=tuple(kernels)), symbol, symbols, dialect), symbol)
