@@ -160,13 +160,16 @@ class _Outline:
         found: dict[int, list[tuple[int, ir.Expr]]] = {}
         for expr in ir.post_order(self.function):
             if isinstance(expr, ir.Let):
-                found.setdefault(id(self._value(expr.value)), []).append((id(expr), expr))
-                continue
-            for index, child in enumerate(map(self._value, ir.children(expr))):
+                children = [(self._value(expr.value), self.scopes.of.get(id(expr)))]
+            else:
+                children = [
+                    (child, self.scopes.inner.get((id(expr), index)) or self.scopes.of.get(id(expr)))
+                    for index, child in enumerate(map(self._value, ir.children(expr)))
+                ]
+            for child, scope in children:
                 if is_leaf(child) or id(child) not in self.scopes.of:
                     continue
                 home = self.scopes.of[id(child)]
-                scope = self.scopes.inner.get((id(expr), index)) or self.scopes.of.get(id(expr))
                 reader: ir.Expr = expr
                 while scope is not None and scope is not home:
                     assert scope.owner is not None
