@@ -60,7 +60,9 @@ def seconds(count: int) -> tuple[float, Timing[Module]]:
 
 
 def test_ten_thousand_operators() -> None:
-    small, _ = seconds(1_000)
+    before, _ = seconds(1_000)
     large, timing = seconds(10_000)
+    after, _ = seconds(1_000)
+    small = max(before, after)  # the machine may have slowed down or sped up in between
     assert large < 10, f"\n{timing}"
     assert large < 20 * small, f"{small:.2f} s for 1,000 operators, {large:.2f} s for 10,000\n{timing}"
