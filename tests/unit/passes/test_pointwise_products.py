@@ -1,0 +1,69 @@
+"""Convolutions of single pixels as products: the same values, and what follows joins them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, var
+from inlay.graph.operator import Operator
+from inlay.graph.verify import verify
+from inlay.passes.pointwise_products import pointwise_products
+from inlay.plugins import Capabilities
+from inlay.types import TensorType
+
+VECTORS = Capabilities(("float32",), vector_bits=512, peak=1e9, bandwidth=1e10)
+RNG = np.random.default_rng(0)
+
+
+def small(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.integers(-3, 4, shape).astype(np.float32)
+
+
+def model(batch: int, groups: int, depth: int, outputs: int, image: tuple[int, ...], size: int = 1) -> Function:
+    """Convolution, bias and activation."""
+    x = var("x", TensorType((batch, groups * depth, *image), "float32"))
+    weights = constant(small(groups * outputs, depth, *(size for _ in image)))
+    ones = (1,) * len(image)
+    body: Expr = ops.conv(x, weights, strides=ones, pads=(0,) * 2 * len(image), dilations=ones, groups=groups)
+    body = ops.add(body, constant(small(1, groups * outputs, *ones)))
+    return function([x], ops.relu(body))
+
+
+def names(unit: Function) -> list[str]:
+    return [e.callee.name for e in post_order(unit) if isinstance(e, Call) and isinstance(e.callee, Operator)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 2), st.integers(1, 4), st.integers(1, 6), st.integers(1, 37), st.sampled_from([(1, 1), (3, 5), (7, 7), (9,)]))
+def test_the_same_values(batch: int, groups: int, depth: int, outputs: int, image: tuple[int, ...]) -> None:
+    unit = model(batch, groups, depth, outputs, image)
+    changed = pointwise_products(unit, VECTORS)
+    verify(changed)
+    data = small(batch, groups * depth, *image)
+    np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
+
+
+def test_what_follows_joins_the_product() -> None:
+    assert names(pointwise_products(model(1, 4, 30, 34, (7, 7)), VECTORS)) == ["reshape", "matmul", "add", "relu", "reshape"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "capabilities"),
+    [
+        (model(1, 4, 30, 32, (7, 7)), VECTORS),
+        (model(1, 4, 30, 24, (7, 7)), VECTORS),
+        (model(1, 1, 30, 34, (7, 7), size=3), VECTORS),
+        (model(1, 4, 30, 34, (7, 7)), Capabilities(("float32",))),
+        (model(1, 1, 1, 34, (7, 7)), Capabilities(("float32",), vector_bits=512, peak=1e12, bandwidth=1e9)),
+    ],
+)
+def test_what_stays(unit: Function, capabilities: Capabilities) -> None:
+    """Whole and half vectors of channels, larger windows, targets without vectors, and too little work to copy for."""
+    assert pointwise_products(unit, capabilities) is unit
