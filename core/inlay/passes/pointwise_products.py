@@ -1,8 +1,8 @@
 """Convolutions of single pixels as matrix products, where output channels do not fill vectors.
 
 A convolution with a window of one pixel is a product of its weights and the image, pixels in a row: nothing has to be copied for
-it. Vectors then run over pixels, so that it does not matter how many channels a group has. What follows element by element, the bias
-among it, moves in front of the reshape back, where it can join the product.
+it. Vectors then run over pixels, so that it does not matter how many channels a group has. What follows element by element, the
+bias among it, moves in front of the reshape back, where it can join the product.
 """
 
 from __future__ import annotations
