@@ -13,12 +13,11 @@ from inlay import arith
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
+    accumulate_in_registers,
     axis_loops,
     constant_extent,
     find_anchor,
-    inline_all,
     is_static,
-    last_of,
     layouts_by_name,
     mark_tile,
     present,
@@ -133,14 +132,8 @@ def _schedule(
     s = Schedule(program)
     for block in anchor.before:
         schedule_padding(s, block.name, tile.lanes if tile.blocked_input else 0, context)
-    conv, final = anchor.block.name, last_of(anchor)
-    inline_all(s, [block.name for block in anchor.after if block.name != final])
-    registers: dict[str, Layout] = {}
-    if final is None:
-        final = s.cache_write(conv, "register")
-        registers[final] = Layout(((1, tile.lanes),))
-    else:
-        s.set_scope(anchor.buffer.name, "register")
+    conv, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    registers = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     n, channel, y, x = axis_loops(s, final)
     assert channel is not None
     outer, vector, lane = s.split(channel, (None, tile.vectors, tile.lanes))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from inlay.schedules.blocked import BlockedRule
 from inlay.schedules.conv import ConvRule
-from inlay.schedules.dot import DotConvRule, DotMatmulRule
+from inlay.schedules.dot_conv import DotConvRule
+from inlay.schedules.dot_matmul import DotMatmulRule
 from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule

@@ -15,10 +15,9 @@ from inlay.schedules.register_tile import Tile, choose_tile
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
+    accumulate_in_registers,
     axis_loops,
     find_anchor,
-    inline_all,
-    last_of,
     layouts_by_name,
     mark_tile,
     present,
@@ -183,12 +182,7 @@ def _schedule(
     """
     s = Schedule(program)
     anchor = product.anchor
-    matmul, final = anchor.block.name, last_of(anchor)
-    inline_all(s, [block.name for block in anchor.after if block.name != final])
-    if final is None:
-        final = s.cache_write(matmul, "register")
-    else:
-        s.set_scope(anchor.buffer.name, "register")
+    matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
     loops = axis_loops(s, final)
     n = loops[-1]
     assert n is not None

@@ -76,6 +76,17 @@ def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
         schedule.compute_inline(block)
 
 
+def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
+    """Put what follows an anchor into its last block, and what the anchor sums into registers. The block that stores the result,
+    which is a new one where nothing follows: its name is then also that of the buffer in registers."""
+    final = last_of(anchor)
+    inline_all(schedule, [block.name for block in anchor.after if block.name != final])
+    if final is None:
+        return schedule.cache_write(anchor.block.name, "register")
+    schedule.set_scope(anchor.buffer.name, "register")
+    return final
+
+
 def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
     """The loop that each iteration variable of a block follows, None for one that has no loop of its own: its extent is 1."""
     found = next(item for item in blocks_of(schedule.program) if item.name == block)

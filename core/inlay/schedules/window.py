@@ -9,12 +9,11 @@ from inlay.schedules.conv import schedule_padding
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
+    accumulate_in_registers,
     axis_loops,
     constant_extent,
     find_anchor,
-    inline_all,
     is_static,
-    last_of,
     layouts_by_name,
     mark_tile,
     present,
@@ -113,14 +112,8 @@ def _schedule(
     for block in anchor.before:
         if block.name not in near:
             schedule_padding(s, block.name, lanes, context)
-    window, final = anchor.block.name, last_of(anchor)
-    inline_all(s, [block.name for block in anchor.after if block.name != final])
-    registers: dict[str, Layout] = {}
-    if final is None:
-        final = s.cache_write(window, "register")
-        registers[final] = Layout(((1, lanes),))
-    else:
-        s.set_scope(anchor.buffer.name, "register")
+    window, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    registers = {} if anchor.after else {final: Layout(((1, lanes),))}
     n, channel, y, x = axis_loops(s, final)
     assert channel is not None
     outer, lane = s.split(channel, (None, lanes))

@@ -13,7 +13,9 @@ from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
-from inlay.schedules.dot import DotConvRule, DotMatmulRule, dot_product
+from inlay.schedules.dot import dot_product
+from inlay.schedules.dot_conv import DotConvRule
+from inlay.schedules.dot_matmul import DotMatmulRule
 from inlay.schedules.rule import Given, KernelContext
 from inlay.tensor import interp, ir
 from inlay.tensor.layouts import relayout
