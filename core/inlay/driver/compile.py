@@ -136,6 +136,18 @@ def build_package(
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments, settings)
+    return build_regions(partitioned, takers, registry, report, settings, keep)
+
+
+def build_regions(
+    partitioned: Partitioned,
+    takers: Sequence[Candidate],
+    registry: PluginRegistry,
+    report: Progress = lambda stage, done, total: None,
+    settings: Settings = DEFAULT,
+    keep: bool = True,
+) -> Package:
+    """The package of a module that is cut into the regions of targets. Arguments and errors as of `build_package`."""
     plans = build_plans(partitioned.module, partitioned.regions)
     artifacts: dict[str, Artifact] = {}
     infos = []

@@ -174,23 +174,31 @@ def _compare(type_: Type, run: Callable[[], Sequence[Any]], wanted: Any) -> str 
         found = run()
     except InlayError as error:
         return f"it failed: {error}"
-    parts = _flat(type_, wanted)
+    parts = flat(type_, wanted)
     for (part, expected), actual in zip(parts, found, strict=True):
         if isinstance(part, TensorType) and isinstance(actual, np.ndarray):
-            wrong = _error(part, np.asarray(expected), actual)
+            wrong = deviation(part, np.asarray(expected), actual)
             if wrong is not None:
                 return wrong if len(parts) == 1 else f"in a result of type {part!r}, {wrong}"
     return None
 
 
-def _flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:
+def flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:
     """The parts of a value, tuples taken apart, with their types."""
     if isinstance(type_, TupleType):
-        return [part for field, item in zip(type_.fields, value, strict=True) for part in _flat(field, item)]
+        return [part for field, item in zip(type_.fields, value, strict=True) for part in flat(field, item)]
     return [(type_, value)]
 
 
-def _error(type_: TensorType, wanted: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> str | None:
+def deviation(
+    type_: TensorType,
+    wanted: np.ndarray[Any, Any],
+    found: np.ndarray[Any, Any],
+    relative: float | None = None,
+    absolute: float = ABSOLUTE,
+) -> str | None:
+    """How an array differs from the one of a type that is wanted, in words; None where it does not. Floats may differ by
+    `relative` (None: what whole models may differ by) of the greatest magnitude and `absolute`."""
     if wanted.shape != found.shape:
         return f"shape {found.shape}, not {wanted.shape}"
     if not type_.dtype.is_float:
@@ -200,9 +208,10 @@ def _error(type_: TensorType, wanted: np.ndarray[Any, Any], found: np.ndarray[An
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return None
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return "NaN or infinity in other places"
     finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not same[~finite].all():
+        return "NaN or infinity in other places"
     worst = float(np.max(np.abs(a[finite] - b[finite])))
-    allowed = RELATIVE.get(type_.dtype.name, NARROW) * float(np.max(np.abs(a[finite]))) + ABSOLUTE
+    share = RELATIVE.get(type_.dtype.name, NARROW) if relative is None else relative
+    allowed = share * float(np.max(np.abs(a[finite]))) + absolute
     return f"by {worst:.3g}, where {allowed:.3g} is allowed" if worst > allowed else None

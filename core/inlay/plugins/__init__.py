@@ -12,7 +12,9 @@ from inlay.plugins.contract import (
     Capabilities,
     Codegen,
     CompileContext,
+    Conformance,
     DeviceStatus,
+    ExpectedFailure,
     Kernel,
     KernelTime,
     Level,
@@ -27,6 +29,7 @@ from inlay.plugins.contract import (
     RuntimeModule,
     Target,
     TargetSpec,
+    Tolerance,
     Verdict,
 )
 from inlay.plugins.hookspecs import hookimpl
@@ -40,8 +43,10 @@ __all__ = [
     "Capabilities",
     "Codegen",
     "CompileContext",
+    "Conformance",
     "DeviceStatus",
     "DimSource",
+    "ExpectedFailure",
     "Kernel",
     "KernelInfo",
     "KernelTime",
@@ -59,6 +64,7 @@ __all__ = [
     "Target",
     "TargetSpec",
     "TensorSpec",
+    "Tolerance",
     "Verdict",
     "hookimpl",
 ]

@@ -207,6 +207,35 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """How far floats of an element type may be from the reference's: `relative` to the greatest magnitude in the result, plus
+    `absolute`. `operator`: of that operator alone; "" for all and for whole models."""
+
+    dtype: str
+    relative: float
+    absolute: float = 0.0
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """A check of the conformance suite that is known to fail, and why. `check` is its name in reports, such as
+    "operators/agrees[exp-float16]"; one that ends with an asterisk stands for all that begin so."""
+
+    check: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """What a plugin says of a target to the conformance suite. `tolerances` are in place of the suite's own; checks of the levels
+    plugin, annotations and codegen cannot be expected to fail."""
+
+    tolerances: tuple[Tolerance, ...] = ()
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+
+
+@dataclass(frozen=True)
 class Region:
     """A closed graph for one target: `function` has tensors in and out and no free variables."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from inlay.plugins.contract import Codegen, DeviceStatus, OpRule, Phase, RuntimeModule, Target, TargetSpec
+from inlay.plugins.contract import Codegen, Conformance, DeviceStatus, OpRule, Phase, RuntimeModule, Target, TargetSpec
 
 if TYPE_CHECKING:
     from inlay.schedules.rule import ScheduleRule
@@ -71,4 +71,10 @@ def inlay_runtime(target: Target, device: int) -> RuntimeModule:
 @hookspec
 def inlay_probe(target: Target) -> DeviceStatus:
     """Whether the target can run here. Asked only of the plugin that provides the target's kind; must not raise."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_conformance(target: Target) -> Conformance:
+    """Tolerances and expected failures for the conformance suite. Asked only of the plugin that provides the target's kind."""
     raise AssertionError

@@ -31,6 +31,7 @@ from inlay.plugins.contract import (
     PLUGIN_API_VERSION,
     Capabilities,
     Codegen,
+    Conformance,
     DeviceStatus,
     OpRule,
     Phase,
@@ -185,6 +186,12 @@ class PluginRegistry:
         """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
         owner = self.owner(target.kind)
         return _sequence(self._call(owner, "inlay_intrinsics", target=target), object, owner, "inlay_intrinsics")
+
+    def conformance(self, target: Target) -> Conformance:
+        """What the target's plugin says to the conformance suite; nothing where it does not implement the hook."""
+        owner = self.owner(target.kind)
+        answer = self._call(owner, "inlay_conformance", target=target)
+        return Conformance() if answer is None else cast("Conformance", _expect(answer, Conformance, owner, "inlay_conformance"))
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
 
