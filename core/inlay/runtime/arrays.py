@@ -19,6 +19,8 @@ _first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 _address_of = ctypes.addressof
 _IN_PLACE = 0x101
 """numpy's flags C_CONTIGUOUS and ALIGNED."""
+LARGE = 1 << 17
+"""Bytes from which on C's malloc may give memory back to the system as soon as it is free."""
 NUMPY_ALIGNMENT = 16
 """Bytes to which numpy aligns what it allocates, by C's malloc."""
 
@@ -38,6 +40,37 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic
         size = math.prod(shape) * np.dtype(dtype).itemsize
         raise OutOfMemory(f"no room for an array of shape {shape} and {size} bytes") from error
     return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
+
+
+class Results:
+    """Memory for large results, used again once nobody holds the result that lay in it: fresh memory costs a page fault for each
+    4 KiB, which takes ten times as long as to write them. One piece is kept for each value of a plan."""
+
+    def __init__(self) -> None:
+        self._spare: dict[int, Array] = {}
+
+    def empty(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An uninitialised row-major array, aligned for every kernel, for value `number`. Raises `OutOfMemory`."""
+        size = math.prod(shape) * dtype.itemsize
+        memory = self._spare.pop(number, None)
+        if memory is None or not size <= memory.size <= 2 * size:
+            # Somewhat larger, for results that grow a little from run to run, as caches of keys and values do.
+            memory = aligned_empty((size + size // 8,), np.uint8)
+        # Arrays made of the lease keep it alive, and so do their views.
+        return np.asarray(_Lease(self._spare, number, memory))[:size].view(dtype).reshape(shape)
+
+
+class _Lease:
+    """A claim on memory, which goes back to where it came from when the claim ends."""
+
+    __slots__ = ("__array_interface__", "_memory", "_number", "_spare")
+
+    def __init__(self, spare: dict[int, Array], number: int, memory: Array) -> None:
+        self._spare, self._number, self._memory = spare, number, memory
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._spare[self._number] = self._memory
 
 
 def address(array: Array) -> int:

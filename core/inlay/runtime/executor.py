@@ -108,7 +108,10 @@ class Executor:
             if layout is not None:
                 for number, shape, dtype, alignment in layout.fresh:
                     if frame[number] is None:
-                        frame[number] = aligned_empty(shape, dtype, alignment)
+                        if number in layout.large:
+                            frame[number] = run.prepared.memory.empty(number, shape, dtype)
+                        else:
+                            frame[number] = aligned_empty(shape, dtype, alignment)
                 if recorder is None:
                     layout.invoke(inputs, step.outputs(frame), run.scratch, layout.dims)
                 else:

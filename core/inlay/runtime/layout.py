@@ -16,7 +16,7 @@ from inlay.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
 from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
 from inlay.errors import InputError, KernelFault, PackageError, Unsupported
 from inlay.plugins.contract import AllocatingKernel, Kernel
-from inlay.runtime.arrays import Array, aligned_empty
+from inlay.runtime.arrays import LARGE, Array, Results, aligned_empty
 from inlay.runtime.profile import Recorder
 from inlay.runtime.sizes import LIMIT, Shape, Sizes, align_up, bounded, bounded_shape, byte_count, known, known_shape
 
@@ -37,12 +37,14 @@ class LoadedRegion:
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
     """A region at known sizes: what invokes it, its `dims` array, which it only reads, the bytes of scratch memory it wants, and
-    which arrays to make for it: (number, shape, type of elements, alignment) of those outputs that are given to the caller."""
+    which arrays to make for it: (number, shape, type of elements, alignment) of those outputs that are given to the caller.
+    `large` are the numbers of those whose memory is worth keeping."""
 
     invoke: Callable[[Sequence[Array], Sequence[Array], Array, Array], None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
     workspace: int
     fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
+    large: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +124,10 @@ class Layout:
             dtype = prepared.plan.values[number].dtype
             if number not in self.offsets and shape is not None and dtype is not None:
                 fresh.append((number, shape, dtype.numpy, prepared.alignment))
-        return RegionLayout(region.kernel.invoke, dims, region_workspace(region.artifact, sizes), tuple(fresh))
+        large = frozenset(
+            number for number, shape, dtype, _ in fresh if byte_count(shape, dtype.itemsize) >= LARGE and not dtype.hasobject
+        )
+        return RegionLayout(region.kernel.invoke, dims, region_workspace(region.artifact, sizes), tuple(fresh), large)
 
 
 class PreparedPlan:
@@ -130,7 +135,7 @@ class PreparedPlan:
 
     `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
     takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
-    numbers of the inputs, and `results` takes the outputs from the values of a run.
+    numbers of the inputs, and `results` takes the outputs from the values of a run. `memory` is that of large outputs.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -147,6 +152,7 @@ class PreparedPlan:
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
+        self.memory = Results()
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
         """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
