@@ -17,7 +17,7 @@ class Anchor:
     """The one reduction of a kernel.
 
     `buffer` is what it accumulates into; `product` the two loads whose products it sums, None where it is no sum of products;
-    `before` the blocks that it needs, `after` the blocks that follow.
+    `before` the blocks that it needs, `after` all others: those that follow, and what these alone read.
     """
 
     block: ir.Block
@@ -52,9 +52,19 @@ def find_anchor(program: ir.LoopProgram) -> Anchor | None:
     reduced = tuple(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
     if block.body.indices != tuple(item.var for item in spatial):
         return None
-    return Anchor(
-        block, block.body.buffer, spatial, reduced, _product(block.body), tuple(blocks[:place]), tuple(blocks[place + 1 :])
-    )
+    before, after = _needed(block, blocks[:place])
+    return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, (*after, *blocks[place + 1 :]))
+
+
+def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
+    """Of the blocks before one those whose results it reads, directly or not, or writes over; and the others."""
+    wanted = {region.buffer for region in (*block.reads, *block.writes)}
+    needed: list[ir.Block] = []
+    for other in reversed(earlier):
+        if any(region.buffer in wanted for region in other.writes):
+            needed.append(other)
+            wanted.update(region.buffer for region in other.reads)
+    return tuple(reversed(needed)), tuple(other for other in earlier if other not in needed)
 
 
 def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:

@@ -83,6 +83,13 @@ def test_the_packed_operand_lies_in_panels_of_groups():
     assert offer.layouts == (ROW_MAJOR, Layout(((0, 16), (1, 8), (0, 4))), ROW_MAJOR)
 
 
+def test_operands_of_what_follows_are_converted_in_it():
+    x, w, other = (graph.var(*item) for item in (("x", TensorType((5, 6), "bfloat16")), ("w", TensorType((6, 8), "bfloat16")),
+                   ("other", TensorType((5, 8), "bfloat16"))))  # fmt: skip
+    y = ops.add(ops.matmul(x, w, out_dtype="float32"), ops.cast(other, dtype="float32"))
+    check(DotMatmulRule(), build(KernelSource("kernel", (x, w, other), y)), {1})
+
+
 @pytest.mark.parametrize(("k", "n"), [(5, 8), (8, 6)])
 def test_groups_and_lanes_that_are_not_full_are_declined(k, n):
     facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
