@@ -10,6 +10,7 @@ from inlay.cache import Store, caches
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
 from inlay.lowering.region import RegionSource, lower_region
+from inlay.lowering.steps import StepProgram, steps_of
 from inlay.partitioning.compose import dissolve
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
@@ -44,6 +45,10 @@ class DriverContext:
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+
+    def steps(self, region: Region) -> StepProgram:
+        """The region as steps over numbered buffers."""
+        return steps_of(region.symbol, region.function, self.registry.op_rules(self.target))
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

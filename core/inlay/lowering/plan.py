@@ -14,7 +14,7 @@ from inlay.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, P
 from inlay.errors import CompileError
 from inlay.graph import ir
 from inlay.graph.scopes import Scope, Scopes, analyse
-from inlay.lowering.region import bound_bytes
+from inlay.lowering.signature import bound_bytes
 from inlay.memory.planner import Lifetime, plan
 from inlay.types import FunctionType, TensorType, TupleType, Type
 

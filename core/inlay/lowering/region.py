@@ -10,16 +10,16 @@ import numpy as np
 
 from inlay import arith
 from inlay.arith import Dim
-from inlay.artifact import ALIGNMENT, DimSource, Signature, TensorSpec
+from inlay.artifact import ALIGNMENT, Signature
 from inlay.errors import CompileError
 from inlay.graph import ir as graph
 from inlay.graph.attrs import attr_vars
 from inlay.graph.keys import structural_key
 from inlay.graph.operator import Operator
-from inlay.graph.unify import upper_bound
 from inlay.lowering.choice import LayoutChoice, Option
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
+from inlay.lowering.signature import bound_bytes, signature_of
 from inlay.memory.planner import Lifetime, plan
 from inlay.ops.define import AxisAttrs
 from inlay.ops.shape import SliceAttrs
@@ -50,24 +50,6 @@ def lower_region(
     Raises `CompileError` naming operator and node.
     """
     return _RegionLowering(source, tuple(rules), context).run(progress)
-
-
-def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
-    """Bytes of a buffer, with existential dimensions at their upper bounds. Raises `CompileError` when one has none."""
-    return arith.unwrap(arith.mul(arith.product(tuple(map(_bounded, shape))), width))
-
-
-def _bounded(dim: Dim) -> Dim:
-    if isinstance(dim, int):
-        return dim
-    mapping: dict[arith.Expr, arith.Expr] = {}
-    for variable in arith.free_vars(dim):
-        if isinstance(variable, arith.SizeVar) and variable.existential:
-            bound = upper_bound(variable)
-            if bound is None:
-                raise CompileError(f"dimension {variable!r} has no upper bound, so that no buffer can be set aside for it")
-            mapping[variable] = arith.wrap(_bounded(bound))
-    return arith.unwrap(arith.substitute(dim, mapping))
 
 
 @dataclass
@@ -135,7 +117,7 @@ class _RegionLowering:
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
-        exprs = tuple(_in_order(function.body))
+        exprs = tuple(in_order(function.body))
         self._choose(exprs)
         for done, expr in enumerate(exprs):
             progress(done, len(exprs))
@@ -320,7 +302,7 @@ class _RegionLowering:
             self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype, first=step, last=step))
             for item in scratch
         ]
-        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, _nodes(call, origin.body)))
+        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, source_nodes(call, origin.body)))
         self.values[id(call)] = tuple(results)
 
     def _kernel(self, key: Any, offer: Offer) -> _Kernel:
@@ -460,27 +442,9 @@ class _RegionLowering:
         return placed, arena.size
 
     def _signature(self) -> Signature:
-        function = self.source.function
-        inputs = tuple(TensorSpec(p.name, tensor_type(p.type).shape, tensor_type(p.type).dtype) for p in function.params)
-        types = result_types(function.body.type)
-        outputs = tuple(TensorSpec(f"output{number}", type_.shape, type_.dtype) for number, type_ in enumerate(types))
-        dims: dict[arith.Expr, DimSource] = {}
-        for number, spec in enumerate(inputs):
-            for axis, dim in enumerate(spec.shape):
-                if isinstance(dim, arith.SizeVar) and dim not in dims:
-                    dims[dim] = DimSource(dim.name, number, axis)
-        for call in self.calls:
-            for size in call.defines:
-                bound = upper_bound(size)
-                if bound is None:
-                    raise CompileError(f"dimension {size!r} has no upper bound")
-                dims.setdefault(size, DimSource(size.name, None, 0, _bounded(bound)))
-        needed = frozenset().union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
-        needed = needed.union(*(arith.free_vars(size) for call in self.calls for size in call.sizes))
-        for variable in sorted(needed, key=repr):
-            if isinstance(variable, arith.SizeVar):
-                dims.setdefault(variable, DimSource(variable.name))
-        return Signature(inputs, outputs, tuple(dims.values()))
+        defined = [size for call in self.calls for size in call.defines]
+        needed = frozenset().union(*(arith.free_vars(size) for call in self.calls for size in call.sizes))
+        return signature_of(self.source.function, defined, needed)
 
 
 def _hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[arith.Expr]:
@@ -512,7 +476,7 @@ def inline_scalars(
     return tuple(param for param, _ in kept), memo[id(body)], tuple(arg for _, arg in kept)
 
 
-def _in_order(body: graph.Expr) -> list[graph.Expr]:
+def in_order(body: graph.Expr) -> list[graph.Expr]:
     """The expressions of a region, operands first; what is inside fused functions is left to their kernels."""
     order: dict[int, graph.Expr] = {}
     stack: list[tuple[graph.Expr, bool]] = [(body, False)]
@@ -575,6 +539,7 @@ def _kernel_name(body: graph.Expr) -> str:
     return "_".join(names)[:60] or "empty"
 
 
-def _nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:
+def source_nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:
+    """The names of the source nodes that a call of a function with this body computes."""
     spans = [expr.span for expr in graph.post_order(body) if isinstance(expr, graph.Call)] + [call.span]
     return tuple(dict.fromkeys(span.node for span in spans if span is not None and span.node))

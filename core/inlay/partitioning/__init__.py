@@ -1,12 +1,11 @@
 """Cuts a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
 
 from inlay.partitioning.annotate import Annotated, Claim, annotate
-from inlay.partitioning.compose import COMPOSITE, dissolve
+from inlay.partitioning.compose import dissolve
 from inlay.partitioning.outline import REGION_TARGET, Partitioned, Placement, partition
 from inlay.partitioning.verify import verify_partition
 
 __all__ = [
-    "COMPOSITE",
     "REGION_TARGET",
     "Annotated",
     "Claim",

@@ -10,10 +10,8 @@ from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.transform import transform
 from inlay.partitioning.annotate import Claim
+from inlay.plugins.contract import COMPOSITE
 from inlay.types import FunctionType
-
-COMPOSITE = "composite"
-"""The attribute of a composite's function: the name of the rule that it matches."""
 
 
 @dataclass(frozen=True)

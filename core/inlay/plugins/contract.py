@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from inlay.graph.ir import Function
     from inlay.graph.operator import Operator
     from inlay.graph.pattern import Pattern
+    from inlay.lowering.steps import StepProgram
     from inlay.tensor.region import RegionProgram
 
 PLUGIN_API_VERSION = 1
 """The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
 since one that imports this constant would claim to fit every version."""
+
+COMPOSITE = "composite"
+"""The attribute of a composite's function in a region: the name of the rule that it matches."""
 
 
 class Level(Enum):
@@ -189,7 +193,7 @@ class OpRule:
     """What a target takes: one operator, or a composite of several.
 
     `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern` over several, which become
-    one call in the region, of a function with the attribute `composite` set to `name`. `predicate` judges a call of such an
+    one call in the region, of a function with the attribute `COMPOSITE` set to `name`. `predicate` judges a call of such an
     operator, or a `Match` of the pattern; None accepts all.
     """
 
@@ -253,6 +257,9 @@ class CompileContext(Protocol):
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs."""
+
+    def steps(self, region: Region) -> StepProgram:
+        """The region as steps over numbered buffers: operators, and composites under the names of their rules."""
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name."""

@@ -16,9 +16,10 @@ from inlay.graph import ir
 from inlay.graph.interp import evaluate
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import is_const, is_op, wildcard
-from inlay.partitioning import COMPOSITE, Partitioned, dissolve, partition, verify_partition
+from inlay.partitioning import Partitioned, dissolve, partition, verify_partition
 from inlay.partitioning.outline import region_operators
 from inlay.plugins import Accept, AcceptIf, OpRule, Reject
+from inlay.plugins.contract import COMPOSITE
 from inlay.types import FunctionType, TensorType, TupleType
 
 from .fakes import Judge, registry_of, takers_of, taking

@@ -18,9 +18,10 @@ from inlay.graph.operator import Operator
 from inlay.graph.pattern import is_op, tuple_item, wildcard
 from inlay.graph.text import show
 from inlay.graph.verify import verify
-from inlay.partitioning import COMPOSITE, Partitioned, partition, verify_partition
+from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.explain import explain
 from inlay.plugins import Accept, OpRule, Reject, Verdict
+from inlay.plugins.contract import COMPOSITE
 from inlay.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of
