@@ -78,9 +78,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Annotated:
-    """The claims on a function. `calls` are its operator calls, each after what it reads; `verdicts` are by id of a call, in the
+    """The claims on a `function`. `calls` are its operator calls, each after what it reads; `verdicts` are by id of a call, in the
     order of the targets: acceptance where a claim of that target has the call; `claims` are in the order of their roots."""
 
+    function: ir.Function
     calls: tuple[ir.Call, ...]
     verdicts: Mapping[int, tuple[Verdict, ...]]
     claims: tuple[Claim, ...]
@@ -109,6 +110,7 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
                     if isinstance(verdicts[id(member)][number], Reject):
                         verdicts[id(member)][number] = judged
     return Annotated(
+        function,
         calls,
         {key: tuple(value) for key, value in verdicts.items()},
         tuple(claims),

@@ -1,126 +1,135 @@
-"""Why every operator went where: the report of a partitioned model, as data and as text."""
+"""Why every operator went where, what it costs, and what would change it: the report of a partitioned model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from inlay import arith
-from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.partitioning.annotate import Candidate, mismatches
-from inlay.partitioning.outline import Partitioned, Placement
+from inlay.partitioning.advice import Border, Flow, changes
+from inlay.partitioning.annotate import Candidate, Claim, mismatches
+from inlay.partitioning.cost import CostModel, byte_size
+from inlay.partitioning.outline import Partitioned, Placement, region_operators
+from inlay.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report
 from inlay.plugins import Accept, AcceptIf, Reject, Verdict
 from inlay.types import TensorType, TupleType, Type
 
 
-@dataclass(frozen=True)
-class OperatorReport:
-    """One operator: the source `node`, the `target` and `region` that it is in, the `composite` that it is part of, if any, and
-    every target's verdict in order of priority."""
-
-    node: str
-    operator: str
-    type: str
-    target: str
-    region: str
-    composite: str
-    verdicts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class RegionReport:
-    """One region: how many operators it has, the bytes that cross its border (None where dimensions are symbolic), and, where its
-    target takes it under a condition alone, that, in `condition`."""
-
-    name: str
-    target: str
-    operators: int
-    bytes_in: int | None
-    bytes_out: int | None
-    condition: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """A partitioned model, explained."""
-
-    operators: tuple[OperatorReport, ...]
-    regions: tuple[RegionReport, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
-        return {
-            "operators": [{**asdict(item), "verdicts": dict(item.verdicts)} for item in self.operators],
-            "regions": [asdict(item) for item in self.regions],
-        }
-
-    def summary(self) -> str:
-        """How many operators went where, and the regions, as lines of text."""
-        counts: dict[str, int] = {}
-        for item in self.operators:
-            counts[item.target] = counts.get(item.target, 0) + 1
-        lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}"]
-        lines += [f"  {target}: {_count(count, 'operator')}" for target, count in counts.items()]
-        if self.regions:
-            lines.append("")
-        for region in self.regions:
-            crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
-            where = f", where {region.condition}; else other targets" if region.condition else ""
-            lines.append(f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}{where}")
-        return "\n".join(lines)
-
-    def to_text(self) -> str:
-        """The summary, then every operator with the target that takes it, and the reasons of those that did not."""
-        lines = [self.summary()]
-        if self.operators:
-            lines.append("")
-        for item in self.operators:
-            part = f" as part of {item.composite}" if item.composite else ""
-            lines.append(f"{item.operator} at {item.node or '?'}: {item.target}{part}")
-            before = [name for name, _ in item.verdicts].index(item.target)
-            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts[:before]]
-        return "\n".join(lines)
+def explain(
+    partitioned: Partitioned,
+    candidates: Sequence[Candidate],
+    costs: CostModel | None = None,
+    measured: Mapping[str, float] = MappingProxyType({}),
+) -> Report:
+    """The report of a partitioned module, with predicted costs where a model of them is given, and `measured` seconds by name of
+    region."""
+    operators: list[OperatorReport] = []
+    borders: dict[str, Border] = {}
+    advice: list[ChangeReport] = []
+    seconds: dict[str, float] = {}
+    for placement in partitioned.placements:
+        first, flow = len(operators), Flow.of(placement)
+        for claim, region in zip(placement.claims, placement.regions, strict=True):
+            seconds[region] = seconds.get(region, 0.0) + (0.0 if costs is None else costs.seconds(claim))
+        borders.update((border.later, _shifted(border, first)) for border in flow.borders())
+        operators += _operators(placement, flow, candidates, costs, first)
+        for change in changes(flow, len(candidates)):
+            names = {flow.names[number] for number in change.operators}
+            advice.append(
+                ChangeReport(
+                    str(candidates[change.target].target),
+                    names.pop() if len(names) == 1 else "",
+                    tuple(number + first for number in change.operators),
+                    change.before.regions,
+                    change.after.regions,
+                    change.before.crossing,
+                    change.after.crossing,
+                )
+            )
+    return Report(tuple(operators), tuple(_regions(partitioned, candidates, costs, measured, seconds, borders)), tuple(advice))
 
 
-def explain(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Report:
-    """The report of a partitioned module."""
-    operators = tuple(item for placement in partitioned.placements for item in _operators(placement, candidates))
-    regions = []
+def _shifted(border: Border, first: int) -> Border:
+    return Border(border.earlier, border.later, tuple(number + first for number in border.through))
+
+
+def _regions(
+    partitioned: Partitioned,
+    candidates: Sequence[Candidate],
+    costs: CostModel | None,
+    measured: Mapping[str, float],
+    seconds: Mapping[str, float],
+    borders: Mapping[str, Border],
+) -> Iterator[RegionReport]:
     conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
     spare = {name for guard in partitioned.guards for name in guard.regions}
     for name, number in partitioned.regions.items():
         if name in spare:
             continue
         function = partitioned.module[name]
-        count = sum(isinstance(e, ir.Call) and isinstance(e.callee, Operator) for e in ir.post_order(function))
-        inputs = _size([param.type for param in function.params])
-        target, results = str(candidates[number].target), _size([function.body.type])
-        regions.append(RegionReport(name, target, count, inputs, results, conditions.get(name, "")))
-    return Report(operators, tuple(regions))
+        assert isinstance(function.body.type, TupleType)
+        given, results = [param.type for param in function.params], function.body.type.fields
+        transfer = None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*given, *results))
+        border = borders.get(name)
+        yield RegionReport(
+            name,
+            str(candidates[number].target),
+            len(region_operators(function)),
+            _size(given),
+            _size(results),
+            conditions.get(name, ""),
+            None if costs is None else seconds[name],
+            transfer,
+            measured.get(name),
+            "" if border is None else border.earlier,
+            () if border is None else border.through,
+        )
 
 
-def _operators(placement: Placement, candidates: Sequence[Candidate]) -> Iterator[OperatorReport]:
+def _operators(
+    placement: Placement, flow: Flow, candidates: Sequence[Candidate], costs: CostModel | None, first: int
+) -> Iterator[OperatorReport]:
     names = [str(candidate.target) for candidate in candidates]
     homes = {
         id(call): (claim, region)
         for claim, region in zip(placement.claims, placement.regions, strict=True)
         for call in claim.members
     }
-    for call in placement.annotated.calls:
+    single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if claim.composite is None}
+    for number, call in enumerate(placement.annotated.calls):
         assert isinstance(call.callee, Operator)
         claim, region = homes[id(call)]
-        verdicts = {}
-        for number, verdict in enumerate(placement.annotated.verdicts[id(call)]):
+        seconds = None if costs is None else costs.seconds(claim) if claim.root is call else 0.0
+        verdicts = []
+        for target, verdict in enumerate(placement.annotated.verdicts[id(call)]):
             words = _words(verdict)
             if isinstance(verdict, Reject):
-                words = "; ".join((words, *mismatches(candidates[number], call)))
-            verdicts[names[number]] = words
-        composite = "" if claim.composite is None else claim.composite.name
+                words = "; ".join((words, *mismatches(candidates[target], call)))
+            elif target < claim.target:
+                conditional = isinstance(verdict, AcceptIf)
+                words += ", which placement by cost leaves out" if conditional else _lost(single.get((id(call), target)), costs)
+            verdicts.append((names[target], words))
         yield OperatorReport(
-            str(call.span or ""), call.callee.name, repr(call.type), names[claim.target], region, composite, tuple(verdicts.items())
+            first + number,
+            str(call.span or ""),
+            call.callee.name,
+            repr(call.type),
+            names[claim.target],
+            region,
+            "" if claim.composite is None else claim.composite.name,
+            tuple(first + source for source in flow.reads[number]),
+            seconds,
+            tuple(verdicts),
         )
+
+
+def _lost(claim: Claim | None, costs: CostModel | None) -> str:
+    """Why a target that accepts an operator, and comes before the one that has it, has it not."""
+    if claim is None:
+        return " together with operators that went elsewhere"
+    seconds = "" if costs is None else f": {costs.seconds(claim) * 1e6:.1f} us predicted there, besides what moves"
+    return f", but lost on cost{seconds}"
 
 
 def _words(verdict: Verdict) -> str:
@@ -134,12 +143,10 @@ def _words(verdict: Verdict) -> str:
 
 
 def _size(types: Sequence[Type]) -> int | None:
+    """Bytes of values together; None where a dimension is symbolic, or one is no array."""
     total = 0
     for type_ in types:
-        if isinstance(type_, TupleType):
-            size = _size(type_.fields)
-        else:
-            size = _tensor_bytes(type_)
+        size = _size(type_.fields) if isinstance(type_, TupleType) else _tensor_bytes(type_)
         if size is None:
             return None
         total += size
@@ -151,11 +158,3 @@ def _tensor_bytes(type_: Type) -> int | None:
         return None
     count = arith.product(type_.shape)
     return count * type_.dtype.bytes if isinstance(count, int) else None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _bytes(size: int | None) -> str:
-    return "a varying number of bytes" if size is None else f"{size} bytes"

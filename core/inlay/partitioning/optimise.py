@@ -8,17 +8,15 @@ the solver needs no search.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from inlay.errors import CompileError
 from inlay.graph import ir
-from inlay.graph.operator import Operator
-from inlay.graph.scopes import Scopes, analyse
 from inlay.partitioning.annotate import Annotated, Claim
-from inlay.partitioning.cost import CostModel, byte_size
+from inlay.partitioning.cost import CostModel
+from inlay.partitioning.flow import Value, values_of
 from inlay.partitioning.place import in_order
 from inlay.plugins import AcceptIf
 
@@ -37,17 +35,6 @@ class Solution:
     gap: float
 
 
-@dataclass(frozen=True, eq=False)
-class _Value:
-    """Something that may have to move: by what call it is computed (None: given by the host), its bytes, the calls that read it,
-    and whether the host does."""
-
-    source: ir.Call | None
-    size: int
-    readers: list[ir.Call]
-    host: bool = False
-
-
 def by_cost(function: ir.Function, annotated: Annotated, costs: CostModel, fallback: int | None = None) -> Solution:
     """The claims that take every call once in the least predicted time. Claims under a condition are left out: what they cost
     depends on sizes. The target number `fallback` gets only what no other target takes by itself. Raises `CompileError` where SciPy
@@ -63,7 +50,7 @@ def by_cost(function: ir.Function, annotated: Annotated, costs: CostModel, fallb
             on.setdefault((id(call), claim.target), []).append(variable)
     for call in annotated.calls:
         program.exactly_one([v for target in range(program.targets) for v in on.get((id(call), target), ())])
-    for value in _values(function):
+    for value in values_of(function):
         for target in range(program.targets):
             program.transfers(value, target, costs.transfer(target, value.size), on)
     solution, seconds, gap = program.solve()
@@ -98,7 +85,7 @@ class _Program:
         """One of the variables is 1."""
         self.row([(variable, 1.0) for variable in variables], 1, 1)
 
-    def transfers(self, value: _Value, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
+    def transfers(self, value: Value, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
         """Variables that become 1 where a value has to leave a target's memory, or to come into it."""
         if seconds <= 0:
             return
@@ -140,44 +127,3 @@ class _Program:
         if found.x is None:
             raise CompileError(f"no placement by cost: {found.message}", remedy="place by priority")
         return found.x, float(found.fun) * scale, float(found.mip_gap or 0.0)
-
-
-def _values(function: ir.Function) -> list[_Value]:
-    """What calls compute or are given, once for each value, with all who read it."""
-    scopes = analyse(function)
-    found: dict[int, _Value] = {}
-    hosted: set[int] = set()
-    for expr in ir.post_order(function):
-        if isinstance(expr, (ir.Tuple, ir.TupleItem, ir.Let)):
-            continue
-        reader = expr if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) else None
-        for child in ir.children(expr):
-            for part, source in _sources(child, scopes):
-                value = found.setdefault(id(part), _Value(source, byte_size(part.type), []))
-                if reader is None:
-                    hosted.add(id(part))
-                elif reader not in value.readers:
-                    value.readers.append(reader)
-    return [_Value(value.source, value.size, value.readers, key in hosted) for key, value in found.items()]
-
-
-def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:
-    """The values that an expression stands for, wiring followed, and the operator call that computes each; constants are none."""
-    stack = [expr]
-    while stack:
-        part = scopes.resolve(stack.pop())
-        match part:
-            case ir.Constant() | ir.GlobalVar() | ir.Function():
-                continue
-            case ir.Tuple(fields=fields):
-                stack.extend(fields)
-            case ir.Let(body=body):
-                stack.append(body)
-            case ir.TupleItem(tuple=ir.Call(callee=Operator()) as call):
-                yield part, call
-            case ir.TupleItem(tuple=ir.Tuple(fields=fields), index=index):
-                stack.append(fields[index])
-            case ir.Call(callee=Operator()):
-                yield part, part
-            case _:
-                yield part, None

@@ -20,7 +20,8 @@ from inlay.graph.pattern import is_op, wildcard
 from inlay.partitioning import annotate, partition, verify_partition
 from inlay.partitioning.annotate import Annotated, Claim
 from inlay.partitioning.cost import CostModel, typical
-from inlay.partitioning.optimise import Solution, _values, by_cost
+from inlay.partitioning.flow import values_of
+from inlay.partitioning.optimise import Solution, by_cost
 from inlay.plugins import Accept, Capabilities, Link, OpRule
 from inlay.settings import COST, Settings
 from inlay.types import TensorType
@@ -118,7 +119,7 @@ def test_no_other_placement_is_predicted_to_be_faster(data: st.DataObject) -> No
 def _price(function: ir.Function, chosen: Sequence[Claim], costs: CostModel) -> float:
     home = {id(claim.root): claim.target for claim in chosen}
     total = sum(map(costs.seconds, chosen))
-    for value in _values(function):
+    for value in values_of(function):
         source = None if value.source is None else home[id(value.source)]
         readers = {home[id(reader)] for reader in value.readers}
         if source is not None and (value.host or readers - {source}):

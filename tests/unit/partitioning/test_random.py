@@ -40,7 +40,7 @@ class PlanGenerator(Generator):
     def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         """One result of an operator that has two; the other may be used as well."""
         x = self.tensor(pool)
-        if not shape_of(x) or not isinstance(shape_of(x)[-1], int):
+        if not shape_of(x) or not isinstance(shape_of(x)[-1], int) or shape_of(x)[-1] == 0:
             return ops.neg(x)
         both = ops.topk(x, k=1, axis=len(shape_of(x)) - 1)
         other = ops.cast(ir.tuple_item(both, 1), dtype=F32)

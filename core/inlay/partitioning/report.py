@@ -1,0 +1,165 @@
+"""The report on a partitioned model: as data, and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SHOWN = 12
+"""How many changes the text names; the data has all."""
+NODES = 3
+"""How many operators of a change or of a path the text names."""
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """One operator: its number, the source `node`, the `target` and `region` that it is in, the `composite` that it is part of, if
+    any, the numbers of the operators whose results it reads, the predicted `seconds` of the claim that it is the result of (0 for
+    the rest of a composite, None where there is no prediction), and every target's verdict in order of priority."""
+
+    number: int
+    node: str
+    operator: str
+    type: str
+    target: str
+    region: str
+    composite: str
+    reads: tuple[int, ...]
+    seconds: float | None
+    verdicts: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """The operator and where it stands in the source."""
+        return f"{self.operator} at {self.node or '?'}"
+
+
+@dataclass(frozen=True)
+class RegionReport:
+    """One region: how many operators it has; the bytes that cross its border (None where dimensions are symbolic); where its
+    target takes it under a condition alone, that, in `condition`; the seconds predicted for its operators and for what crosses, and
+    those measured; an `earlier` region of its target with which it would close a cycle, and `through` which operators."""
+
+    name: str
+    target: str
+    operators: int
+    bytes_in: int | None
+    bytes_out: int | None
+    condition: str = ""
+    seconds: float | None = None
+    transfer: float | None = None
+    measured: float | None = None
+    earlier: str = ""
+    through: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChangeReport:
+    """What would change if `target` took operators, given by number, that it rejects: regions and bytes that cross borders."""
+
+    target: str
+    operator: str
+    operators: tuple[int, ...]
+    regions: int
+    regions_then: int
+    crossing: int
+    crossing_then: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """A partitioned model, explained."""
+
+    operators: tuple[OperatorReport, ...]
+    regions: tuple[RegionReport, ...]
+    changes: tuple[ChangeReport, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "operators": [{**asdict(item), "reads": list(item.reads), "verdicts": dict(item.verdicts)} for item in self.operators],
+            "regions": [{**asdict(item), "through": list(item.through)} for item in self.regions],
+            "changes": [{**asdict(item), "operators": list(item.operators)} for item in self.changes],
+        }
+
+    def summary(self) -> str:
+        """How many operators went where, and the regions, as lines of text."""
+        counts: dict[str, int] = {}
+        for item in self.operators:
+            counts[item.target] = counts.get(item.target, 0) + 1
+        lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}"]
+        lines += [f"  {target}: {_count(count, 'operator')}" for target, count in counts.items()]
+        if self.regions:
+            lines.append("")
+        lines += [self._region(region) for region in self.regions]
+        return "\n".join(lines)
+
+    def to_text(self) -> str:
+        """The summary, what would change it, then every operator with the target that takes it, and the reasons of those that did
+        not."""
+        lines = [self.summary()]
+        apart = list(self._apart())
+        if apart:
+            lines += ["", *apart]
+        if self.changes:
+            lines += ["", *(self.change(item) for item in self.changes[:SHOWN])]
+        if self.operators:
+            lines.append("")
+        for item in self.operators:
+            part = f" as part of {item.composite}" if item.composite else ""
+            lines.append(f"{item.name}: {item.target}{part}")
+            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if _tells(item, target, verdict)]
+        return "\n".join(lines)
+
+    def change(self, item: ChangeReport) -> str:
+        """A change in words."""
+        regions = f"{_count(item.regions_then, 'region')} instead of {item.regions}"
+        crossing = f"{item.crossing_then} bytes instead of {item.crossing} across borders"
+        return f"If {item.target} took {self._named(item.operators, item.operator)}: {regions}, {crossing}"
+
+    def _region(self, region: RegionReport) -> str:
+        crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
+        where = f", where {region.condition}; else other targets" if region.condition else ""
+        cost = "" if region.seconds is None else f"; predicted {_time(region.seconds)} and {_time(region.transfer or 0)} to move"
+        cost += "" if region.measured is None else f", measured {_time(region.measured)}"
+        return f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}{where}{cost}"
+
+    def _apart(self) -> Iterator[str]:
+        """Why regions are not one with earlier ones of their targets."""
+        alone = {change.operators for change in self.changes}
+        for region in self.regions:
+            if not region.earlier:
+                continue
+            if region.through in alone:
+                what = "One operator, {}, keeps" if len(region.through) == 1 else "{} keep"
+                yield f"{what.format(self._named(region.through))} {region.earlier} and {region.name} apart"
+            else:
+                yield f"{region.name} would close a cycle with {region.earlier} through {self._named(region.through)}"
+
+    def _named(self, numbers: Sequence[int], operator: str = "") -> str:
+        """Some operators, by what they do and where they stand."""
+        if operator:
+            nodes = ", ".join(self.operators[number].node or "?" for number in numbers[:NODES])
+            more = f" and {len(numbers) - NODES} more" if len(numbers) > NODES else ""
+            return f"{operator} at {nodes}{more}"
+        names = [self.operators[number].name for number in numbers[:NODES]]
+        return ", ".join(names) + (f" and {len(numbers) - NODES} more" if len(numbers) > NODES else "")
+
+
+def _tells(item: OperatorReport, target: str, verdict: str) -> bool:
+    """Whether a target's verdict says something about where the operator went: one before in priority, or one that lost on cost."""
+    names = [name for name, _ in item.verdicts]
+    return names.index(target) < names.index(item.target) or (target != item.target and "lost on cost" in verdict)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _bytes(size: int | None) -> str:
+    return "a varying number of bytes" if size is None else f"{size} bytes"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
