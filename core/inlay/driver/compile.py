@@ -80,7 +80,7 @@ def _placement(name: str, takers: Sequence[Candidate], registry: PluginRegistry)
 
     costs = cost_model(takers, registry)
     last = next((number for number, taker in enumerate(takers) if taker.target.kind == FALLBACK), None)
-    return lambda function, annotated: by_cost(function, annotated, costs, last).claims
+    return lambda name, annotated: by_cost(annotated, costs, last).claims
 
 
 def module_after(

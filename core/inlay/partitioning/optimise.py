@@ -35,7 +35,7 @@ class Solution:
     gap: float
 
 
-def by_cost(function: ir.Function, annotated: Annotated, costs: CostModel, fallback: int | None = None) -> Solution:
+def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None) -> Solution:
     """The claims that take every call once in the least predicted time. Claims under a condition are left out: what they cost
     depends on sizes. The target number `fallback` gets only what no other target takes by itself. Raises `CompileError` where SciPy
     is missing, or where no placement is complete."""
@@ -50,7 +50,7 @@ def by_cost(function: ir.Function, annotated: Annotated, costs: CostModel, fallb
             on.setdefault((id(call), claim.target), []).append(variable)
     for call in annotated.calls:
         program.exactly_one([v for target in range(program.targets) for v in on.get((id(call), target), ())])
-    for value in values_of(function):
+    for value in values_of(annotated.function):
         for target in range(program.targets):
             program.transfers(value, target, costs.transfer(target, value.size), on)
     solution, seconds, gap = program.solve()

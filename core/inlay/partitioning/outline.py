@@ -31,9 +31,10 @@ _PLAN = -1
 
 @dataclass(frozen=True)
 class Placement:
-    """A function of the module before: what targets could take of it, the claims that take every call once, and the names of the
+    """A function of the module before, by `name`: what targets could take of it, the claims that take every call once, and the names of the
     regions that they are in, claim by claim."""
 
+    name: str
     annotated: Annotated
     claims: tuple[Claim, ...]
     regions: tuple[str, ...]
@@ -62,11 +63,11 @@ class Partitioned:
     guards: tuple[Guard, ...] = ()
 
 
-Place = Callable[[ir.Function, Annotated], tuple[Claim, ...]]
-"""Chooses among the claims on a function those that take every call once."""
+Place = Callable[[str, Annotated], tuple[Claim, ...]]
+"""Chooses among the claims on a function, which has that name in the module, those that take every call once."""
 
 
-def first_come(function: ir.Function, annotated: Annotated) -> tuple[Claim, ...]:
+def first_come(name: str, annotated: Annotated) -> tuple[Claim, ...]:
     """Placement by priority."""
     return by_priority(annotated)
 
@@ -78,22 +79,24 @@ def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "
     functions = dict(module.functions)
     regions = _Regions()
     for name in called(module, entry):
-        functions[name], placement = _cut(module[name], candidates, regions, place)
+        functions[name], placement = _cut(name, module[name], candidates, regions, place)
         placements.append(placement)
     every = ir.Module({**functions, **regions.functions, **regions.others})
     return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
 
 
-def _cut(function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place) -> tuple[ir.Function, Placement]:
+def _cut(
+    name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place
+) -> tuple[ir.Function, Placement]:
     """A function with its regions outlined."""
     annotated = annotate(function, candidates)
-    claims = place(function, annotated)
+    claims = place(name, annotated)
     check_complete(annotated, claims, candidates)
     outline = _Outline(compose(function, claims), candidates, regions)
     body = outline.run()
     if body is not function.body:
         function = ir.Function(function.type, function.span, function.params, body, function.attrs)
-    return function, Placement(annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
+    return function, Placement(name, annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
@@ -354,7 +357,7 @@ class _Outline:
         region = self.regions.functions[name]
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
-        instead, _ = _cut(dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
+        instead, _ = _cut(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
         self.regions.others[otherwise] = instead
         places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
         self._add_condition(condition, [region.params[place] for place in places], constraint)
@@ -429,7 +432,7 @@ class _Outline:
         return order
 
 
-def _unconditional(function: ir.Function, annotated: Annotated) -> tuple[Claim, ...]:
+def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
     return by_priority(annotated, conditions=False)
 
 

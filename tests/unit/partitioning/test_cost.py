@@ -38,7 +38,7 @@ def solve(function: ir.Function, judges: dict[str, Judge], **facts: Link) -> tup
     takers = candidates(list(judges), registry)
     annotated = annotate(function, takers)
     costs = CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
-    found = by_cost(function, annotated, costs, fallback=len(judges))
+    found = by_cost(annotated, costs, fallback=len(judges))
     return found, [str(takers[claim.target].target) for claim in found.claims], annotated, costs
 
 
@@ -89,7 +89,7 @@ def test_placements_are_sound(program: Program, drawn: list[tuple[int, float]]) 
     registry = registry_of(judges)
     takers = candidates(list(judges), registry)
     costs = CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
-    found = partition(program.module, takers, place=lambda function, annotated: by_cost(function, annotated, costs).claims)
+    found = partition(program.module, takers, place=lambda name, annotated: by_cost(annotated, costs).claims)
     verify_partition(program.module, found)
     assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
 

@@ -128,7 +128,7 @@ def test_nothing_is_advised_that_was_not_counted() -> None:
     assert not found.changes
 
 
-def place_as_if(moved: tuple[int, ...], target: int, function: ir.Function, annotated: Annotated) -> tuple[Claim, ...]:
+def place_as_if(moved: tuple[int, ...], target: int, name: str, annotated: Annotated) -> tuple[Claim, ...]:
     """By priority, operator by operator, but for some that go to a target."""
     homes = {id(call): claim.target for claim in by_priority(annotated) for call in claim.members}
     homes.update((id(annotated.calls[number]), target) for number in moved)
