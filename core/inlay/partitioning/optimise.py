@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay.errors import CompileError
-from inlay.graph import ir
 from inlay.partitioning.annotate import Annotated, Claim
 from inlay.partitioning.cost import CostModel
 from inlay.partitioning.flow import Value, values_of

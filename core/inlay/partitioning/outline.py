@@ -31,8 +31,8 @@ _PLAN = -1
 
 @dataclass(frozen=True)
 class Placement:
-    """A function of the module before, by `name`: what targets could take of it, the claims that take every call once, and the names of the
-    regions that they are in, claim by claim."""
+    """A function of the module before, by `name`: what targets could take of it, the claims that take every call once, and the
+    names of the regions that they are in, claim by claim."""
 
     name: str
     annotated: Annotated
