@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from inlay import ops as ops
     from inlay import runtime as runtime
     from inlay.api import compile as compile
+    from inlay.api import estimate as estimate
     from inlay.api import load as load
     from inlay.api import partition as partition
     from inlay.arith import SizeVar as SizeVar
     from inlay.errors import InlayError as InlayError
+    from inlay.errors import LockWarning as LockWarning
     from inlay.graph.ir import Module as Module
     from inlay.graph.ir import call as call
     from inlay.graph.ir import constant as constant
@@ -46,10 +48,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "compile": "inlay.api",
+    "estimate": "inlay.api",
     "load": "inlay.api",
     "partition": "inlay.api",
     "SizeVar": "inlay.arith",
     "InlayError": "inlay.errors",
+    "LockWarning": "inlay.errors",
     **dict.fromkeys(
         ("Module", "call", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"),
         "inlay.graph.ir",

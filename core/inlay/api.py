@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from inlay.driver import Progress
     from inlay.graph.ir import Function, Module
+    from inlay.partitioning.report import Report
     from inlay.passes.manager import Instrument
 
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
@@ -73,6 +74,7 @@ def compile(
     cache: bool = True,
     precision: str = "model",
     placement: str = "priority",
+    lock: str | Path | None = None,
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
@@ -80,11 +82,13 @@ def compile(
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
     kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
     are then taken of bfloat16 and summed in float32 (see `inlay.passes.lower_precision` for what that costs in accuracy).
-    `placement` is by "priority", or by "cost": where operators go is then what takes the least predicted time, transfers included.
-    What was compiled before from an equal file in an equal way is taken from the user's cache, unless `cache` is off. Raises
+    `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
+    "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlay partition --lock` wrote: operators
+    go where it says, and `LockWarning` tells where they would not without it. What was compiled before from an equal file in an
+    equal way is taken from the user's cache, unless `cache` is off. Raises
     `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
     """
-    settings = Settings(fusion, precision, placement)
+    settings = Settings(fusion, precision, placement, read_lock(lock))
     if isinstance(model, (str, Path)):
         found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
         if progress is not None:
@@ -153,12 +157,48 @@ def _read(file: Path | None) -> Compiled | None:
 
 
 def partition(
-    model: Model, targets: Sequence[str] = ("x86",), *, dims: Mapping[str, DimSpec] | None = None, placement: str = "priority"
+    model: Model,
+    targets: Sequence[str] = ("x86",),
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    placement: str = "priority",
+    lock: str | Path | None = None,
 ) -> Module:
     """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
     from inlay.driver import cut
 
-    return cut(_module(model, dims), _targets(targets), settings=Settings(placement=placement))[0].module
+    settings = Settings(placement=placement, lock=read_lock(lock))
+    return cut(_module(model, dims), _targets(targets), settings=settings)[0].module
+
+
+def estimate(
+    model: Model,
+    targets: Sequence[str] = ("x86",),
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    precision: str = "model",
+    placement: str = "priority",
+    lock: str | Path | None = None,
+) -> Report:
+    """What a model is predicted to cost on targets, without compiling it: `seconds` of all together, and by region and operator;
+    with where every operator goes and why. Arguments as of `compile`."""
+    from inlay.driver import cut
+    from inlay.driver.placement import cost_model
+    from inlay.partitioning.explain import explain
+
+    settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
+    partitioned, takers = cut(_module(model, dims), _targets(targets), registry, settings=settings)
+    return explain(partitioned, takers, cost_model(settings, takers, registry))
+
+
+def read_lock(path: str | Path | None) -> str:
+    """The text of a lock; "" without a path. Raises `InputError`."""
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the lock {path}: {error}", remedy="write it with `inlay partition --lock FILE`") from error
 
 
 def _targets(targets: Sequence[str]) -> tuple[str, ...]:

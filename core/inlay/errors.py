@@ -94,3 +94,7 @@ class DeviceLost(InlayError):
 
 class KernelFault(InlayError):
     """A kernel reported an error while it ran, such as an index out of range."""
+
+
+class LockWarning(UserWarning):
+    """A lock holds operators where they would not go any more."""

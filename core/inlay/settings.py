@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 AS_MODEL = "model"
-PRIORITY, COST = "priority", "cost"
-PLACEMENTS = (PRIORITY, COST)
+PRIORITY, COST, MEASURED = "priority", "cost", "measured"
+PLACEMENTS = (PRIORITY, COST, MEASURED)
 
 
 @dataclass(frozen=True)
 class Settings:
     """`fusion`: without it every operator is a kernel of its own. `precision`: "model", what the model says, or another of
-    `inlay.driver.prepare.PRECISIONS`. `placement`: by "priority", where the first target that can takes an operator, or by "cost",
-    the least predicted time, transfers included."""
+    `inlay.driver.prepare.PRECISIONS`. `placement`: by "priority", where the first target that can takes an operator; by "cost",
+    the least predicted time, transfers included; or "measured", the least time with operators timed on their targets. `lock`: the
+    text of a lock (see `inlay.partitioning.lock`) that says where operators go; "" for none."""
 
     fusion: bool = True
     precision: str = AS_MODEL
     placement: str = PRIORITY
+    lock: str = ""
 
 
 DEFAULT = Settings()

@@ -9,8 +9,9 @@ from inlay.cli.bench import bench_command
 from inlay.cli.cache import cache_command
 from inlay.cli.compile import compile_command
 from inlay.cli.export import export_command
-from inlay.cli.inspect import partition_command, show_command
+from inlay.cli.partition import partition_command
 from inlay.cli.run import run_command
+from inlay.cli.show import show_command
 from inlay.cli.targets import targets_command
 
 

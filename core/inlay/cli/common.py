@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +17,14 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from inlay import arith
 from inlay.artifact import TensorSpec
 from inlay.cli.text import printable
-from inlay.errors import InputError, OutOfMemory
+from inlay.errors import InputError, LockWarning
+from inlay.runtime.example import example_inputs
 from inlay.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
 _SIZE = re.compile(r"[0-9]{1,19}")  # as many digits as 64-bit integers have
-PYTHON = "run the model from Python: inlay.compile(...).run({...})"
 
 
 def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int | tuple[int, int]]:
@@ -91,10 +91,16 @@ precision_option = click.option(
 )
 placement_option = click.option(
     "--placement",
-    type=click.Choice(["priority", "cost"]),
+    type=click.Choice(["priority", "cost", "measured"]),
     default="priority",
     show_default=True,
-    help="Where an operator goes that several targets take: to the first, or where all takes the least predicted time.",
+    help="Where an operator goes that several targets take: to the first; where all takes the least predicted time; or as cost, "
+    "with operators timed on their targets.",
+)
+lock_option = click.option(
+    "--lock",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Put operators where this file says, which `inlay partition --lock` wrote.",
 )
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -121,6 +127,19 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
             progress.update(task, description=stage, completed=done)
 
         yield report
+
+
+@contextmanager
+def locks_told() -> Iterator[None]:
+    """Says on standard error what a lock holds otherwise than it would be."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LockWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, LockWarning):
+            click.echo(printable(str(warning.message)), err=True)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def is_package(model: Path) -> bool:
@@ -179,35 +198,11 @@ def make_inputs(
         for repeated in set(found) & set(arrays):
             raise InputError(f"input {repeated} is given twice", remedy=remedy)
         arrays.update(found)
-    generator = np.random.default_rng(seed)
     for spec in specs:
         array = arrays.get(spec.name)
         if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
             arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files do not name the types that numpy lacks
-        if array is None:
-            if spec.dtype is None:
-                raise InputError(f"input {spec.name} is a sequence, an optional or text, which no file holds", remedy=PYTHON)
-            shape = tuple(_size(dim, dims or {}) for dim in spec.shape)
-            arrays[spec.name] = random_array(generator, shape, spec.dtype)
-    return arrays
-
-
-def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
-    chosen: dict[arith.Expr, int] = {}
-    for variable in arith.free_vars(dim):
-        assert isinstance(variable, arith.SizeVar)
-        fixed = dims.get(variable.name)
-        chosen[variable] = fixed if isinstance(fixed, int) else max(variable.lower, 1)
-    return arith.evaluate(dim, chosen)
-
-
-def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Random elements: floats in [0, 1), integers and bools 0 or 1."""
-    try:
-        values = generator.random(shape)
-    except (MemoryError, ValueError) as error:  # numpy raises ValueError for more bytes than there are addresses
-        raise OutOfMemory(f"no room for a random array of shape {shape}", remedy="make the input smaller") from error
-    return (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
+    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, dims or {}), **arrays}
 
 
 def echo(text: str) -> None:

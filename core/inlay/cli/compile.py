@@ -13,6 +13,8 @@ from inlay.cli.common import (
     dims_option,
     echo,
     json_option,
+    lock_option,
+    locks_told,
     model_argument,
     placement_option,
     precision_option,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @dims_option
 @precision_option
 @placement_option
+@lock_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
@@ -44,20 +47,21 @@ def compile_command(
     dims: dict[str, Any],
     precision: str,
     placement: str,
+    lock: Path | None,
     output: Path | None,
     timed: bool,
     no_cache: bool,
     as_json: bool,
 ) -> None:
     """Compile MODEL to a package."""
-    from inlay.api import compile_file
+    from inlay.api import compile_file, read_lock
     from inlay.settings import Settings
 
     refuse_package(model)
     path = output or Path(model.name).with_suffix(".inlay")
     check_output(path, [model])
     passes = _pass_times() if timed else None
-    with progress_bar(as_json) as report:
+    with locks_told(), progress_bar(as_json) as report:
         stages = Stages(report)
         found = compile_file(
             model,
@@ -66,7 +70,7 @@ def compile_command(
             progress=stages,
             instruments=[passes] if passes else (),
             cache=not no_cache,
-            settings=Settings(precision=precision, placement=placement),
+            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock)),
         )
         stages("save", 0, 0)
         found.save(path)

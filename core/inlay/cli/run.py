@@ -10,7 +10,6 @@ import numpy as np
 
 from inlay.arith import SizeVar, free_vars
 from inlay.cli.common import (
-    PYTHON,
     dims_option,
     echo,
     executable_of,
@@ -25,6 +24,7 @@ from inlay.cli.common import (
     target_option,
 )
 from inlay.errors import InputError, KernelFault
+from inlay.runtime.example import PYTHON
 from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from inlay import ops
-from inlay.artifact import Artifact
-from inlay.artifact.plan import Program, RegionInfo
-from inlay.cache import caches
-from inlay.driver.context import DriverContext
+from inlay.driver.build import Progress, build_regions
+from inlay.driver.placement import placement
 from inlay.driver.prepare import graph_passes, prepare
-from inlay.errors import CompileError, InlayError, InputError
-from inlay.graph.ir import Function, Module
-from inlay.lowering.plan import build_plans
+from inlay.errors import CompileError
+from inlay.graph.ir import Module
 from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.cost import CostModel
-from inlay.partitioning.outline import Place, first_come, region_operators
 from inlay.passes.manager import Instrument, PassManager
-from inlay.plugins import Level, Phase, Region, Target
+from inlay.plugins import Target
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
-from inlay.settings import DEFAULT, PLACEMENTS, PRIORITY, Settings
+from inlay.settings import DEFAULT, Settings
 
 FALLBACK = "reference"
 """The target that takes what no listed target does."""
 PARTITION = "partition"
 """What cutting a model into regions is called among its steps."""
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
 
 
 def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
@@ -61,26 +51,9 @@ def cut(
     registry = registry or default_registry()
     takers = candidates(targets, registry)
     module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
-    partitioned = partition(module, takers, place=_placement(settings.placement, takers, registry))
+    partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
     verify_partition(module, partitioned)
     return partitioned, takers
-
-
-def cost_model(takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
-    """What predicts the time that targets take."""
-    return CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
-
-
-def _placement(name: str, takers: Sequence[Candidate], registry: PluginRegistry) -> Place:
-    if name not in PLACEMENTS:
-        raise InputError(f"there is no placement {name!r}", remedy=f"the placements are {', '.join(PLACEMENTS)}")
-    if name == PRIORITY:
-        return first_come
-    from inlay.partitioning.optimise import by_cost
-
-    costs = cost_model(takers, registry)
-    last = next((number for number, taker in enumerate(takers) if taker.target.kind == FALLBACK), None)
-    return lambda name, annotated: by_cost(annotated, costs, last).claims
 
 
 def module_after(
@@ -137,49 +110,3 @@ def build_package(
     report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments, settings)
     return build_regions(partitioned, takers, registry, report, settings, keep)
-
-
-def build_regions(
-    partitioned: Partitioned,
-    takers: Sequence[Candidate],
-    registry: PluginRegistry,
-    report: Progress = lambda stage, done, total: None,
-    settings: Settings = DEFAULT,
-    keep: bool = True,
-) -> Package:
-    """The package of a module that is cut into the regions of targets. Arguments and errors as of `build_package`."""
-    plans = build_plans(partitioned.module, partitioned.regions)
-    artifacts: dict[str, Artifact] = {}
-    infos = []
-    for name, index in partitioned.regions.items():
-        target = takers[index].target
-        region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
-        context = DriverContext(
-            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
-        )
-        artifacts[name] = _compile_region(region, context, report)
-        nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
-        infos.append(RegionInfo(name, str(target), tuple(nodes)))
-    return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
-
-
-def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:
-    report(f"{step} {region}", done, total)
-
-
-def _own_passes(function: Function, target: Target, registry: PluginRegistry) -> Function:
-    """A region's function after the passes that its target asks for."""
-    own = registry.passes(target, Phase.AFTER_PARTITION)
-    return PassManager(own).run(Module({"main": function})).main if own else function
-
-
-def _compile_region(region: Region, context: DriverContext, report: Progress) -> Artifact:
-    target, registry = region.target, context.registry
-    codegen = registry.codegen(target)
-    try:
-        unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region
-        report(f"generate {region.symbol}", 0, 0)
-        return codegen.compile(unit, context)
-    except InlayError as error:
-        error.plugin = error.plugin or registry.owner(target.kind)
-        raise

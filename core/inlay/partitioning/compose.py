@@ -49,10 +49,19 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
 
 def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapping[int, ir.Expr]) -> ir.Call:
     """The call that stands for a composite: over what its members read from outside, constants excepted, which it keeps."""
+    function, inputs = enclosed(claim)
+    functions[name] = function
+    args = tuple(made.get(id(expr), expr) for expr in inputs)
+    type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
+    return ir.Call(function.body.type, claim.root.span, ir.global_var(name, type_), args, Attrs())
+
+
+def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
+    """What a claim takes as a function of its own, and what it reads from outside, constants excepted, which it keeps."""
     inside = {id(call) for call in claim.members}
     memo: dict[int, ir.Expr] = {}
     params: list[ir.Var] = []
-    args: list[ir.Expr] = []
+    inputs: list[ir.Expr] = []
     stack: list[ir.Expr] = [claim.root]
     while stack:
         expr = stack[-1]
@@ -69,13 +78,10 @@ def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapp
         else:
             param = ir.var(f"x{len(params)}", expr.type, expr.span)
             params.append(param)
-            args.append(made.get(id(expr), expr))
+            inputs.append(expr)
             memo[id(expr)] = param
-    body = memo[id(claim.root)]
-    assert claim.composite is not None
-    functions[name] = ir.function(tuple(params), body, ((COMPOSITE, claim.composite.name),))
-    type_ = FunctionType(tuple(param.type for param in params), body.type)
-    return ir.Call(body.type, claim.root.span, ir.global_var(name, type_), tuple(args), Attrs())
+    attrs = () if claim.composite is None else ((COMPOSITE, claim.composite.name),)
+    return ir.function(tuple(params), memo[id(claim.root)], attrs), tuple(inputs)
 
 
 def dissolve(function: ir.Function, composites: Mapping[str, ir.Function] = MappingProxyType({})) -> ir.Function:

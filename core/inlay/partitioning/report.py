@@ -75,6 +75,11 @@ class Report:
     regions: tuple[RegionReport, ...]
     changes: tuple[ChangeReport, ...] = ()
 
+    @property
+    def seconds(self) -> float:
+        """What all regions together are predicted to take, with what moves between them; 0 where there is no prediction."""
+        return sum((region.seconds or 0.0) + (region.transfer or 0.0) for region in self.regions)
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
         return {

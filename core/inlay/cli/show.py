@@ -1,4 +1,4 @@
-"""inlay partition, inlay show."""
+"""inlay show."""
 
 from __future__ import annotations
 
@@ -10,46 +10,11 @@ import click
 from inlay.cli.common import (
     dims_option,
     echo,
-    json_option,
     model_argument,
-    placement_option,
     precision_option,
-    print_json,
     refuse_package,
     target_option,
 )
-
-
-@click.command("partition")
-@model_argument
-@target_option()
-@dims_option
-@precision_option
-@placement_option
-@click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
-@json_option
-def partition_command(
-    model: Path,
-    targets: tuple[str, ...],
-    dims: dict[str, Any],
-    precision: str,
-    placement: str,
-    explained: bool,
-    as_json: bool,
-) -> None:
-    """Cut MODEL into regions and print them."""
-    import inlay
-    from inlay.driver import cut
-    from inlay.partitioning.explain import explain
-    from inlay.settings import Settings
-
-    refuse_package(model)
-    partitioned, takers = cut(inlay.load(model, dims), targets, settings=Settings(precision=precision, placement=placement))
-    report = explain(partitioned, takers)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        echo(report.to_text() if explained else report.summary())
 
 
 @click.command("show")

@@ -1,0 +1,46 @@
+"""Where operators go: as the settings say, or as a lock does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from inlay.driver.measure import MeasuredCosts
+from inlay.errors import InputError, LockWarning
+from inlay.partitioning.annotate import Candidate
+from inlay.partitioning.cost import CostModel
+from inlay.partitioning.lock import Lock, replay
+from inlay.partitioning.optimise import by_cost
+from inlay.partitioning.outline import Place, first_come
+from inlay.plugins.registry import PluginRegistry
+from inlay.settings import MEASURED, PLACEMENTS, PRIORITY, Settings
+
+
+def placement(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+    """What decides where operators go. Where there is a lock, `LockWarning` tells what would go elsewhere without it. Raises
+    `InputError` for a placement that there is not, or a lock that is none."""
+    fresh = _fresh(settings, takers, registry, fallback)
+    return replay(Lock.from_text(settings.lock), takers, fresh, _tell) if settings.lock else fresh
+
+
+def _fresh(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+    if settings.placement not in PLACEMENTS:
+        raise InputError(f"there is no placement {settings.placement!r}", remedy=f"the placements are {', '.join(PLACEMENTS)}")
+    if settings.placement == PRIORITY:
+        return first_come
+    costs = cost_model(settings, takers, registry)
+    last = next((number for number, taker in enumerate(takers) if taker.target.kind == fallback), None)
+    return lambda name, annotated: by_cost(annotated, costs, last).claims
+
+
+def cost_model(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
+    """What says how long targets take: predicted, or measured where the settings say so."""
+    capabilities = tuple(registry.capabilities(taker.target) for taker in takers)
+    if settings.placement == MEASURED:
+        return MeasuredCosts(capabilities, takers=tuple(takers), registry=registry, settings=settings)
+    return CostModel(capabilities)
+
+
+def _tell(differences: Sequence[str]) -> None:
+    lines = "\n".join(differences)
+    warnings.warn(f"without the lock, operators would go elsewhere:\n{lines}", LockWarning, stacklevel=2)

@@ -1,0 +1,105 @@
+"""A layered drawing of a graph: every node below what it reads, neighbours near each other, few crossings.
+
+The steps are those of Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges cut into pieces, order within layers by
+barycentres, then places by least squares that keep the order (isotonic regression by pooling adjacent violators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SWEEPS = 4
+"""How often layers are ordered, and then placed, down and up again."""
+LONGEST = 24
+"""Layers that an edge may cross to be led around nodes; longer ones are drawn straight."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Where nodes are: `columns` (not whole numbers; neighbours are at least 1 apart) and `layers`, from 0. `edges` are pairs of
+    node numbers with the columns in which they pass the layers between."""
+
+    columns: tuple[float, ...]
+    layers: tuple[int, ...]
+    edges: tuple[tuple[int, int, tuple[float, ...]], ...]
+
+
+def draw(reads: Sequence[Sequence[int]]) -> Drawing:
+    """The drawing of nodes, each given by the earlier nodes that it reads."""
+    layers = _layers(reads)
+    above: list[list[int]] = [[] for _ in reads]
+    level = list(layers)
+    chains: list[tuple[int, int, tuple[int, ...]]] = []
+    for number, sources in enumerate(reads):
+        for source in dict.fromkeys(sources):
+            between = range(layers[source] + 1, layers[number])
+            pieces = tuple(range(len(level), len(level) + len(between))) if len(between) <= LONGEST else ()
+            if pieces or not between:
+                for piece, layer in zip(pieces, between, strict=False):
+                    level.append(layer)
+                    above.append([piece - 1 if piece > pieces[0] else source])
+                above[number].append(pieces[-1] if pieces else source)
+            chains.append((source, number, pieces))
+    columns = _columns(level, above)
+    edges = tuple((source, number, tuple(columns[piece] for piece in pieces)) for source, number, pieces in chains)
+    return Drawing(tuple(columns[: len(reads)]), tuple(layers), edges)
+
+
+def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
+    """One below the lowest node read; what reads nothing, right above its first reader."""
+    found: list[int] = []
+    for sources in reads:
+        found.append(max((found[source] + 1 for source in sources), default=0))
+    first: dict[int, int] = {}
+    for number, sources in enumerate(reads):
+        for source in sources:
+            first[source] = min(first.get(source, found[number]), found[number])
+    for number, sources in enumerate(reads):
+        if not sources and number in first:
+            found[number] = first[number] - 1
+    return found
+
+
+def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float]:
+    """Columns of nodes, given their layers and their neighbours in the layer above."""
+    below: list[list[int]] = [[] for _ in level]
+    rows: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
+    for node, sources in enumerate(above):
+        rows[level[node]].append(node)
+        for source in sources:
+            below[source].append(node)
+    columns = [0.0] * len(level)
+    for row in rows:
+        for place, node in enumerate(row):
+            columns[node] = float(place)
+    for ordered in (False, True):
+        for sweep in range(2 * SWEEPS):
+            neighbours = below if sweep % 2 else above
+            for row in reversed(rows) if sweep % 2 else rows:
+                wanted = [_mean(columns, neighbours[node], columns[node]) for node in row]
+                if not ordered:
+                    order = sorted(range(len(row)), key=wanted.__getitem__)
+                    row[:] = [row[place] for place in order]
+                    wanted = [wanted[place] for place in order]
+                for node, column in zip(row, _spread(wanted), strict=True):
+                    columns[node] = column
+    least = min(columns, default=0.0)
+    return [column - least for column in columns]
+
+
+def _mean(columns: Sequence[float], nodes: Sequence[int], otherwise: float) -> float:
+    return sum(columns[node] for node in nodes) / len(nodes) if nodes else otherwise
+
+
+def _spread(wanted: Sequence[float]) -> list[float]:
+    """The columns nearest to those wanted, by least squares, that keep the order and are 1 apart."""
+    blocks: list[tuple[float, int]] = []  # sum and number of equal values, after taking the least distances off
+    for place, value in enumerate(wanted):
+        total, count = value - place, 1
+        while blocks and blocks[-1][0] * count > total * blocks[-1][1]:
+            before, more = blocks.pop()
+            total, count = total + before, count + more
+        blocks.append((total, count))
+    flat = [total / count for total, count in blocks for _ in range(count)]
+    return [value + place for place, value in enumerate(flat)]
