@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from inlay.memory.planner import Lifetime, plan
 from inlay.ops.composites import Quantised, quantisation
 from inlay.plugins.contract import COMPOSITE, OpRule
 from inlay.tensor.region import RegionBuffer
-from inlay.types import TensorType
+from inlay.types import TensorType, from_numpy
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,7 @@ class Step:
     """One thing to run: an operator, or a composite, under the name of its rule.
 
     `inputs` and `outputs` are numbers of buffers: those of an operator's arguments in order, or of what a composite reads from
-    outside of it, constants excepted. Parts are found by the names that the rule's pattern gives them, or that the operator gives
+    outside of it, constants excepted. `parts` are found by the names that the rule's pattern gives them, or that the operator gives
     its arguments; "" is the whole. `nodes` are the source nodes.
     """
 
@@ -40,15 +40,20 @@ class Step:
     outputs: tuple[int, ...]
     nodes: tuple[str, ...]
     parts: Mapping[str, ir.Expr] = field(repr=False)
-    numbers: Mapping[int, int] = field(repr=False)
+    _numbers: Mapping[int, int] = field(repr=False)
+    _constant: Callable[[Array], int] = field(repr=False)
 
     def __contains__(self, part: object) -> bool:
         """Whether a part of the pattern took part."""
         return part in self.parts
 
     def buffer(self, part: str) -> int:
-        """The number of the buffer that holds a part: something from outside, or a constant. Raises `CompileError`."""
-        number = self.numbers.get(id(self._part(part)))
+        """The number of the buffer that holds a part: something from outside, or a constant, which the region keeps from then on.
+        Raises `CompileError`."""
+        found = self._part(part)
+        if isinstance(found, ir.Constant):
+            return self._constant(found.data)
+        number = self._numbers.get(id(found))
         if number is None:
             raise CompileError(f"{part!r} of {self.name} is computed inside of it, and in no buffer")
         return number
@@ -85,73 +90,71 @@ class Step:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepProgram:
-    """A region: `steps` run in order, over `buffers` that each have their place. `constants` are in the order of their numbers;
-    `workspace` is the bytes of arena that the caller provides, aligned to 64."""
+    """A region: `steps` run in order, over `buffers` that each have their place. `constants`, in the order of their numbers, are
+    those that operators read and those that a code generator asks for, which come last among the buffers; `workspace` is the bytes
+    of arena that the caller provides, aligned to 64."""
 
     name: str
-    steps: tuple[Step, ...]
-    buffers: tuple[RegionBuffer, ...]
     signature: Signature
-    constants: Mapping[str, Array]
+    steps: list[Step] = field(default_factory=list)
+    buffers: list[RegionBuffer] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
     workspace: Dim = 0
+    _of_constants: dict[str, int] = field(default_factory=dict, repr=False)
 
-    def artifact(self, format: str, format_version: int, code: bytes, constants: Mapping[str, Array] | None = None) -> Artifact:
-        """The region as compiled code, with its own constants where no others are given."""
-        kept = self.constants if constants is None else constants
-        return Artifact(self.name, format, format_version, code, self.signature, kept, {"": self.workspace})
+    def constant(self, array: Array) -> int:
+        """The number of the buffer of an array that the region is to keep: weights, or what a code generator makes of them. Equal
+        arrays have one."""
+        name = ir.constant(array).digest()[:32]
+        if name not in self._of_constants:
+            self._of_constants[name] = len(self.buffers)
+            self.buffers.append(RegionBuffer(name, "constant", array.shape, from_numpy(array.dtype), len(self.constants)))
+            self.constants[name] = array
+        return self._of_constants[name]
+
+    def artifact(self, format: str, format_version: int, code: bytes) -> Artifact:
+        """The region as compiled code."""
+        return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
 
 
 def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule]) -> StepProgram:
     """The steps of a region's function for a target with these rules. Raises `CompileError`, naming the node, for what is neither
     an operator nor a composite of the rules."""
-    return _Walk(name, function, rules).run()
-
-
-@dataclass
-class _Buffer:
-    """A buffer whose place is not known yet: which steps write and last read it."""
-
-    name: str
-    type: TensorType
-    storage: Any = "arena"
-    index: int = 0
-    first: int = 0
-    last: int = 0
+    defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
+    program = StepProgram(name, signature_of(function, tuple(defined)))  # type: ignore[arg-type]
+    _Walk(program, rules).run(function)
+    return program
 
 
 class _Walk:
-    def __init__(self, name: str, function: ir.Function, rules: Sequence[OpRule]) -> None:
-        self.name = name
-        self.function = function
-        self.patterns = [(rule.name, rule.pattern) for rule in rules if isinstance(rule.pattern, Pattern)]
-        self.buffers: list[_Buffer] = []
-        self.steps: list[Step] = []
-        self.constants: dict[str, Array] = {}
-        self.values: dict[int, tuple[int, ...]] = {}
-        self.of_constants: dict[str, int] = {}
+    """Fills a program. `lives` are the numbers of the first and last step that use a buffer, by its number."""
 
-    def run(self) -> StepProgram:
-        for number, param in enumerate(self.function.params):
-            self.values[id(param)] = tuple(self._add(f"{param.name}", type_, "input", number) for type_ in result_types(param.type))
-        for expr in in_order(self.function.body):
+    def __init__(self, program: StepProgram, rules: Sequence[OpRule]) -> None:
+        self.program = program
+        self.patterns = [(rule.name, rule.pattern) for rule in rules if isinstance(rule.pattern, Pattern)]
+        self.lives: dict[int, tuple[int, int]] = {}
+        self.values: dict[int, tuple[int, ...]] = {}
+
+    def run(self, function: ir.Function) -> None:
+        for number, param in enumerate(function.params):
+            self.values[id(param)] = tuple(self._add(param.name, type_, "input", number) for type_ in result_types(param.type))
+        for expr in in_order(function.body):
             if id(expr) not in self.values:
                 self.values[id(expr)] = self._value(expr)
-        for number, result in enumerate(self.values[id(self.function.body)]):
-            buffer = self.buffers[result]
-            if buffer.storage != "arena":
-                raise CompileError(f"result {number} of region {self.name} is not computed there, or is another result as well")
-            buffer.storage, buffer.index = "output", number
-        buffers, workspace = self._place()
-        defined = {size: None for expr in ir.post_order(self.function.body) for size in ir.introduced_sizes(expr)}
-        signature = signature_of(self.function, tuple(defined))  # type: ignore[arg-type]
-        return StepProgram(self.name, tuple(self.steps), buffers, signature, self.constants, workspace)
+        buffers = self.program.buffers
+        for number, result in enumerate(self.values[id(function.body)]):
+            if buffers[result].storage != "arena":
+                raise CompileError(
+                    f"result {number} of region {self.program.name} is not computed there, or is another result as well"
+                )
+            buffers[result] = replace(buffers[result], storage="output", index=number)
+        self._place()
 
-    def _add(self, name: str, type_: TensorType, storage: str = "arena", index: int = 0) -> int:
-        step = len(self.steps)
-        self.buffers.append(_Buffer(name, type_, storage, index, step, step))
-        return len(self.buffers) - 1
+    def _add(self, name: str, type_: TensorType, storage: Literal["input", "arena"] = "arena", index: int = 0) -> int:
+        self.program.buffers.append(RegionBuffer(name, storage, type_.shape, type_.dtype, index))
+        return len(self.program.buffers) - 1
 
     def _value(self, expr: ir.Expr) -> tuple[int, ...]:
         match expr:
@@ -160,14 +163,16 @@ class _Walk:
             case ir.TupleItem(tuple=inner, index=index):
                 return (self.values[id(inner)][index],)
             case ir.Constant():
-                return (self._constant(expr),)
+                return (self.program.constant(expr.data),)
             case ir.Call(callee=Operator() as operator, args=args):
                 parts = {"": expr, **dict(zip(operator.inputs, args, strict=False))}
                 return self._step(operator.name, expr, parts, {})
             case ir.Call(callee=ir.Function() as function, args=args) if function.attr(COMPOSITE) is not None:
                 outside = {id(param): self.values[id(arg)][0] for param, arg in zip(function.params, args, strict=True)}
                 return self._step(str(function.attr(COMPOSITE)), expr, self._matched(function).captures, outside)
-        raise CompileError(f"region {self.name} holds {expr!r}, which is neither an operator nor a composite", node=str(expr.span))
+        raise CompileError(
+            f"region {self.program.name} holds {expr!r}, which is neither an operator nor a composite", node=str(expr.span)
+        )
 
     def _matched(self, function: ir.Function) -> Match:
         for name, pattern in self.patterns:
@@ -177,36 +182,23 @@ class _Walk:
         raise CompileError(f"no rule of the target is called {function.attr(COMPOSITE)!r} and fits", node=str(function.body.span))
 
     def _step(self, name: str, call: ir.Call, parts: Mapping[str, ir.Expr], numbers: dict[int, int]) -> tuple[int, ...]:
+        step = len(self.program.steps)
         inputs = tuple(number for arg in call.args for number in self.values[id(arg)])
+        outputs = tuple(self._add(f"{name}{step}", type_) for type_ in result_types(call.type))
         for part in parts.values():
-            if isinstance(part, ir.Constant):
-                numbers[id(part)] = self._constant(part)
-            elif id(part) in self.values:
-                numbers[id(part)] = self.values[id(part)][0]
-        for number in (*inputs, *numbers.values()):
-            self.buffers[number].last = len(self.steps)
-        outputs = tuple(self._add(f"{name}{len(self.steps)}", type_) for type_ in result_types(call.type))
+            if id(part) in self.values:
+                numbers.setdefault(id(part), self.values[id(part)][0])
+        for number in (*inputs, *outputs):
+            self.lives[number] = (self.lives.get(number, (step,))[0], step)
         nodes = source_nodes(call, parts[""] if isinstance(call.callee, ir.Function) else ir.tuple_(()))
-        self.steps.append(Step(name, inputs, outputs, nodes, parts, numbers))
+        self.program.steps.append(Step(name, inputs, outputs, nodes, parts, numbers, self.program.constant))
         return outputs
 
-    def _constant(self, expr: ir.Constant) -> int:
-        """The number of a constant's buffer; equal constants share one."""
-        name = expr.digest()[:32]
-        if name not in self.of_constants:
-            (type_,) = result_types(expr.type)
-            self.of_constants[name] = self._add(name, type_, "constant", len(self.constants))
-            self.constants[name] = expr.data
-        return self.of_constants[name]
-
-    def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
-        """Offsets in the arena for what is neither input, output nor constant."""
-        inside = [number for number, buffer in enumerate(self.buffers) if buffer.storage == "arena"]
-        found = [self.buffers[number] for number in inside]
-        arena = plan([Lifetime(bound_bytes(b.type.shape, b.type.dtype.bytes), b.first, b.last) for b in found])
-        offsets = dict(zip(inside, arena.offsets, strict=True))
-        placed = [
-            RegionBuffer(buffer.name, buffer.storage, buffer.type.shape, buffer.type.dtype, buffer.index, offsets.get(number, 0))
-            for number, buffer in enumerate(self.buffers)
-        ]
-        return tuple(placed), arena.size
+    def _place(self) -> None:
+        """Give what is neither input, output nor constant its place in the arena."""
+        buffers = self.program.buffers
+        inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
+        arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in inside])
+        for number, offset in zip(inside, arena.offsets, strict=True):
+            buffers[number] = replace(buffers[number], offset=offset)
+        self.program.workspace = arena.size

@@ -1,0 +1,101 @@
+"""What code generators ask of quantised composites: windows and output stages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.graph import ir
+from inlay.graph.pattern import is_op, match, wildcard
+from inlay.ops.composites import Window, output_stage, quantised_conv, quantised_matmul, quantised_mean, window
+from inlay.types import TensorType
+
+X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
+W = ir.constant(np.arange(-72, 72, dtype=np.int8).reshape(4, 4, 3, 3))
+
+
+def scalar(value, dtype):
+    return ir.constant(np.asarray(value, dtype))
+
+
+def pad(pads):
+    return ops.pad(X, scalar(-7, "int8"), pads=pads)
+
+
+def stored(total, scale=0.5, axis=1):
+    return ops.requantize(total, scalar(scale, "float32"), scalar(5, "int8"), dtype="int8", axis=axis)
+
+
+def conv(x, **attrs):
+    return ops.conv(x, W, out_dtype="int32", **attrs)
+
+
+SPACE = (0, 0, 1, 2, 0, 0, 3, 0)
+PADDED = {
+    "not": (conv(X), Window((3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 0)),
+    "by itself": (conv(X, pads=(1, 2, 3, 0), strides=(2, 3)), Window((3, 3), (2, 3), (1, 1), (1, 2), (3, 0), 0)),
+    "before": (conv(pad(SPACE), dilations=(2, 1)), Window((3, 3), (1, 1), (2, 1), (1, 2), (3, 0), -7)),
+    "twice": (conv(pad(SPACE), pads=(1, 1, 1, 1)), Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0)),
+    "less than before": (conv(pad((0, 0, -1, 0, 0, 0, 0, 0))), Window((3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 0)),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_that_is_the_convolutions(name):
+    product, expected = PADDED[name]
+    found = match(quantised_conv(), stored(product))
+    assert window(found.captures) == expected
+    taken_in = name == "before"
+    assert ("pad" in found) == taken_in
+    assert found["x"] is (X if taken_in else product.args[0])
+
+
+def test_padding_of_channels_stays_outside():
+    product = ops.conv(pad((0, 1, 0, 0, 0, 1, 0, 0)), ir.constant(np.ones((2, 6, 1, 1), np.int8)), out_dtype="int32")
+    found = match(quantised_conv(), stored(product))
+    assert found["x"] is product.args[0] and "pad" not in found
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("int8", -128), ("uint8", 0), ("float32", -math.inf)])
+def test_the_window_of_a_pool(dtype, least):
+    x = ir.var("x", TensorType((1, 4, 9, 7), dtype))
+    found = match(is_op("max_pool")(wildcard()).named("pool"), ops.max_pool(x, kernel=(3, 2), pads=(0, 1, 1, 0), strides=(2, 1)))
+    assert window(found.captures) == Window((3, 2), (2, 1), (1, 1), (0, 1), (1, 0), least)
+
+
+def test_the_output_stage_of_a_convolution():
+    total = ops.add(conv(X), ir.constant(np.array([[[1]], [[-2]], [[3]], [[4]]], np.int32)))
+    bounded = ops.minimum(ops.maximum(stored(total, [0.1, 0.2, 0.3, 0.4]), scalar(-3, "int8")), scalar(99, "int8"))
+    stage = output_stage(match(quantised_conv(), bounded).captures)
+    assert stage.bias.dtype == np.int32 and stage.bias.tolist() == [1, -2, 3, 4]
+    np.testing.assert_array_equal(stage.scale, np.array([0.1, 0.2, 0.3, 0.4], np.float32), strict=True)
+    assert (stage.zero_point, stage.least, stage.greatest) == (5, -3, 99)
+
+
+def test_one_scale_and_no_bias():
+    stage = output_stage(match(quantised_conv(), stored(conv(X))).captures)
+    assert (stage.bias.tolist(), stage.scale.tolist()) == ([0], [0.5])
+    assert (stage.least, stage.greatest) == (-128, 127)
+
+
+def test_one_scale_and_a_bias():
+    x = ir.var("x", TensorType((3, 2), "int8"))
+    product = ops.add(ops.matmul(x, ir.constant(np.ones((2, 2), np.int8)), out_dtype="int32"), scalar([7, 8], "int32"))
+    stage = output_stage(match(quantised_matmul(), stored(product)).captures)
+    assert (stage.bias.tolist(), stage.scale.tolist()) == ([7, 8], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("centre", [0, -3])
+def test_the_sum_of_a_mean_is_centred_by_its_bias(centre):
+    wide = ops.cast(X, dtype="int32")
+    total = ops.reduce_sum(ops.sub(wide, scalar(centre, "int32")) if centre else wide, axes=(2, 3), keepdims=True)
+    stage = output_stage(match(quantised_mean(), stored(total)).captures)
+    assert (stage.bias.tolist(), stage.scale.tolist()) == ([-63 * centre], [0.5])
+
+
+def test_scales_by_another_axis_than_channels():
+    assert match(quantised_conv(), stored(conv(X), [0.5] * 5, axis=3)) is None
+    assert match(quantised_conv(), stored(conv(X), [0.5] * 4, axis=1)) is not None

@@ -1,0 +1,30 @@
+"""The vendors' plugins, found by the entry points of their projects without being installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+
+PROJECTS = sorted(Path(__file__).parent.glob("*/pyproject.toml"))
+
+
+def _entry_points(project: Path) -> list[importlib.metadata.EntryPoint]:
+    declared = tomllib.loads(project.read_text())["project"]["entry-points"][GROUP]
+    return [importlib.metadata.EntryPoint(name, module, GROUP) for name, module in declared.items()]
+
+
+@pytest.fixture(scope="session")
+def vendors() -> PluginRegistry:
+    """A registry with the installed plugins and these."""
+    sys.path.extend(str(project.parent / "src") for project in PROJECTS)
+    points = [point for project in PROJECTS for point in _entry_points(project)]
+    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group=GROUP), *points])
+    assert not registry.problems()
+    return registry
