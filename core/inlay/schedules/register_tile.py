@@ -11,6 +11,18 @@ UNITS = 2
 """Vector multiply-adds, and vector loads, that a core starts in one cycle."""
 FAR_LOAD = 2
 """Cycles for a vector of a panel from the second-level cache: 32 bytes a cycle for vectors of 64 bytes."""
+FARTHER_LOAD = 2.75
+"""Cycles for a vector of a panel that the second-level cache does not hold: measured, 3072 rows of 96 columns."""
+SHARED_LOAD = 0.2
+"""Cycles that a vector from the second-level cache takes from the additions, over all tiles of 24 and 25 sums (12 x 2 to 4 x 6, 768
+rows): such a vector takes the place of another in the first-level cache, and arrives late at times."""
+SAME_SETS = 2048
+"""Bytes between rows of which a multiple puts them all into the same few sets of the first-level cache."""
+CROWDING = 0.1
+"""Cycles that a row costs each step where rows lie so, in the left operand or the result: 12 rows of 512 to 3072 columns are 2 to
+4 % slower than 6, elsewhere 2 % faster."""
+PANEL_BYTES = 900 << 10
+"""Bytes of a panel that stay in the second-level cache from one tile of rows to the next: cores have 1 MiB of it or more."""
 MOST_ROWS = 12
 """Rows of a tile: with a power of two between rows all of them read the same set of the first-level cache, which has 12 ways (1024
 to 2048 rows: 14 are 5 % slower)."""
@@ -41,9 +53,12 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
     return rows * vectors + vectors + 1 <= registers
 
 
-def _steps(rows: int, vectors: int, depth: int) -> float:
-    """Cycles of one step of a tile along the inner dimension, with its share of what a tile costs at all."""
-    work = max(rows * vectors / UNITS, LATENCY, (rows + vectors) / UNITS, FAR_LOAD * vectors)
+def _steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool) -> float:
+    """Cycles of one step of a tile along the inner dimension, with its share of what a tile costs at all. `again`: other rows have
+    read the panel before, which lies in the second-level cache if it fits there; `crowded`: rows lie in the same sets."""
+    load = FARTHER_LOAD if again and 4 * depth * vectors * lanes > PANEL_BYTES else FAR_LOAD
+    work = max(rows * vectors / UNITS, LATENCY, (rows + vectors) / UNITS, load * vectors)
+    work += SHARED_LOAD * (vectors + rows / lanes) + (CROWDING * rows if crowded else 0)
     return work + (ENTRY + rows * vectors) / depth
 
 
@@ -52,9 +67,11 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, threads: int = 1) ->
     the panels, but for a last one that is narrower."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
+    again, crowded = rows > tile.rows, 4 * depth % SAME_SETS == 0 or 4 * columns % SAME_SETS == 0
 
     def column(vectors: int) -> float:
-        return full * _steps(tile.rows, vectors, depth) + (_steps(edge, vectors, depth) if edge else 0)
+        last = _steps(edge, vectors, tile.lanes, depth, again, crowded) if edge else 0
+        return full * _steps(tile.rows, vectors, tile.lanes, depth, again, crowded) + last
 
     return -(-panels // threads) * column(tile.vectors) + (column(rest) if rest else 0)
 

@@ -15,7 +15,7 @@ from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
 from inlay.schedules import matmul
 from inlay.schedules.matmul import MatmulRule
-from inlay.schedules.register_tile import Tile, choose_tile, cycles, fits
+from inlay.schedules.register_tile import PANEL_BYTES, Tile, choose_tile, cycles, fits
 from inlay.schedules.rule import Given, KernelContext
 from inlay.tensor import interp, ir
 from inlay.tensor.primitives import PREFETCH, SEMANTICS
@@ -132,3 +132,13 @@ def test_tiles_leave_no_single_row():
     tile = choose_tile(197, 768, 768, 16, 32)
     assert cycles(197, 768, 768, tile) < cycles(197, 768, 768, Tile(16, 2, 14))
     assert choose_tile(1, 768, 768, 16, 32) == Tile(16, 8, 1)
+
+
+def test_panels_that_rows_share_stay_in_cache():
+    tile = choose_tile(128, 768, 3072, 16, 32)
+    assert 4 * 3072 * tile.width <= PANEL_BYTES
+    assert choose_tile(1, 768, 3072, 16, 32).vectors == 8, "one row reads each panel once"
+
+
+def test_rows_in_the_same_sets_make_tiles_lower():
+    assert choose_tile(1024, 1024, 1024, 16, 32).rows < choose_tile(1024, 1040, 1040, 16, 32).rows
