@@ -119,6 +119,11 @@ def pad(s: Schedule) -> None:
     s.pad("product", (1, 3, 4))
 
 
+def pad_owned(s: Schedule) -> None:
+    """`b` grows by rows, which the test fills with zeros."""
+    s.pad("product", (1, 1, 4), ("b",))
+
+
 def storage_align(s: Schedule) -> None:
     s.storage_align("product", 0, 16, 1)
 
@@ -176,6 +181,7 @@ CASES: tuple[tuple[Callable[[Schedule], None], Callable[[], ir.LoopProgram]], ..
     (rfactor, matmul),
     (transform_layout, scale),
     (pad, matmul),
+    (pad_owned, matmul),
     (storage_align, matmul),
     (blockize, matmul),
     (tensorize, matmul),
@@ -197,5 +203,9 @@ def test_primitive(
     golden(f"primitives/{apply.__name__}.txt", f"{schedule.trace}\n\n{show(schedule.program)}")
     semantics = {**primitives.SEMANTICS, intrinsic.name: intrinsic.semantics}
     inputs = [np.arange(np.prod(buffer.shape), dtype="int32").reshape(buffer.shape) % 7 - 3 for buffer in program.inputs]
-    for got, want in zip(interp.run(schedule.program, inputs, intrinsics=semantics), interp.run(program, inputs), strict=True):
+    owned = [
+        np.pad(array, [(0, new - old) for old, new in zip(array.shape, buffer.shape, strict=True)])
+        for array, buffer in zip(inputs, schedule.program.inputs, strict=True)
+    ]
+    for got, want in zip(interp.run(schedule.program, owned, intrinsics=semantics), interp.run(program, inputs), strict=True):
         np.testing.assert_array_equal(got, want)

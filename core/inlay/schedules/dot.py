@@ -74,8 +74,13 @@ def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
     return None
 
 
-def _dots(context: KernelContext, a: str, b: str, total: str) -> list[Dot]:
-    """The intrinsics that sum such products, those that do most at once first."""
+def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
+    """The intrinsics that sum an anchor's products, those that do most at once first."""
+    product = narrow_product(anchor)
+    if product is None:
+        return []
+    a, b = (load.dtype.name for load in product)
+    total = anchor.buffer.dtype.name
     found = []
     for intrinsic in context.intrinsics:
         params = intrinsic.semantics.params
@@ -90,11 +95,7 @@ def _dots(context: KernelContext, a: str, b: str, total: str) -> list[Dot]:
 
 
 def fitting_dot(anchor: Anchor, context: KernelContext, columns: int, depth: int) -> Dot | None:
-    product = narrow_product(anchor)
-    if product is None or not context.intrinsics:
-        return None
-    a, b = (load.dtype.name for load in product)
-    fits = (dot for dot in _dots(context, a, b, anchor.buffer.dtype.name) if columns % dot.lanes == 0 and depth % dot.group == 0)
+    fits = (dot for dot in dots_for(anchor, context) if columns % dot.lanes == 0 and depth % dot.group == 0)
     return next(fits, None)
 
 

@@ -208,9 +208,9 @@ class Schedule:
         """Widen a buffer so that steps along an axis are `offset` modulo `factor` elements."""
         self._apply(primitives.storage_align, buffer, axis, factor, offset)
 
-    def pad(self, block: str, multiples: tuple[int, ...]) -> None:
-        """Let a block run over multiples of numbers, one per iteration variable."""
-        self._apply(primitives.pad, block, multiples)
+    def pad(self, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> None:
+        """Let a block run over multiples of numbers, one per iteration variable; inputs that are `owned` grow where they are."""
+        self._apply(primitives.pad, block, multiples, owned)
 
     # --- hardware ---------------------------------------------------------------------------------------------------------
 

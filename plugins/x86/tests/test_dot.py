@@ -63,13 +63,13 @@ def test_every_intrinsic_has_an_emitter(cpu):
 
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
-@pytest.mark.parametrize(("stride", "pad"), [(1, 1), (2, 0)])
-def test_integer_convolutions_are_exact(cpu, pair, stride, pad):
+@pytest.mark.parametrize(("channels", "stride", "pad"), [(32, 1, 1), (32, 2, 0), (3, 2, 1), (24, 1, 0), (13, 1, 1)])
+def test_integer_convolutions_are_exact(cpu, pair, channels, stride, pad):
     """With requantisation fused, as quantised models have it; padding holds the zero point, here 3."""
     generator = np.random.default_rng(4)
     a, b = pair
-    data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (2, 32, 7, 9)).astype(a)
-    weights = generator.integers(np.iinfo(b).min, np.iinfo(b).max + 1, (48, 32, 3, 3)).astype(b)
+    data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (2, channels, 7, 9)).astype(a)
+    weights = generator.integers(np.iinfo(b).min, np.iinfo(b).max + 1, (48, channels, 3, 3)).astype(b)
     x = graph.var("x", TensorType(data.shape, a))
     padded = ops.pad(x, graph.constant(3, a), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else x
     total = ops.conv(padded, graph.constant(weights, b), strides=(stride, stride), pads=(), dilations=(1, 1), out_dtype="int32")

@@ -121,6 +121,7 @@ def test_layouts(matmul_program: ir.LoopProgram) -> None:
     fails(s, "maps 1 indices, product has 2", lambda: s.transform_layout("product", "(i) -> (i)"), False)
     fails(s, "a is an input, which its owner fills", lambda: s.transform_layout("a", "(i, j) -> ((i // 3), j, (i % 3))", 0), False)
     fails(s, "cannot align axis 1", lambda: s.storage_align("product", 1, 16), False)
+    fails(s, "c is no input, which its owner pads", lambda: s.pad("product", (1, 1, 4), ("c",)))
     s.split(s.loops("product")[0], (None, 2))
     fails(s, "pad before all else", lambda: s.pad("product", (1, 1, 4)))
 

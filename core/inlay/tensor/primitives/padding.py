@@ -14,7 +14,7 @@ from inlay.tensor.primitives.place import check_open, failed, outer_block
 from inlay.tensor.transform import nest, rebuilt, remapped, unique_name, with_body
 
 
-def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...]) -> ir.LoopProgram:
+def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:
     """The iteration variables of a block run over multiples of numbers: what it reads is padded with zeros, what it writes is cut.
 
         for i in 10: block b(v = i): c[v] = a[v] * 2
@@ -23,9 +23,11 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...]) -> ir.L
         for i in 12: block b(v = i): c_pad[v] = a_pad[v] * 2
         for i in 10: block c_cut(v = i): c[v] = c_pad[v]
 
+    Inputs that are named in `owned` are not copied: they change their shape, and their owner pads them with zeros.
+
     A reduction is padded where it sums products of what is padded along. Raises `ScheduleError` where the loops around the block
-    are no longer those of its iteration variables, a variable to pad is used otherwise than as an index, or zeros would change a
-    sum.
+    are no longer those of its iteration variables, a variable to pad is used otherwise than as an index, zeros would change a
+    sum, or what is `owned` is no input.
     """
     path = outer_block(program, block)
     old = path[-1]
@@ -52,14 +54,21 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...]) -> ir.L
         if not arith.Analyzer().equal(item.extent, new.extent)
     }
     _check_sum(program, old, grown)
+    inputs = {buffer.name for buffer in program.inputs}
+    if not inputs.issuperset(owned):
+        raise failed(program, f"{', '.join(sorted({*owned} - inputs))} is no input, which its owner pads", old)
     before: list[ir.Stmt] = []
     after: list[ir.Stmt] = []
     fresh: list[ir.Buffer] = []
     taken: dict[ir.Buffer, ir.Buffer] = {}
+    grown_inputs: dict[ir.Buffer, ir.Buffer] = {}
     for region in (*old.reads, *old.writes):
         buffer = region.buffer
         shape = _grown_shape(program, old, region, grown)
-        if shape == buffer.shape or buffer in taken:
+        if shape == buffer.shape or buffer in taken or buffer in grown_inputs:
+            continue
+        if buffer.name in owned:
+            grown_inputs[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
             continue
         taken[buffer] = new = ir.Buffer(f"{buffer.name}_pad", shape, buffer.dtype)
         fresh.append(new)
@@ -68,13 +77,17 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...]) -> ir.L
             after.append(_copy(unique_name(program, f"{buffer.name}_cut"), new, buffer, buffer.shape, None))
         else:
             before.append(_copy(name, buffer, new, shape, buffer.shape))
-    inner = remapped(with_body(program, old), {buffer: (new, lambda indices: indices) for buffer, new in taken.items()}).body
-    assert isinstance(inner, ir.Block)
+    inner = _replaced(with_body(program, replace(old, iters=iters)), taken).body
     loops = [(loop.var, item.extent) for loop, item in zip(site.loops, iters, strict=True)]
-    body: ir.Stmt = joined(*before, nest(loops, replace(inner, iters=iters)), *after)
+    body: ir.Stmt = joined(*before, nest(loops, inner), *after)
     for new in reversed(fresh):
         body = ir.Alloc(new, body)
-    return with_body(program, rebuilt(top, body))
+    return _replaced(with_body(program, rebuilt(top, body)), grown_inputs)
+
+
+def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
+    """The program with buffers replaced by others, in which the elements have the same indices."""
+    return remapped(program, {old: (new, lambda indices: indices) for old, new in buffers.items()})
 
 
 def _grown_shape(
