@@ -9,7 +9,16 @@ from collections import Counter
 
 from inlay import arith
 from inlay.schedules.rule import Given, KernelContext, Offer
-from inlay.schedules.shape import axis_loops, blocks_of, is_static, layouts_by_name, merge_chains, present, share_rows
+from inlay.schedules.shape import (
+    axis_loops,
+    blocks_of,
+    channel_block,
+    is_static,
+    layouts_by_name,
+    merge_chains,
+    present,
+    share_rows,
+)
 from inlay.tensor import ir
 from inlay.tensor.layouts import with_layouts
 from inlay.tensor.schedule import Schedule
@@ -23,7 +32,7 @@ class BlockedRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines kernels that read channels in another order than they write them."""
-        counts = Counter(item.layout for item in given if _factor(item.layout))
+        counts = Counter(item.layout for item in given if channel_block(item.layout))
         if not counts or not is_static(program) or len(program.outputs) != 1:
             return None
         schedule = Schedule(program)
@@ -36,14 +45,6 @@ class BlockedRule:
         layouts = {buffer: layout for buffer in (*program.inputs, output) if _blockable(buffer, len(output.shape), layout)}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
         return Offer(params, lambda source: _schedule(schedule, blocks[0].name, layout, layouts, context))
-
-
-def _factor(layout: Layout) -> int:
-    """Channels of a block; 0 for a layout that does not block channels alone."""
-    match layout.blocks:
-        case ((1, factor),):
-            return factor
-    return 0
 
 
 def _blockable(buffer: ir.Buffer, rank: int, layout: Layout) -> bool:
@@ -73,7 +74,7 @@ def _schedule(s: Schedule, block: str, layout: Layout, layouts: dict[ir.Buffer, 
     """
     n, channel, *rest = axis_loops(s, block)
     assert channel is not None
-    outer, lane = s.split(channel, (None, _factor(layout)))
+    outer, lane = s.split(channel, (None, channel_block(layout)))
     s.reorder(*present(n, outer, *rest), lane)
     s.vectorize(lane)
     if context.threads != 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from inlay.plugins.contract import Capabilities
+
 LATENCY = 4
 """Cycles of a fused multiply-add on the cores of the last ten years (Skylake to Golden Cove, Zen 3 to Zen 5; uops.info)."""
 UNITS = 2
@@ -74,6 +76,11 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, threads: int = 1) ->
         return full * _steps(tile.rows, vectors, tile.lanes, depth, again, crowded) + last
 
     return -(-panels // threads) * column(tile.vectors) + (column(rest) if rest else 0)
+
+
+def seconds(cycles: float, capabilities: Capabilities) -> float:
+    """The time of so many cycles, all cores together."""
+    return cycles * 2 * UNITS * capabilities.vector_bits / 32 / capabilities.peak
 
 
 @cache

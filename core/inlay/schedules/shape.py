@@ -104,6 +104,14 @@ def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
     return [binding if binding in loops else None for binding in found.bindings]  # type: ignore[misc]
 
 
+def channel_block(layout: Layout) -> int:
+    """Channels of a block (axis 1); 0 for a layout that does not block them alone."""
+    match layout.blocks:
+        case ((1, factor),):
+            return factor
+    return 0
+
+
 def present(*loops: Var | None) -> list[Var]:
     """The loops that there are."""
     return [loop for loop in loops if loop is not None]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from inlay import arith
 from inlay.schedules.conv import schedule_padding
+from inlay.schedules.fill import filled
+from inlay.schedules.register_tile import seconds
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
@@ -38,26 +42,57 @@ class _Loads:
 
 
 class WindowRule:
-    """out[n, c, y, x] = a reduction over a window of data[n, c, ...], weighted by channel or not, whose channels fill vectors."""
+    """out[n, c, y, x] = a reduction over a window of data[n, c, ...], weighted by channel or not, whose channels fill half a vector
+    or more."""
 
     name = "window"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
         """Declines what is not such a window, or has dimensions that are not static."""
         if not is_static(program) or not context.capabilities.vector_bits:
-            return None
+            return ()
         anchor = find_anchor(program)
         if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
-            return None
+            return ()
         loads = _loads(anchor)
+        if loads is None:
+            return ()
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
-        lanes = next((lanes for lanes in (widest, widest // 2) if lanes > 1 and channels % lanes == 0), 0)
-        if loads is None or not lanes:
+        found = []
+        # Half vectors only where they leave less empty.
+        for lanes in (widest, widest // 2):
+            if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(program, anchor, lanes, context)):
+                found.append(offer)
+            if channels % lanes == 0:
+                break
+        return tuple(found)
+
+
+def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
+    """A schedule with vectors of so many lanes; None where channels neither fill them nor can be padded."""
+    channels = constant_extent(anchor.spatial[1])
+    if -(-channels // lanes) * lanes >= 2 * channels:
+        return None
+    axes: dict[str, int] = {}
+    if channels % lanes:
+        blocks = (*anchor.before, anchor.block, *anchor.after)
+        if any(len(block.iters) < 4 for block in blocks):
             return None
-        layouts = _layouts(program, anchor, loads, lanes)
-        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda source: _schedule(source, anchor, lanes, layouts, context))
+        larger = filled(program, {block.name: block.iters[1].var for block in blocks}, lanes)
+        found = None if larger is None else find_anchor(larger[0])
+        if larger is None or found is None:
+            return None
+        program, anchor, axes = larger[0], found, larger[1]
+    loads = _loads(anchor)
+    assert loads is not None
+    layouts = _layouts(program, anchor, loads, lanes, axes)
+    params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+    taps = prod(constant_extent(item) for item in anchor.reduced)
+    pixels = prod(constant_extent(item) for item in anchor.spatial) // lanes
+    return Offer(
+        params, lambda _: _schedule(program, anchor, lanes, layouts, context), seconds(pixels * taps, context.capabilities)
+    )
 
 
 def _loads(anchor: Anchor) -> _Loads | None:
@@ -80,7 +115,10 @@ def _loads(anchor: Anchor) -> _Loads | None:
     return _Loads(tuple(data), tuple(weights)) if data else None
 
 
-def _layouts(program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int) -> dict[ir.Buffer, Layout]:
+def _layouts(
+    program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int, axes: Mapping[str, int]
+) -> dict[ir.Buffer, Layout]:
+    """How parameters and what is computed lie. `axes` tells, by buffer, which axis was padded."""
     channels = anchor.buffer.shape[1]
     by_channel = Layout(((1, lanes),))
     found = dict.fromkeys(loads.data, by_channel)
@@ -90,6 +128,8 @@ def _layouts(program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int)
     for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in found:
             found[buffer] = by_channel
+        elif buffer.name in axes and buffer not in found:
+            found[buffer] = Layout(((axes[buffer.name], lanes),))
     return found
 
 

@@ -42,10 +42,15 @@ def between(shape: Sequence[int], source: Layout, target: Layout, perm: Sequence
     moved = [shape[axis] for axis in order]
     if source.pads(tuple(shape)) or target.pads(tuple(moved)):
         return None
-    reads, writes = _pieces(shape, source), _pieces(moved, target)
+    reads = _pieces(shape, source)
+    return _paired([reads[axis] for axis in order], _pieces(moved, target))
+
+
+def _paired(reads: list[list[tuple[int, int]]], writes: list[list[tuple[int, int]]]) -> list[Dimension] | None:
+    """The pieces of every axis in the source and in the target, cut alike; None where they do not divide one another."""
     found: list[Dimension] = []
-    for place, axis in enumerate(order):
-        a, b = list(reads[axis]), list(writes[place])
+    for ours, theirs in zip(reads, writes, strict=True):
+        a, b = list(ours), list(theirs)
         while a:
             (left, step), (right, stride) = a.pop(), b.pop()
             size = math.gcd(left, right)
@@ -70,6 +75,61 @@ def _pieces(shape: Sequence[int], layout: Layout) -> list[list[tuple[int, int]]]
     for place, (axis, _) in enumerate(layout.blocks, len(shape)):
         pieces[axis].append((dims[place], steps[place]))
     return [[(extent, step) for extent, step in piece if isinstance(extent, int) and extent != 1] for piece in pieces]
+
+
+def padded_program(
+    name: str, dtype: DType, shape: Sequence[int], source: Layout, target: Layout, threads: int = 1
+) -> ir.LoopProgram | None:
+    """A kernel that copies a tensor between layouts of which one pads an axis, or both the same one: whole blocks, then what the
+    last one holds, then zeros into the target's padding. None for other layouts."""
+    sides = (source, target)
+    padded = {axis for layout in sides for axis, factor in layout.blocks if shape[axis] % factor}
+    if len(padded) != 1 or any(len(layout.blocks) > 1 for layout in sides):
+        return None
+    (axis,) = padded
+    factors = [dict(layout.blocks).get(axis, 1) for layout in sides]
+    a, b = (ir.Buffer(role, (_size(shape, layout),), dtype) for role, layout in zip(("source", "target"), sides, strict=True))
+    nests: list[ir.Stmt] = []
+    start = 0
+    for factor in sorted({*factors, 1}, reverse=True):
+        length = (shape[axis] - start) // factor * factor
+        if length:
+            (reads, read), (writes, write) = (_run(shape, layout, axis, start, length) for layout in sides)
+            dims = _paired(reads, writes)
+            if dims is None:
+                return None
+            nests += _nests(_merged(dims), a, b, read, write, threads)
+            start += length
+    if shape[axis] % factors[1]:
+        nests.append(_zeros(*_run(shape, target, axis, shape[axis], -shape[axis] % factors[1]), b))
+    return ir.LoopProgram(name, (a,), (b,), ir.Seq(tuple(nests)))
+
+
+def _size(shape: Sequence[int], layout: Layout) -> int:
+    return math.prod(dim for dim in layout.shape(tuple(shape)) if isinstance(dim, int))
+
+
+def _run(shape: Sequence[int], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[tuple[int, int]]], int]:
+    """The pieces of what lies at a run of indices of an axis, and where it begins. The run covers whole blocks, or part of one."""
+    dims = layout.shape(tuple(shape))
+    factor = dict(layout.blocks).get(axis, 1)
+    outer = math.prod(dim for dim in dims[axis + 1 :] if isinstance(dim, int))
+    pieces = _pieces(shape, layout)
+    pieces[axis] = [(length // factor, outer), (factor, 1)] if length % factor == 0 else [(length, 1)]
+    return [[piece for piece in each if piece[0] != 1] for each in pieces], start // factor * outer + start % factor
+
+
+def _zeros(pieces: list[list[tuple[int, int]]], start: int, target: ir.Buffer) -> ir.Stmt:
+    """Loops that fill a part of a buffer with zeros."""
+    place: arith.Expr = arith.Const(start)
+    loops: list[tuple[arith.Var, int]] = []
+    for extent, step in (piece for each in pieces for piece in each):
+        loops.append((arith.Var(f"i{len(loops)}"), extent))
+        place = place + loops[-1][0] * step
+    body: ir.Stmt = ir.Store(target, (place,), ir.const(0, target.dtype))
+    for variable, extent in reversed(loops):
+        body = ir.For(variable, arith.Const(extent), body)
+    return body
 
 
 def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: int = 1) -> ir.LoopProgram:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.copies import between, copy_program
+from inlay.tensor.copies import between, copy_program, padded_program
 from inlay.tensor.transform import remapped
 from inlay.types import ROW_MAJOR, DType, Layout
 
@@ -26,12 +26,14 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:
-    """A kernel that copies a tensor from one layout to another. Where sizes are symbolic or padded it walks along the target."""
+    """A kernel that copies a tensor from one layout to another. Where sizes are symbolic it walks along the target."""
     sizes = [dim for dim in shape if isinstance(dim, int)]
     if len(sizes) == len(shape) and dtype.bits >= 8:
         dims = between(sizes, source, target)
-        if dims is not None:
-            return copy_program("relayout", dtype, dims, threads)
+        program = copy_program("relayout", dtype, dims, threads) if dims is not None else None
+        program = program or padded_program("relayout", dtype, sizes, source, target, threads)
+        if program is not None:
+            return program
     a, b = ir.Buffer("source", source.shape(shape), dtype), ir.Buffer("target", target.shape(shape), dtype)
     variables = tuple(arith.Var(f"i{axis}") for axis in range(len(b.shape)))
     logical: list[arith.Expr] = list(variables[: len(shape)])
