@@ -83,7 +83,7 @@ class ConvRule:
             return ()
         widest = context.capabilities.vector_bits // 32
         outputs = _group(anchor)[0]
-        found = []
+        found: list[Offer] = []
         # Half vectors only where they leave less empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not found or outputs % lanes == 0) and (conv := _conv(program, anchor, lanes, context, given)):

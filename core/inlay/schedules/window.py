@@ -59,7 +59,7 @@ class WindowRule:
             return ()
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
-        found = []
+        found: list[Offer] = []
         # Half vectors only where they leave less empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(program, anchor, lanes, context)):
