@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from inlay import arith
 from inlay.arith import Var
 from inlay.schedules.collapse import collapse
+from inlay.schedules.dot import narrow_product
 from inlay.schedules.register_tile import Tile, choose_tile
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
@@ -70,7 +71,7 @@ class _Product:
 
 
 class MatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] in float32."""
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of float32, or of what is widened to float32 or int32."""
 
     name = "matmul"
 
@@ -98,11 +99,12 @@ def _known(extent: arith.Expr) -> int | None:
 
 def _product(program: ir.LoopProgram) -> _Product | None:
     anchor = find_anchor(program)
-    if anchor is None or anchor.before or anchor.product is None or len(anchor.reduced) != 1 or not anchor.spatial:
+    if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
         return None
-    if anchor.buffer.dtype.name != "float32":
+    factors = anchor.product or narrow_product(anchor)
+    if factors is None or anchor.buffer.dtype.name not in ("float32", "int32"):
         return None
-    left, right = anchor.product
+    left, right = factors
     k, n = anchor.reduced[0].var, anchor.spatial[-1].var
     if _known(anchor.reduced[0].extent) in (0, 1) or n not in right.indices[-1:] or k not in right.indices[:-1]:
         return None
@@ -164,7 +166,7 @@ def _packs(product: _Product, layouts: dict[ir.Buffer, Layout]) -> bool:
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
         return False
-    return rows >= PACKED_ROWS and 4 * depth * columns >= PACKED_BYTES
+    return rows >= PACKED_ROWS and product.right.buffer.dtype.bytes * depth * columns >= PACKED_BYTES
 
 
 def _schedule(

@@ -56,6 +56,34 @@ def test_bfloat16_products_are_close_to_exact(cpu):
 
 
 @pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(
+    ("a", "b", "total"), [("bfloat16", "bfloat16", "float32"), ("uint8", "int8", "int32"), ("int8", "int8", "int32")]
+)
+@pytest.mark.parametrize("constant", [True, False])
+def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant):
+    """Columns that fill no vectors, sums of an odd length, rows that fill no tile, and a right operand for every left one."""
+    generator = np.random.default_rng(3)
+
+    def some(shape, name):
+        if name == "bfloat16":
+            return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        return generator.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
+
+    shapes = [
+        ((19, 96), (96, 53)),
+        ((13, 7), (7, 33)),
+        ((3, 17, 13), (3, 13, 37)),
+        ((2, 3, 5, 64), (2, 3, 64, 29)),
+        ((1, 70), (70, 97)),
+    ]
+    for left, right in shapes:
+        x, w = some(left, a), some(right, b)
+        got = product(x, w, total, constant, cpu)
+        wanted = x.astype(np.float64) @ w.astype(np.float64)
+        assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
 def test_every_intrinsic_has_an_emitter(cpu):
     present = features(X86Options(cpu=cpu))
     assert {intrinsic.name for intrinsic in intrinsics(present)} == set(emitters(present))

@@ -13,6 +13,7 @@ from inlay.arith import bounds
 from inlay.errors import CompileError, Unsupported
 from inlay.tensor import ir
 from inlay.tensor.region import size_vars
+from inlay.tensor.rewrite import Rewriter
 from inlay_x86.llvm.expressions import ExpressionPrinter
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
@@ -31,6 +32,20 @@ def is_explicit(program: ir.LoopProgram) -> bool:
         and (loop.kind is ir.ForKind.VECTORIZED or any(isinstance(below, ir.For) for below in ir.walk_stmts(loop.body)))
         for loop in loops
     )
+
+
+def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
+    """What a vectorised loop does where a condition lets one lane do anything, as a statement of no lanes.
+
+    LLVM 22 stores four bytes for one lane of a vector that it truncates to one or two (llvm/llvm-project#179489).
+    """
+    match loop.body:
+        case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
+            if arith.free_vars(condition) != {loop.var} or arith.reads_data(condition):
+                return None
+            places = [place for place in range(lanes) if arith.evaluate(condition, {loop.var: place})]
+            return Rewriter({loop.var: arith.Const(places[0])}).stmt(then) if len(places) == 1 else None
+    return None
 
 
 def _accumulates(loop: ir.For) -> bool:
@@ -166,6 +181,10 @@ class KernelPrinter(ExpressionPrinter):
             raise CompileError(f"kernel {self.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant")
         lanes = loop.extent.value
         if lanes == 0:
+            return
+        single = _single_lane(loop, lanes)
+        if single is not None:
+            self._statement(single)
             return
         ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
         self.lane, self.lanes = loop.var, lanes
