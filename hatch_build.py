@@ -1,4 +1,4 @@
-"""Names the extras: one per plugin folder, and `cost` for placement by cost.
+"""Names the extras: one per plugin folder, `conformance` for the suite, and `cost` for placement by cost.
 
 In a checkout an extra points at the folder, so that plain pip installs the plugin that lies beside the core. In a source
 distribution and in a wheel for an index (see `build_backend.py`) it names the plugin by version.
@@ -26,5 +26,6 @@ class CustomMetadataHook(MetadataHookInterface):
         for file in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):
             name = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]
             extras[file.parent.name] = [f"{name}{versions}" if released else f"{name} @ {file.parent.as_uri()}"]
+        extras["conformance"] = ["hypothesis>=6.100", "pytest>=8"]
         extras["cost"] = ["scipy>=1.11"]
         metadata["optional-dependencies"] = extras

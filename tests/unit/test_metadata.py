@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
 VERSION = PROJECT["project"]["version"]
+OTHERS = {"conformance": ["hypothesis>=6.100", "pytest>=8"], "cost": ["scipy>=1.11"]}
+"""Extras that are no plugins."""
 
 
 def series(version: str) -> str:
@@ -55,12 +57,12 @@ def test_the_changelog_knows_the_version():
 
 def test_extras_of_a_checkout_are_the_plugin_folders(monkeypatch):
     expected = {name: [f"inlay-{name.replace('_', '-')} @ {(ROOT / 'plugins' / name).as_uri()}"] for name in PLUGINS}
-    assert extras(monkeypatch, released=False) == {**expected, "cost": ["scipy>=1.11"]}
+    assert extras(monkeypatch, released=False) == {**expected, **OTHERS}
 
 
 def test_extras_of_a_release_are_versions(monkeypatch):
     expected = {name: [f"inlay-{name.replace('_', '-')}{series(VERSION)}"] for name in PLUGINS}
-    assert extras(monkeypatch, released=True) == {**expected, "cost": ["scipy>=1.11"]}
+    assert extras(monkeypatch, released=True) == {**expected, **OTHERS}
 
 
 @pytest.mark.parametrize("name", PLUGINS)

@@ -8,6 +8,7 @@ from inlay import __version__
 from inlay.cli.bench import bench_command
 from inlay.cli.cache import cache_command
 from inlay.cli.compile import compile_command
+from inlay.cli.conformance import conformance_command
 from inlay.cli.export import export_command
 from inlay.cli.partition import partition_command
 from inlay.cli.run import run_command
@@ -37,6 +38,7 @@ for command in (
     export_command,
     partition_command,
     show_command,
+    conformance_command,
     cache_command,
 ):
     app.add_command(command)

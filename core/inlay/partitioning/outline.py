@@ -333,7 +333,7 @@ class _Outline:
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
         self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
-        call: ir.Expr = _call_by_name(name, function, args)
+        call: ir.Expr = call_by_name(name, function, args)
         constraints = [
             verdict.constraint
             for verdict in (self.claims[id(member)].verdict for member in unit.members)
@@ -362,8 +362,8 @@ class _Outline:
         places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
         self._add_condition(condition, [region.params[place] for place in places], constraint)
         self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
-        holds = _call_by_name(condition, self.regions.functions[condition], [args[place] for place in places])
-        return ir.if_(ir.tuple_item(holds, 0), call, _call_by_name(otherwise, instead, args))
+        holds = call_by_name(condition, self.regions.functions[condition], [args[place] for place in places])
+        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
 
     def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
         """A region that says whether a constraint on dimensions of what it is given holds, on the first target that can tell."""
@@ -436,7 +436,7 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
     return by_priority(annotated, conditions=False)
 
 
-def _call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
+def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
 

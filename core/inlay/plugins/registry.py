@@ -120,6 +120,14 @@ class PluginRegistry:
         """The name of the plugin that provides a kind of target. Raises `TargetError` when none does."""
         return self._owned(kind)[0]
 
+    def module(self, plugin: str) -> str:
+        """The name of the module that a plugin in use is."""
+        return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
+
+    def modules(self) -> dict[str, str]:
+        """The names of the modules that the plugins in use are, by name of plugin."""
+        return {info.name: self.module(info.name) for info in self._plugins if info.problem is None}
+
     def target(self, text: str) -> Target:
         """The target that a string such as `x86` or `x86:threads=1` names. Raises `TargetError`, which says what is installed,
         what is broken and why, and what could be installed."""
@@ -175,7 +183,7 @@ class PluginRegistry:
         fails is not."""
         owner = self.owner(target.kind)
         try:
-            answer = self._call(owner, "inlay_probe", target=target)
+            answer = self.ask(owner, "inlay_probe", target=target)
             return (
                 DeviceStatus(True) if answer is None else cast("DeviceStatus", _expect(answer, DeviceStatus, owner, "inlay_probe"))
             )
@@ -185,12 +193,12 @@ class PluginRegistry:
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
         """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
         owner = self.owner(target.kind)
-        return _sequence(self._call(owner, "inlay_intrinsics", target=target), object, owner, "inlay_intrinsics")
+        return _sequence(self.ask(owner, "inlay_intrinsics", target=target), object, owner, "inlay_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
         """What the target's plugin says to the conformance suite; nothing where it does not implement the hook."""
         owner = self.owner(target.kind)
-        answer = self._call(owner, "inlay_conformance", target=target)
+        answer = self.ask(owner, "inlay_conformance", target=target)
         return Conformance() if answer is None else cast("Conformance", _expect(answer, Conformance, owner, "inlay_conformance"))
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
@@ -217,7 +225,7 @@ class PluginRegistry:
 
     def _ask_owner(self, hook: str, methods: tuple[str, ...], *, target: Target, **arguments: object) -> object:
         owner = self.owner(target.kind)
-        answer = self._call(owner, hook, target=target, **arguments)
+        answer = self.ask(owner, hook, target=target, **arguments)
         lacking = [method for method in methods if not callable(getattr(answer, method, None))]
         if answer is None:
             raise PluginError(
@@ -232,11 +240,12 @@ class PluginRegistry:
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
         found: list[Any] = []
         for plugin in (owner, *others):
-            answer = self._call(plugin, hook, target=target, **arguments)
+            answer = self.ask(plugin, hook, target=target, **arguments)
             found.extend(_sequence(answer, element, plugin, hook))
         return tuple(found)
 
-    def _call(self, plugin: str, hook: str, **arguments: object) -> object:
+    def ask(self, plugin: str, hook: str, **arguments: object) -> object:
+        """What a plugin's implementation of a hook returns, as it is; None where it has none. Raises `PluginError`."""
         return _call(self._manager, plugin, hook, **arguments)
 
     def _unknown(self, kind: str) -> TargetError:

@@ -1,0 +1,79 @@
+"""inlay conformance."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inlay.cli.common import echo, progress_bar
+from inlay.errors import InputError
+
+if TYPE_CHECKING:
+    from inlay.conformance.report import Report
+
+
+@click.command("conformance")
+@click.option("--target", required=True, help="The target, such as acme or acme:cores=2.")
+@click.option(
+    "--report",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results here as JSON, and beside it as Markdown and as a badge in SVG.",
+)
+@click.option(
+    "--only", multiple=True, metavar="START", help="Run the cases whose ids start so, such as codegen or operators/agrees[conv."
+)
+@click.option(
+    "--examples", default=3, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
+)
+def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int) -> None:
+    """Check that a target's plugin keeps the contract: all that it claims is right.
+
+    The levels are plugin, annotations, codegen, operators, runtime, models and package. The status is 1 where a case fails.
+    """
+    if importlib.util.find_spec("hypothesis") is None:
+        raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlay[conformance]"')
+    from inlay.conformance.report import report_of, write_report
+    from inlay.conformance.subject import Subject
+    from inlay.conformance.suite import CASES, chosen, run
+    from inlay.plugins.registry import default_registry
+
+    cases = chosen(only)
+    if not cases:
+        raise InputError(f"no case starts with {' or '.join(only)}")
+    subject = Subject(target, default_registry(), examples)
+    with progress_bar() as progress:
+        done = 0
+
+        def told(result: object) -> None:
+            nonlocal done
+            done += 1
+            progress("check", done, len(cases))
+
+        results = run(subject, cases, told)
+    report = report_of(subject, results, complete=len(cases) == len(CASES))
+    _show(report)
+    if path is not None:
+        echo(f"wrote {', '.join(map(str, write_report(report, path)))}")
+    if report.failures:
+        raise SystemExit(1)
+
+
+def _show(report: Report) -> None:
+    from inlay.conformance.case import LEVELS
+    from inlay.conformance.report import COLUMNS, badge_text
+
+    for result in report.failures:
+        echo(f"{result.id}: {result.reason}")
+    table = Table("level", title=f"{report.target}: {badge_text(report)}", title_justify="left")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for level in LEVELS:
+        counts = report.counts(level)
+        table.add_row(level, *(str(counts[column] or "") for column in COLUMNS))
+    Console().print(table)

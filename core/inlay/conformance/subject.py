@@ -1,0 +1,145 @@
+"""The target that the suite looks at, and what it is asked over and over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from inlay import ops
+from inlay.cache import caches
+from inlay.driver.build import build_regions
+from inlay.driver.compile import cut
+from inlay.driver.context import DriverContext
+from inlay.errors import InlayError
+from inlay.graph import ir
+from inlay.partitioning import Partitioned
+from inlay.partitioning.annotate import Candidate
+from inlay.partitioning.compose import dissolve
+from inlay.partitioning.outline import REGION_TARGET, call_by_name
+from inlay.plugins import Capabilities, Codegen, Conformance, DeviceStatus, Level, Region, Reject, Target, Verdict
+from inlay.plugins.registry import PluginRegistry
+from inlay.runtime.executable import Executable
+from inlay.runtime.package import Package
+from inlay.types import TupleType
+
+
+class Subject:
+    """A target by its text, such as `acme` or `acme:cores=2`, among the plugins of a registry. Nothing is asked of the plugin
+    before it is needed; `examples` is how many drawn examples an operator and element type are tried on."""
+
+    def __init__(self, text: str, registry: PluginRegistry, examples: int = 3) -> None:
+        self.text = text
+        self.registry = registry
+        self.examples = examples
+
+    @cached_property
+    def problem(self) -> str | None:
+        """Why the plugin cannot be used at all, None where it can."""
+        try:
+            self.registry.target(self.text)
+        except InlayError as error:
+            own = [item for item in self.registry.problems() if item.plugin == self.text.partition(":")[0]]
+            return f"{own[0].stage}: {own[0].message}" if own else str(error)
+        return None
+
+    @cached_property
+    def target(self) -> Target:
+        """The target. Raises `TargetError`."""
+        return self.registry.target(self.text)
+
+    @cached_property
+    def plugin(self) -> str:
+        """The name of the plugin that provides the target."""
+        return self.registry.owner(self.target.kind)
+
+    @cached_property
+    def level(self) -> Level:
+        """What its code generator is given."""
+        return self.registry.spec(self.target.kind).level
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What it says that it can do."""
+        return self.registry.capabilities(self.target)
+
+    @cached_property
+    def device(self) -> DeviceStatus:
+        """Whether it can run here."""
+        return self.registry.probe(self.target)
+
+    @cached_property
+    def conformance(self) -> Conformance:
+        """Tolerances, and failures that its plugin expects."""
+        return self.registry.conformance(self.target)
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """The target as the partitioner sees it."""
+        capabilities = self.capabilities
+        rules = self.registry.op_rules(self.target)
+        return Candidate(self.target, rules, frozenset(capabilities.dtypes), capabilities.dynamic_dims)
+
+    @cached_property
+    def codegen(self) -> Codegen:
+        """Its code generator."""
+        return self.registry.codegen(self.target)
+
+    @cached_property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Hashes of the artifacts of the suite's samples; see `samples.fingerprints`."""
+        from inlay.conformance import samples
+
+        return samples.fingerprints(self)
+
+    def verdict(self, function: ir.Function) -> Verdict:
+        """What its rules say of the operator whose call a function is."""
+        assert isinstance(function.body, ir.Call)
+        return self.candidate.judge(function.body)
+
+    def claims(self, function: ir.Function) -> bool:
+        """Whether it takes the operator whose call a function is, under a condition at most."""
+        return not isinstance(self.verdict(function), Reject)
+
+    def context(self, keep: bool = True) -> DriverContext:
+        """The compiler's services to its code generator; without `keep`, nothing is taken from the user's cache."""
+        return DriverContext(self.target, self.registry, ops.TABLE, objects=caches(keep).objects)
+
+    def unit(self, region: Region, keep: bool = True) -> Any:
+        """What its code generator is given for a region. Raises as lowering does."""
+        return self.context(keep).lower(region) if self.level is Level.LOOP else region
+
+    def region(self, symbol: str, function: ir.Function) -> Region:
+        """A function as a region of its own, as the partitioner would outline it."""
+        return Region(symbol, outlined(function, self.target), self.target)
+
+    def package(self, function: ir.Function, keep: bool = True) -> Package:
+        """The whole of a function compiled as one region for the target, whatever its rules say of it."""
+        region = outlined(function, self.target)
+        params = tuple(ir.var(param.name, param.type) for param in function.params)
+        main = ir.function(params, call_by_name("region0", region, params))
+        module = ir.Module({"main": main, "region0": region})
+        return build_regions(Partitioned(module, (), {"region0": 0}), (self.candidate,), self.registry, keep=keep)
+
+    def load(self, function: ir.Function) -> Executable:
+        """`package`, ready to run."""
+        return Executable(self.package(function), registry=self.registry)
+
+    def cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Region, ...]]:
+        """A model as the partitioner cuts it for the target, and the regions of the target."""
+        partitioned, _ = cut(module, [self.text], self.registry)
+        own = [name for name, number in partitioned.regions.items() if number == 0]
+        return partitioned, tuple(Region(name, partitioned.module[name], self.target) for name in own)
+
+
+def outlined(function: ir.Function, target: Target) -> ir.Function:
+    """A function as a region's: its results are a tuple."""
+    body = function.body
+    count = len(body.type.fields) if isinstance(body.type, TupleType) else 0
+    fields = [ir.tuple_item(body, number) for number in range(count)] if count else [body]
+    return ir.function(function.params, ir.tuple_(fields), ((REGION_TARGET, str(target)),))
+
+
+def plain(region: Region) -> ir.Function:
+    """The function of a region with its composites taken apart, as the reference computes it."""
+    return dissolve(region.function)

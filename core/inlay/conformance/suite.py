@@ -1,0 +1,77 @@
+"""All cases, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from inlay.conformance.case import ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
+from inlay.conformance.levels import annotations as annotations_level
+from inlay.conformance.levels import codegen, plugin
+from inlay.conformance.subject import Subject
+from inlay.plugins import ExpectedFailure
+
+
+def expects_what_there_is(subject: Subject) -> None:
+    """Every expected failure matches a case."""
+    for expected in subject.conformance.expected_failures:
+        if not any(matches(expected, case) for case in CASES):
+            raise Failed(f"the expected failure {expected.check!r} matches no case")
+
+
+CASES: tuple[Case, ...] = (
+    *plugin.CASES,
+    Case("plugin", "expects-what-there-is", expects_what_there_is),
+    *annotations_level.CASES,
+    *codegen.CASES,
+)
+
+
+def matches(expected: ExpectedFailure, case: Case) -> bool:
+    """Whether an expected failure is of a case: by its id, or the start of it before an asterisk."""
+    if expected.check.endswith("*"):
+        return case.id.startswith(expected.check[:-1])
+    return case.id == expected.check
+
+
+def run_case(subject: Subject, case: Case) -> Result:
+    """What comes of a case. An expected failure that passes is a failure."""
+    outcome, reason, claimed = _tried(subject, case)
+    if case.level in ON_DEVICE and subject.problem is None:
+        expected = next((item for item in subject.conformance.expected_failures if matches(item, case)), None)
+        if expected is not None and outcome is Outcome.FAILED:
+            outcome, reason = Outcome.EXPECTED, f"{expected.reason} ({reason})"
+        elif expected is not None and outcome is Outcome.PASSED:
+            outcome, reason = Outcome.FAILED, f"it is expected to fail ({expected.reason}), and passes"
+    return Result(case.id, case.level, outcome, reason, claimed)
+
+
+def _tried(subject: Subject, case: Case) -> tuple[Outcome, str, bool]:
+    if case.check is not plugin.loads and subject.problem is not None:
+        return Outcome.SKIPPED, "the plugin cannot be used", True
+    if case.level in ON_DEVICE and not subject.device.available:
+        return Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}", True
+    try:
+        case.check(subject)
+    except NotClaimed as error:
+        return Outcome.SKIPPED, str(error), False
+    except Skipped as error:
+        return Outcome.SKIPPED, str(error), True
+    except Failed as error:
+        return Outcome.FAILED, str(error), True
+    except (Exception, SystemExit) as error:
+        return Outcome.FAILED, f"{type(error).__name__}: {error}", True
+    return Outcome.PASSED, "", True
+
+
+def chosen(only: Sequence[str] = ()) -> tuple[Case, ...]:
+    """The cases whose ids start with one of some texts; all of them without any."""
+    return tuple(case for case in CASES if not only or case.id.startswith(tuple(only)))
+
+
+def run(subject: Subject, cases: Iterable[Case], told: Callable[[Result], None] = lambda result: None) -> tuple[Result, ...]:
+    """The results of cases, in order; `told` of each as it comes."""
+    found = []
+    for case in cases:
+        found.append(run_case(subject, case))
+        told(found[-1])
+    return tuple(found)

@@ -1,0 +1,85 @@
+"""How far results may be from the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inlay.conformance.case import Failed
+from inlay.conformance.subject import Subject
+from inlay.driver.shadow import deviation, flat
+from inlay.plugins import Tolerance
+from inlay.types import TensorType, Type
+
+Array = np.ndarray[Any, Any]
+
+OPERATORS = {
+    "float64": Tolerance("float64", 1e-9, 1e-12),
+    "float32": Tolerance("float32", 1e-4, 1e-5),
+    "float16": Tolerance("float16", 2e-3, 1e-5),
+    "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
+}
+"""What an operator's result may differ by where the plugin declares nothing: float32 is the design's bound, narrower types are
+about two units in the last place of the greatest value."""
+NARROW = 0.26
+"""As `OPERATORS`, relative, for floats of eight bits and less."""
+MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
+"""What a whole model may differ by, relative to the greatest value."""
+
+
+def of_operator(subject: Subject, name: str, element: str, exact: bool) -> Tolerance:
+    """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
+    where the operator does not round, and the suite's own where it does."""
+    own = _declared(subject, element, name)
+    if own is not None:
+        return own
+    if exact:
+        return Tolerance(element, 0.0)
+    return _declared(subject, element, "") or OPERATORS.get(element) or Tolerance(element, NARROW)
+
+
+def of_model(subject: Subject, element: str) -> Tolerance:
+    """The tolerance for an element type in a model's outputs."""
+    return _declared(subject, element, "") or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
+
+
+def _declared(subject: Subject, element: str, operator: str) -> Tolerance | None:
+    given = subject.conformance.tolerances
+    return next((item for item in given if (item.dtype, item.operator) == (element, operator)), None)
+
+
+def compare(subject: Subject, type_: Type, wanted: Any, found: Sequence[Any], operator: str = "", exact: bool = False) -> None:
+    """Hold results to those of the reference. `operator`: the one that they are of, "" for a model. Raises `Failed`."""
+    parts = flat(type_, wanted)
+    if len(parts) != len(found):
+        raise Failed(f"{len(found)} results where {len(parts)} are due")
+    for number, ((part, expected), actual) in enumerate(zip(parts, found, strict=True)):
+        wrong = _wrong(subject, part, expected, actual, operator, exact)
+        if wrong is not None:
+            raise Failed(wrong if len(parts) == 1 else f"result {number}: {wrong}")
+
+
+def _wrong(subject: Subject, type_: Type, wanted: Any, found: Any, operator: str, exact: bool) -> str | None:
+    """What is wrong with one result, None where nothing is."""
+    if not isinstance(type_, TensorType):
+        return None if _same(wanted, found) else f"it differs: {found!r}, not {wanted!r}"
+    wanted = np.asarray(wanted)
+    if not isinstance(found, np.ndarray):
+        return f"it is {type(found).__name__}, not an array"
+    if found.dtype != wanted.dtype:
+        return f"its elements are {found.dtype}, not {wanted.dtype}"
+    element = type_.dtype.name
+    allowed = of_operator(subject, operator, element, exact) if operator else of_model(subject, element)
+    difference = deviation(type_, wanted, found, allowed.relative, allowed.absolute)
+    return None if difference is None else f"it differs from the reference: {difference}"
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    """Whether two host objects are equal: sequences are lists, an optional is None or its value."""
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_same, wanted, found))
+    if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):
+        return bool(wanted.dtype == found.dtype and wanted.shape == found.shape and (wanted == found).all())
+    return type(wanted) is type(found) and bool(wanted == found)

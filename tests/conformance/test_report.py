@@ -1,0 +1,90 @@
+"""The report: what it says of results, and its forms."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from inlay.cli.app import app
+from inlay.conformance.case import LEVELS, Outcome, Result
+from inlay.conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
+from inlay.plugins import DeviceStatus, Tolerance
+
+SCHEMA = json.loads(files("inlay.conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
+PASSED = Result("operators/agrees[exp-float32]", "operators", Outcome.PASSED)
+REFUSED = Result("operators/agrees[det-float32]", "operators", Outcome.SKIPPED, "has no rule for det", claimed=False)
+FAILED = Result("codegen/artifacts-are-whole", "codegen", Outcome.FAILED, "it has | no\nformat <here>")
+EXPECTED = Result("models/agrees[residual]", "models", Outcome.EXPECTED, "it is slow to converge")
+
+
+def report(*results: Result, available: bool = True, complete: bool = True) -> Report:
+    tolerances = (Tolerance("float32", 1e-2, 1e-3, "exp"),)
+    return Report("acme", "acme", "acme-inlay", "1.2", DeviceStatus(available, "a board"), tolerances, results, complete)
+
+
+@pytest.mark.parametrize("results", [(), (PASSED,), (PASSED, REFUSED, FAILED, EXPECTED)])
+def test_json_keeps_to_its_schema(results: tuple[Result, ...]) -> None:
+    found = json.loads(as_json(report(*results)))
+    jsonschema.validate(found, SCHEMA)
+    assert [level["level"] for level in found["levels"]] == list(LEVELS)
+    assert found["conforms"] is (FAILED not in results)
+
+
+def test_what_is_not_claimed_is_counted_apart() -> None:
+    (operators,) = (level for level in json.loads(as_json(report(PASSED, REFUSED)))["levels"] if level["level"] == "operators")
+    assert (operators["passed"], operators["skipped"], operators["not claimed"]) == (1, 0, 1)
+
+
+def test_markdown_names_what_a_reader_asks_for() -> None:
+    text = as_markdown(report(PASSED, REFUSED, FAILED, EXPECTED), "acme.svg")
+    assert "| exp | float32 |" in text
+    assert "* det: has no rule for det" in text
+    assert "`codegen/artifacts-are-whole`: it has \\| no format &lt;here>" in text
+    assert "it is slow to converge" in text
+    assert "| float32 | exp | 0.01 | 0.001 |" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (report(PASSED, REFUSED), "1 passed"),
+        (report(PASSED, FAILED), "1 failing"),
+        (report(PASSED, complete=False), "1 passed, incomplete"),
+    ],
+)
+def test_the_badge_says_how_it_went(made: Report, text: str) -> None:
+    assert badge_text(made) == text
+    picture = xml.etree.ElementTree.fromstring(as_svg(made))
+    assert picture.attrib["aria-label"] == f"Inlay conformance: {text}"
+
+
+def test_files_lie_beside_one_another(tmp_path: Path) -> None:
+    written = write_report(report(PASSED), tmp_path / "acme.json")
+    assert [path.name for path in written] == ["acme.json", "acme.md", "acme.svg"]
+    assert "![1 passed](acme.svg)" in written[1].read_text(encoding="utf-8")
+
+
+def test_the_command_writes_a_report_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "reference.json"
+    done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "plugin/", "--report", str(path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(found, SCHEMA)
+    assert (found["conforms"], found["complete"]) == (True, False)
+
+
+def test_a_target_that_is_not_there_is_a_failure() -> None:
+    done = CliRunner().invoke(app, ["conformance", "--target", "nobody"])
+    assert done.exit_code == 1
+    assert "plugin/loads: no target 'nobody' is installed" in done.output
+
+
+def test_a_case_that_is_not_there_is_an_error() -> None:
+    done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "nothing"])
+    assert "no case starts with nothing" in str(done.exception)
