@@ -14,13 +14,14 @@ import pytest
 from inlay import ops
 from inlay.arith import SizeVar
 from inlay.driver.compile import compile_module
-from inlay.driver.export import COMPILERS, export_library
+from inlay.driver.export import export_library
 from inlay.errors import CompileError, Unsupported
 from inlay.graph import ir
 from inlay.graph.interp import evaluate
+from inlay.runtime.c_source import find_compiler
 from inlay.types import TensorType
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C compiler")
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 F32 = "float32"
 X = ir.var("x", TensorType((1, 4, 6, 6), F32))
 VALUE = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
@@ -72,7 +73,7 @@ def test_a_program_without_python(tmp_path: Path, target: str) -> None:
     done = export_library(executable, tmp_path / "libnet.so")
     assert (done.library, done.header) == (tmp_path / "libnet.so", tmp_path / "libnet.h")
     (tmp_path / "main.c").write_text(MAIN)
-    compiler = next(filter(None, map(shutil.which, COMPILERS)))
+    compiler = find_compiler()
     command = [compiler, "-std=c11", "-Wall", "-Werror", "-o", "main", "main.c", "-L.", "-lnet", "-Wl,-rpath,$ORIGIN"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     VALUE.tofile(tmp_path / "x.bin")
@@ -116,7 +117,7 @@ def test_names_that_c_has_not(tmp_path: Path) -> None:
     header = done.header.read_text()
     for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_2: float32[2] (int)", "a_b_2", "x_0", "x_inlay_arena"):
         assert text in header
-    compiler = next(filter(None, map(shutil.which, COMPILERS)))
+    compiler = find_compiler()
     for language in ("c", "c++"):
         (tmp_path / "use.c").write_text(f'#include "{done.header.name}"\nint main(void) {{ return 0; }}\n')
         if language == "c" or shutil.which("c++") or shutil.which("g++"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,18 +20,11 @@ from inlay.arith import Dim
 from inlay.artifact import ALIGNMENT, Artifact
 from inlay.artifact.objects import unpack
 from inlay.artifact.plan import Invoke, Move, Plan, Value
+from inlay.codegen.c import C_TYPES
 from inlay.errors import CompileError, InputError, Unsupported
+from inlay.runtime.c_source import link_shared
 from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
-
-COMPILERS = ("cc", "gcc", "clang")
-_C_TYPES = {
-    "float64": "double",
-    "float32": "float",
-    "bool": "uint8_t",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
-
 
 EXPORTS = "exports.map"
 FIX = "fix the model's dimensions: --dim name=size, or dims= in Python"
@@ -71,18 +63,12 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     check_output(header)
     if path == header:
         raise InputError(f"{path} is the name of the header", remedy="end the name of the library in .so")
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        raise CompileError("no C compiler is found", remedy=f"install one of {', '.join(COMPILERS)}, such as Debian's gcc")
     source = _Source(executable, _prefix(path.stem.removeprefix("lib") if name is None else name))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sources = source.write(folder, header.name)
         library = folder / "library.so"
-        command = [compiler, "-shared", "-fPIC", "-O2", f"-Wl,--version-script={EXPORTS}", "-o", str(library), *sources, "-lm"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CompileError(f"{compiler} failed: {done.stderr.strip()[:500]}")
+        link_shared(sources, library, folder, [f"-Wl,--version-script={EXPORTS}"])
         shutil.copyfile(library, path)
         shutil.copyfile(folder / header.name, header)
     return Exported(path, header, source.workspace)
@@ -158,7 +144,7 @@ class _Source:
     def _type(self, number: int) -> str:
         of = self.plan.values[number].dtype
         assert of is not None
-        return _C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
+        return C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
 
     def _prototype(self) -> str:
         params = [

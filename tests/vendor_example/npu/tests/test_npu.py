@@ -206,7 +206,7 @@ def test_a_network_shared_with_another_target(vendors, in_eight_bits, others):
     report = explain(*cut(whole, ["npu", *others], vendors))
     taken = [operator.composite for operator in report.operators if operator.target == "npu"]
     assert {"conv", "matmul", "mean", "add", "max_pool", "reshape"} == set(taken)
-    left = {operator.name for operator in report.operators if operator.target != "npu"}
+    left = {operator.operator for operator in report.operators if operator.target != "npu"}
     assert left.isdisjoint({"conv", "matmul", "max_pool"}), "every product is the NPU's"
     reference = compile_module(whole, ["reference"], vendors)
     for seed in (3, 4):

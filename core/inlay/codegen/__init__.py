@@ -1,0 +1,1 @@
+"""What code generators share that print languages which several targets have."""

@@ -1,0 +1,41 @@
+"""Regions in C: what every code generator writes around the code of its own."""
+
+from __future__ import annotations
+
+from inlay.errors import Unsupported
+from inlay.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
+from inlay.tensor.region import RegionBuffer
+from inlay.types import DType
+
+C_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "bool": "uint8_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""C types by element type: those that C computes with."""
+
+
+def c_type(of: DType) -> str:
+    """The C type of an element. Raises `Unsupported` for one that C does not compute with."""
+    found = C_TYPES.get(of.name)
+    if found is None:
+        raise Unsupported(f"C has no type for {of}")
+    return found
+
+
+def pointer(buffer: RegionBuffer) -> str:
+    """An expression for the address of a region's buffer, of static size, inside the region's function."""
+    kind = c_type(buffer.dtype)
+    match buffer.storage:
+        case "output":
+            return f"(({kind} *)outputs[{buffer.index}])"
+        case "arena":
+            return f"(({kind} *)((char *)workspace + {buffer.offset}))"
+        case storage:
+            return f"((const {kind} *){storage}s[{buffer.index}])"
+
+
+def region_source(symbol: str, body: str, before: str = "") -> bytes:
+    """The source of a region: `body` are the statements of its function, `before` what stands before it."""
+    return f"{REGION_PRELUDE}{before}\nint32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()

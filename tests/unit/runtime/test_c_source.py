@@ -1,0 +1,85 @@
+"""C source as code: compiled where it is loaded."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from inlay.artifact import Artifact, Signature, TensorSpec
+from inlay.codegen.c import c_type, pointer, region_source
+from inlay.errors import CompileError, KernelFault, Unsupported
+from inlay.runtime.c_source import CSourceRuntime, find_compiler, link_shared
+from inlay.tensor.region import RegionBuffer
+from inlay.types import dtype
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+F32 = dtype("float32")
+BUFFERS = [RegionBuffer(storage, storage, (3,), F32, 0, 64) for storage in ("input", "constant", "arena", "output")]
+SIGNATURE = Signature((TensorSpec("x", (3,), F32),), (TensorSpec("y", (3,), F32),))
+NO_DIMS = np.zeros(0, np.int64)
+
+
+def artifact(body: str, format: str = "c-test") -> Artifact:
+    return Artifact("region", format, 1, region_source("region", body), SIGNATURE, {"w": np.arange(3, dtype=np.float32)})
+
+
+def loaded(body: str, user: int | None = None):
+    made = artifact(body)
+    runtime = CSourceRuntime("c-test", 1, user)
+    assert runtime.check(made) is None
+    return runtime.load(made, made.constants)
+
+
+@needs_compiler
+def test_every_storage_has_its_pointer():
+    x, w, scratch, y = map(pointer, BUFFERS)
+    kernel = loaded(f"for (int i = 0; i < 3; i++) {{ {scratch}[i] = {x}[i] + {w}[i]; {y}[i] = 2 * {scratch}[i]; }}")
+    result, workspace = np.zeros(3, np.float32), np.zeros(128, np.uint8)
+    kernel.invoke([np.ones(3, np.float32)], [result], workspace, NO_DIMS)
+    assert result.tolist() == [2, 4, 6]
+    assert workspace.view(np.float32)[16:19].tolist() == [1, 2, 3]
+
+
+@needs_compiler
+def test_a_function_of_the_plugins():
+    twice = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(lambda x: 2 * x)
+    x, _, _, y = map(pointer, BUFFERS)
+    body = f"for (int i = 0; i < 3; i++) {y}[i] = ((float (*)(float))context->user)({x}[i]);"
+    kernel = loaded(body, ctypes.cast(twice, ctypes.c_void_p).value)
+    result = np.zeros(3, np.float32)
+    kernel.invoke([np.array([1, 2, 3], np.float32)], [result], np.zeros(0, np.uint8), NO_DIMS)
+    assert result.tolist() == [2, 4, 6]
+
+
+@needs_compiler
+def test_errors_of_regions():
+    kernel = loaded("context->message[0] = 78; context->message[1] = 111; return 1;")
+    with pytest.raises(KernelFault, match="region: No"):
+        kernel.invoke([np.ones(3, np.float32)], [np.zeros(3, np.float32)], np.zeros(0, np.uint8), NO_DIMS)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("code", "words"), [(b"int32_t region(", "failed"), (b"int other;", "undefined symbol: region")])
+def test_source_that_cannot_be_loaded(code, words):
+    made = Artifact("region", "c-test", 1, code, SIGNATURE)
+    with pytest.raises(Unsupported, match=f"source of region region cannot be loaded.*{words}"):
+        CSourceRuntime("c-test", 1).load(made, {})
+
+
+def test_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no C compiler is found: install one of cc" in CSourceRuntime("c-test", 1).check(artifact(""))
+    with pytest.raises(CompileError, match="no C compiler is found; install one of cc"):
+        link_shared(["a.c"], tmp_path / "a.so", tmp_path)
+
+
+def test_other_formats():
+    assert "this runtime loads c-test" in CSourceRuntime("c-test", 1).check(artifact("", "elf"))
+
+
+def test_types_that_c_lacks():
+    assert c_type(dtype("uint16")) == "uint16_t"
+    with pytest.raises(Unsupported, match="C has no type for bfloat16"):
+        c_type(dtype("bfloat16"))
