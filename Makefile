@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
-SOURCES := $(shell find core plugins/*/src -name '*.py')
+SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
 
 .PHONY: help demo test test-fast check lint format types contracts bench peers clean

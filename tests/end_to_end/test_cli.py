@@ -235,6 +235,37 @@ def test_partition(run: Run) -> None:
     assert good(run("run", "small.onnx", "--targets", "x86,reference")).startswith("y: ")
 
 
+def test_partition_is_locked(run: Run, folder: Path) -> None:
+    lock = folder / "small.lock"
+    first = good(run("partition", "small.onnx", "--target", "x86:threads=1", "--lock", "small.lock"))
+    assert "otherwise" not in first and '["x86:threads=1", "", "matmul at product"]' in lock.read_text()
+    assert (
+        data(run("partition", "small.onnx", "--target", "x86:threads=1", "--lock", "small.lock", "--json"))["lock_differences"]
+        == []
+    )
+    good(run("compile", "small.onnx", "-o", "locked.inlay", "--target", "x86:threads=1", "--lock", "small.lock"))
+    other = good(run("partition", "small.onnx", "--target", "reference", "--lock", "small.lock"))
+    assert "- relu at act: x86:threads=1\n+ relu at act: reference" in other
+    held = ("compile", "small.onnx", "-o", "held.inlay", "--targets", "x86,reference", "--lock", "small.lock", "--no-cache")
+    code, out, err = run(*held)
+    assert code == 0 and "region0_reference on reference" in out
+    assert "- relu at act: reference\n+ relu at act: x86" in err
+    lock.write_text("{}")
+    wrong(run("compile", "small.onnx", "--lock", "small.lock", "--no-cache"), "this is no lock")
+    wrong(run("partition", "small.onnx", "--lock", "small.lock"), "this is no lock")
+    assert lock.read_text() == "{}"
+    wrong(run("partition", "small.onnx", "--lock", "x", "--html", "x"), "cannot be both")
+
+
+def test_partition_is_measured_and_drawn(run: Run, folder: Path) -> None:
+    facts = data(run("partition", "small.onnx", "--target", "x86:threads=1", "--measure", "--html", "small.html", "--json"))
+    assert facts["regions"][0]["measured"] > 0 and facts["regions"][0]["seconds"] > 0
+    assert "matmul" in (folder / "small.html").read_text()
+    wrong(run("partition", "small.onnx", "--html", "small.onnx"), "cannot be written")
+    placed = data(run("partition", "small.onnx", "--targets", "x86,reference", "--placement", "measured", "--json"))
+    assert {item["target"] for item in placed["operators"]} == {"x86"}
+
+
 def test_show(run: Run) -> None:
     out = good(run("show", "small.onnx"))
     assert out.startswith("def @main(%x: Tensor[(2, 3), float32]") and "const[float32, (3, 4)](...)" in out

@@ -5,6 +5,7 @@ Regions are counted again by their rule (see `outline`) with other homes for som
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,8 @@ from inlay.plugins import Reject
 
 LONGEST_PATH = 3
 """Operators between two regions up to which it is said that they alone keep the regions apart."""
+MOST = 64
+"""How many changes are counted through at most: each takes a walk over the model."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def _plain(function: ir.Function) -> bool:
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
     """What would change if a target took every operator of a name that it rejects, or the few that lie between two of its regions;
-    the greatest first."""
+    the greatest first. Of many, `MOST` are looked at, those of most operators before single ones."""
     if not flow.plain:
         return ()
     sets: dict[tuple[int, tuple[int, ...]], None] = {}
@@ -168,10 +171,13 @@ def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
         for number, home in enumerate(flow.homes):
             if home != target and target in flow.rejected[number]:
                 by_name.setdefault(flow.names[number], []).append(number)
-        sets.update(((target, tuple(numbers)), None) for numbers in by_name.values())
+        groups = sorted(by_name.values(), key=len, reverse=True)
+        sets.update(((target, tuple(numbers)), None) for numbers in groups)
+    homes = dict(zip(flow.regions, flow.homes, strict=True))
     for border in flow.borders():
-        target = flow.homes[flow.regions.index(border.later)]
+        target = homes[border.later]
         if len(border.through) <= LONGEST_PATH and all(target in flow.rejected[number] for number in border.through):
             sets[target, border.through] = None
-    found = [change for change in (flow.change(target, numbers) for target, numbers in sets) if change is not None]
+    tried = itertools.islice(sets, MOST)
+    found = [change for change in (flow.change(target, numbers) for target, numbers in tried) if change is not None]
     return tuple(sorted(found, key=lambda item: (item.after.regions, item.after.crossing)))

@@ -9,7 +9,6 @@ from inlay import arith
 from inlay.arith import Dim
 from inlay.graph import ir
 from inlay.graph.operator import Operator
-from inlay.graph.unify import upper_bound
 from inlay.partitioning.annotate import Claim
 from inlay.plugins import Capabilities
 from inlay.schedules.shape import block_size, blocks_of
@@ -71,11 +70,14 @@ def typical(dim: Dim) -> int:
     """A size, with what is not known of it at its upper bound, within reason."""
     if isinstance(dim, int):
         return dim
-    sizes = {}
-    for variable in arith.free_vars(dim):
-        bound = upper_bound(variable) if isinstance(variable, arith.SizeVar) else None
-        sizes[variable] = min(bound, LARGEST_SIZE) if isinstance(bound, int) else UNKNOWN_SIZE
-    return arith.evaluate(dim, sizes)
+    return arith.evaluate(dim, {variable: _usual(variable) for variable in arith.free_vars(dim)})
+
+
+def _usual(variable: arith.Expr) -> int:
+    assert isinstance(variable, arith.SizeVar)
+    if variable.upper is None:
+        return max(UNKNOWN_SIZE, variable.lower)
+    return max(min(typical(variable.upper), LARGEST_SIZE), variable.lower)
 
 
 def _operations(call: ir.Call) -> int:

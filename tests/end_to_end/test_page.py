@@ -1,0 +1,148 @@
+"""The page of `inlay partition --html`, in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.partitioning.fakes import takers_of, taking
+
+from inlay import ops
+from inlay.graph import ir
+from inlay.partitioning import partition
+from inlay.partitioning.explain import explain
+from inlay.partitioning.page import page
+from inlay.types import TensorType
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+in_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")
+HOSTILE = "</script><script>document.title='broken'</script>"
+
+
+def random_model(operators: int) -> ir.Function:
+    """A long model with branches, of operators that three targets share."""
+    generator = np.random.default_rng(0)
+    x = ir.var("x", TensorType((4, 8), "float32"))
+    values: list[ir.Expr] = [x]
+    for number in range(operators):
+        span = ir.Span("m.onnx", f"/h.{number // 12}/act{number}")
+        first = values[max(0, len(values) - 1 - int(generator.integers(0, 4)))]
+        if number % 3 == 2:
+            values.append(ops.add(values[-1], first, span=span))
+        else:
+            values.append((ops.relu, ops.tanh, ops.sigmoid)[int(generator.integers(0, 3))](values[-1], span=span))
+    return ir.function([x], values[-1])
+
+
+def page_of(function: ir.Function, title: str = "model") -> str:
+    module = ir.Module({"main": function})
+    takers = takers_of({"a": taking("relu", "add"), "b": taking("tanh")})
+    return page(explain(partition(module, takers), takers), title)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found.group(1))
+    return data
+
+
+def told(folder: Path, text: str, script: str) -> dict[str, Any]:
+    """What a script on the page leaves in `told`, in a browser."""
+    assert BROWSER is not None
+    path = folder / "page.html"
+    probe = f"const told = {{}}; {script}; document.body.dataset.told = JSON.stringify(told);"
+    path.write_text(text.replace("</html>", f"<script>{probe}</script></html>"), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800", f"--user-data-dir={folder / 'profile'}"]
+    command = [BROWSER, *options, "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    found = re.search(r'data-told="([^"]*)"', done.stdout)
+    assert found is not None, (done.stdout[-2000:], done.stderr[-2000:])
+    result: dict[str, Any] = json.loads(html.unescape(found.group(1)))
+    return result
+
+
+def test_the_page_holds_the_whole_report() -> None:
+    data = data_of(page_of(random_model(30)))
+    assert data["targets"] == ["a", "b", "reference"] and len(data["nodes"]) == 30
+    assert {node["operator"] for node in data["nodes"]} == {"relu", "tanh", "sigmoid", "add"}
+    for source, reader, path in data["edges"]:
+        assert len(path) == data["nodes"][reader]["y"] - data["nodes"][source]["y"] - 1
+
+
+def test_names_cannot_end_the_script() -> None:
+    x = ir.var("x", TensorType((4,), "float32"))
+    text = page_of(ir.function([x], ops.relu(x, span=ir.Span("", HOSTILE))), HOSTILE)
+    assert HOSTILE not in text and data_of(text)["nodes"][0]["node"] == HOSTILE
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    assert not re.search(r"(src|href)\s*=|@import|url\(|https?:", page_of(random_model(3)))
+
+
+@in_browser
+def test_operators_are_found_clicked_and_coloured(tmp_path: Path) -> None:
+    script = """
+      fit([]); draw();
+      const at = (x, y) => { const box = canvas.getBoundingClientRect(); return {clientX: box.left + x, clientY: box.top + y}; };
+      const [x, y] = centre(data.nodes[4]).map((value, axis) => value * scale + [shiftX, shiftY][axis]);
+      canvas.setPointerCapture = () => {};
+      canvas.dispatchEvent(new PointerEvent("pointerdown", at(x, y)));
+      canvas.dispatchEvent(new PointerEvent("pointerup", at(x, y)));
+      told.details = byId("details").textContent;
+      const pixel = (x, y) => [...pen.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].slice(0, 3);
+      draw();
+      told.pixel = pixel(x - scale * WIDE * .4, y);
+      told.colour = colour(data.nodes[4].target);
+      byId("search").value = "act7";
+      byId("search").dispatchEvent(new Event("input"));
+      told.found = byId("found").textContent;
+      byId("search").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+      told.second = byId("details").textContent;
+      const before = scale;
+      canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -100, ...at(200, 200)}));
+      told.zoomed = scale / before;
+      byId("legend").children[0].click();
+      told.pressed = byId("legend").children[0].getAttribute("aria-pressed");
+      told.regions = byId("regions").querySelectorAll("button").length;
+      byId("regions").querySelector("button").click();
+      told.marked = marked.size;
+      told.title = document.title;
+    """
+    text = page_of(random_model(24), HOSTILE)
+    data = data_of(text)
+    found = told(tmp_path, text, script)
+    node = data["nodes"][4]
+    assert node["node"] in found["details"] and data["targets"][node["target"]] in found["details"]
+    assert all(verdict in found["details"] for verdict in node["verdicts"])
+    assert found["pixel"] == [int(found["colour"][place : place + 2], 16) for place in (1, 3, 5)]
+    assert found["found"] == "1 found" and "act7" in found["second"]
+    assert found["zoomed"] > 1.1 and found["pressed"] == "false"
+    assert found["regions"] == len(data["regions"]) and found["marked"] == data["regions"][0]["operators"]
+    assert found["title"] == HOSTILE
+
+
+@in_browser
+def test_five_thousand_operators_are_drawn_in_time(tmp_path: Path) -> None:
+    script = """
+      const times = [];
+      for (const factor of [1, .2, .05, .02]) {
+        scale = factor;
+        const begin = performance.now();
+        draw();
+        pen.getImageData(0, 0, 1, 1);
+        times.push(performance.now() - begin);
+      }
+      told.slowest = Math.max(...times);
+      told.nodes = data.nodes.length;
+    """
+    found = told(tmp_path, page_of(random_model(5000)), script)
+    assert found["nodes"] == 5000
+    assert found["slowest"] < 1000, "milliseconds for a picture, without a GPU and on a machine with other work"

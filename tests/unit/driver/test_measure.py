@@ -1,0 +1,98 @@
+"""Placement by what was measured, and the seconds of regions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.unit.partitioning.fakes import Judge, registry_of, takers_of, taking
+
+import inlay
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.driver import build_regions, cut
+from inlay.driver.measure import MeasuredCosts, region_seconds, usual_inputs
+from inlay.graph import ir
+from inlay.graph.pattern import is_op, wildcard
+from inlay.partitioning import annotate
+from inlay.plugins import Accept, OpRule, Target
+from inlay.runtime.executable import Executable
+from inlay.settings import MEASURED, Settings
+from inlay.types import TensorType
+
+pytest.importorskip("scipy", reason='needs SciPy: pip install "inlay[cost]"')
+X = ir.var("x", TensorType((4, 4), "float32"))
+MODEL = ir.Module({"main": ir.function([X], ops.neg(ops.relu(X)))})
+BOTH: dict[str, Judge] = {"a": taking("relu", "neg"), "b": taking("relu", "neg")}
+
+
+class Slow:
+    """A runtime that takes its time."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def check(self, artifact: Any) -> str | None:
+        return None
+
+    def load(self, artifact: Any, constants: Mapping[str, Any]) -> Any:
+        kernel = self.inner.load(artifact, constants)
+
+        class Kernel:
+            def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
+                time.sleep(0.01)
+                found: Sequence[Any] = kernel.call(inputs)
+                return found
+
+        return Kernel()
+
+
+def test_operators_go_where_they_run_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = registry_of(BOTH)
+    runtime = type(registry).runtime
+
+    def slowed(self: Any, target: Target, device: int = 0) -> Any:
+        found = runtime(self, target, device)
+        return Slow(found) if target.kind == "a" else found
+
+    monkeypatch.setattr(type(registry), "runtime", slowed)
+    by_measure = cut(MODEL, ["a", "b"], registry, settings=Settings(placement=MEASURED))[0]
+    assert list(by_measure.regions.values()) == [1]
+    assert list(cut(MODEL, ["a", "b"], registry)[0].regions.values()) == [0]
+
+
+def test_equal_operators_are_measured_once_and_composites_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair")
+    judges: dict[str, Judge] = {"a": (pair, OpRule("*", "any", lambda call: Accept()))}
+    body = ops.neg(ops.relu(ops.neg(ops.relu(X))))
+    takers, registry = takers_of(judges), registry_of(judges)
+    capabilities = tuple(registry.capabilities(taker.target) for taker in takers)
+    costs = MeasuredCosts(capabilities, takers=takers, registry=registry)
+    made: list[int] = []
+    original = MeasuredCosts._measure
+    monkeypatch.setattr(MeasuredCosts, "_measure", lambda self, claim: made.append(len(claim.members)) or original(self, claim))
+    claims = [claim for claim in annotate(ir.function([X], body), takers).claims if claim.target == 0]
+    seconds = [costs.seconds(claim) for claim in claims]
+    assert sorted(made) == [1, 1, 2] and len(claims) == 6
+    assert all(second > 0 for second in seconds)
+
+
+def test_regions_of_a_model_are_timed_at_usual_sizes() -> None:
+    x = ir.var("x", TensorType((SizeVar("n", 1, 8), 4), "float32"))
+    module = ir.Module({"main": ir.function([x], ops.neg(ops.relu(x)))})
+    judges: dict[str, Judge] = {"a": taking("relu")}
+    registry = registry_of(judges)
+    partitioned, takers = cut(module, ["a"], registry)
+    executable = Executable(build_regions(partitioned, takers, registry), registry=registry)
+    inputs = usual_inputs(executable)
+    assert inputs["x"].shape == (8, 4)
+    seconds = region_seconds(executable, inputs)
+    assert list(seconds) == list(partitioned.regions) and all(second > 0 for second in seconds.values())
+
+
+def test_an_estimate_is_for_programs() -> None:
+    report = inlay.estimate(MODEL, ["reference"])
+    assert report.seconds == sum((region.seconds or 0) + (region.transfer or 0) for region in report.regions) > 0
+    assert [item.operator for item in report.operators] == ["relu", "neg"]

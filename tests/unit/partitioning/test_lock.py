@@ -1,0 +1,143 @@
+"""Locks: decisions written down, replayed, and compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from tests.unit.graph.strategies import Program
+
+from inlay import ops
+from inlay.driver.compile import cut
+from inlay.errors import CompileError, InputError, LockWarning
+from inlay.graph import ir
+from inlay.graph.pattern import is_op, wildcard
+from inlay.partitioning import partition
+from inlay.partitioning.lock import Lock, replay
+from inlay.partitioning.outline import first_come
+from inlay.plugins import OpRule
+from inlay.settings import Settings
+from inlay.types import TensorType
+
+from .fakes import Judge, registry_of, takers_of, taking
+from .test_random import judges_of, plan_programs, targets
+
+X = ir.var("x", TensorType((2, 3), "float32"))
+
+
+def model(first: str = "act") -> ir.Module:
+    """neg(relu(x)) + exp(relu(x)), whose first operator is at the node given."""
+    start = ops.relu(X, span=ir.Span("m.onnx", first))
+    body = ops.add(ops.neg(start, span=ir.Span("m.onnx", "turn")), ops.exp(start, span=ir.Span("m.onnx", "turn")))
+    return ir.Module({"main": ir.function([X], body)})
+
+
+BEFORE: dict[str, Judge] = {"a": taking("relu", "add"), "b": taking("neg", "exp", "relu")}
+TEXT = """\
+{
+  "version": 1,
+  "functions": {
+    "main": [
+      ["a", "", "relu at act"],
+      ["b", "", "neg at turn"],
+      ["b", "", "exp at turn"],
+      ["a", "", "add"]
+    ]
+  }
+}
+"""
+
+
+def lock_of(module: ir.Module, judges: dict[str, Judge]) -> Lock:
+    takers = takers_of(judges)
+    return Lock.of(partition(module, takers), takers)
+
+
+def test_a_lock_is_text_that_gives_the_lock_back() -> None:
+    lock = lock_of(model(), BEFORE)
+    assert lock.to_text() == TEXT
+    assert Lock.from_text(TEXT) == lock
+    assert Lock.from_text(Lock({}).to_text()) == Lock({})
+
+
+def test_a_replayed_lock_stays_where_rules_have_changed() -> None:
+    after: dict[str, Judge] = {"a": taking("relu", "add", "neg"), "b": taking("neg", "exp", "relu")}
+    registry = registry_of(after)
+    with pytest.warns(LockWarning, match=r"(?s)- neg at turn: b\n\+ neg at turn: a"):
+        partitioned, takers = cut(model(), ["a", "b"], registry, settings=Settings(lock=TEXT))
+    assert Lock.of(partitioned, takers).to_text() == TEXT
+
+
+def test_a_lock_without_news_says_nothing() -> None:
+    told: list[tuple[str, ...]] = []
+    takers = takers_of(BEFORE)
+    partition(model(), takers, place=replay(Lock.from_text(TEXT), takers, first_come, told.append))
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("module", "judges", "message"),
+    [
+        (model("other"), BEFORE, "the lock is of another model: this one has no relu at act"),
+        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer takes relu at act, as the lock says"),
+        (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not given"),
+    ],
+)
+def test_a_lock_that_cannot_be_kept_is_an_error(module: ir.Module, judges: dict[str, Judge], message: str) -> None:
+    takers = takers_of(judges)
+    with pytest.raises(CompileError, match=message) as caught:
+        partition(module, takers, place=replay(Lock.from_text(TEXT), takers, first_come, lambda lines: None))
+    assert "inlay partition --lock" in str(caught.value)
+
+
+def test_an_operator_that_the_lock_does_not_know_is_an_error() -> None:
+    takers = takers_of(BEFORE)
+    short = Lock({"main": Lock.from_text(TEXT).functions["main"][:-1]})
+    with pytest.raises(CompileError, match="add"):
+        partition(model(), takers, place=replay(short, takers, first_come, lambda lines: None))
+
+
+def test_composites_are_named_by_their_rules() -> None:
+    pair = OpRule(is_op("relu")(is_op("neg")(wildcard())), "turned")
+    module = ir.Module({"main": ir.function([X], ops.relu(ops.neg(X)))})
+    lock = lock_of(module, {"a": (pair,)})
+    assert '["a", "turned", "relu", "neg"]' in lock.to_text()
+    takers = takers_of({"a": (pair,)})
+    again = partition(module, takers, place=replay(lock, takers, first_come, lambda lines: None))
+    assert Lock.of(again, takers) == lock
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 1}',
+        '{"version": 1, "functions": {"main": [["a"]]}}',
+        '{"version": 1, "functions": 3}',
+        "[" * 9999,
+    ],
+)
+def test_text_that_is_no_lock_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="this is no lock"):
+        Lock.from_text(text)
+
+
+def test_a_lock_of_another_version_is_refused() -> None:
+    with pytest.raises(InputError, match="version 2"):
+        Lock.from_text(TEXT.replace("1", "2", 1))
+
+
+@settings(max_examples=25, deadline=None)
+@given(plan_programs(), targets)
+def test_what_was_decided_is_decided_again(program: Program, drawn: list[tuple[int, float]]) -> None:
+    module = program.module
+    takers = takers_of(judges_of(drawn))
+    first = partition(module, takers)
+    lock = Lock.from_text(Lock.of(first, takers).to_text())
+    told: list[tuple[str, ...]] = []
+    again = partition(module, takers, place=replay(lock, takers, first_come, told.append))
+    assert told == [] and Lock.of(again, takers) == lock
+    assert list(again.regions.items()) == list(first.regions.items())
+    assert np.array_equal([len(item.claims) for item in first.placements], [len(item.claims) for item in again.placements])
