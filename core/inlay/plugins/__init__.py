@@ -33,6 +33,7 @@ from inlay.plugins.contract import (
     Verdict,
 )
 from inlay.plugins.hookspecs import hookimpl
+from inlay.types import MemoryScope
 
 __all__ = [
     "ALIGNMENT",
@@ -52,6 +53,7 @@ __all__ = [
     "KernelTime",
     "Level",
     "Link",
+    "MemoryScope",
     "NoOptions",
     "OpRule",
     "Phase",

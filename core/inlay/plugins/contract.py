@@ -17,6 +17,7 @@ import numpy as np
 from inlay.arith import Dim
 from inlay.artifact import Artifact
 from inlay.errors import TargetError
+from inlay.types import MemoryScope
 
 if TYPE_CHECKING:
     from inlay.cache import Store
@@ -72,15 +73,15 @@ class Link:
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
-    dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: names of memory scopes
-    besides main memory; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for
-    none; vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether
-    dimensions may be symbolic; control_flow: whether a region may hold `If` and `Loop`; peak: floating-point operations a second;
+    dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
+    one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
+    vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
+    be symbolic; control_flow: whether a region may hold `If` and `Loop`; peak: floating-point operations a second;
     bandwidth: bytes a second; link: the way between the host's memory and the target's.
     """
 
     dtypes: tuple[str, ...]
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[MemoryScope, ...] = ()
     thread_axes: tuple[str, ...] = ()
     vector_bits: int = 0
     vector_registers: int = 0

@@ -10,10 +10,12 @@ from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule
 from inlay.schedules.rule import ScheduleRule
+from inlay.schedules.tile_matmul import TileMatmulRule
 from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
+    TileMatmulRule(),
     DotMatmulRule(),
     DotConvRule(),
     ConvRule(),

@@ -2,6 +2,7 @@
 
 from inlay.types.dtypes import DTYPES, DType, dtype, from_numpy
 from inlay.types.layout import ROW_MAJOR, Layout
+from inlay.types.scope import MemoryScope
 from inlay.types.types import (
     FunctionType,
     OptionalType,
@@ -19,6 +20,7 @@ __all__ = [
     "DType",
     "FunctionType",
     "Layout",
+    "MemoryScope",
     "OptionalType",
     "SequenceType",
     "TensorType",

@@ -15,7 +15,7 @@ from inlay.graph.interp import evaluate
 from inlay.plugins.registry import default_registry
 from inlay.runtime import load
 from inlay.types import DTYPES, TensorType, dtype
-from inlay_x86.cpu import LEVELS, host_features
+from inlay_x86.cpu import LEVELS, host_features, processor_features
 from inlay_x86.loader import link
 from inlay_x86.options import X86Options
 from inlay_x86.runtime import X86Runtime
@@ -101,7 +101,7 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin is listed all the same, with the reason why it cannot be used."""
     import sys
 
-    host_features.cache_clear()
+    processor_features.cache_clear()
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     registry = default_registry()
     try:
@@ -111,7 +111,7 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
             compile_module(MODULE, ["x86"])
         assert failed.value.plugin == "x86"
     finally:
-        host_features.cache_clear()
+        processor_features.cache_clear()
 
 
 def test_code_that_cannot_be_linked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -11,11 +12,12 @@ from inlay.plugins import CompileContext, KernelInfo
 from inlay.tensor.legalise import legalise
 from inlay.tensor.math import expand_program
 from inlay.tensor.region import RegionProgram
+from inlay_x86 import amx, dot
 from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
-from inlay_x86.dot import emitters
 from inlay_x86.emit import KERNEL
 from inlay_x86.fork import serial_where_short
+from inlay_x86.llvm.intrinsics import Emitter
 from inlay_x86.llvm.kernel import is_explicit
 from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
@@ -34,7 +36,7 @@ class X86Codegen:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
         width = vector_bits(self.options)
-        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitters(self.features))
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), self._emitters(), amx.register_files(self.features))
         with Compilers(self.features, context.objects) as compilers:
             kernels = []
             symbols = []
@@ -56,6 +58,9 @@ class X86Codegen:
             requires=self.features,
             kernels=tuple(KernelInfo(unit.kernels[call.kernel].name, call.nodes) for call in unit.calls),
         )
+
+    def _emitters(self) -> Mapping[str, Emitter]:
+        return {**amx.emitters(self.features), **dot.emitters(self.features)}
 
     def _attributes(self) -> str:
         """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
+from collections.abc import Collection
 
-from inlay.plugins import Capabilities, DeviceStatus
+from inlay.plugins import Capabilities, DeviceStatus, MemoryScope
 from inlay.types import DTYPES
 from inlay_x86.options import X86Options
 
@@ -21,16 +23,48 @@ LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "sapphirerapids"
 """Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023 as far as kernels may use them,
 in LLVM's names."""
 
+TILE = "amx-tile"
+TILES = MemoryScope("amx.tile", count=8, rows=16, row_bytes=64)
+"""The matrix tiles of processors that have AMX."""
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
 CORES_ASSUMED = 4
 """Cores that cost estimates assume where `threads` is 0: the machine that runs the package may be another."""
 
 
 @functools.cache
-def host_features() -> frozenset[str]:
+def processor_features() -> frozenset[str]:
     """LLVM's names of the features of this processor, by its feature flags, never by its name."""
     import llvmlite.binding as llvm
 
     return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def host_features() -> frozenset[str]:
+    """The features of this processor that this process may use."""
+    present = processor_features()
+    return (
+        present if TILE not in present or tile_refusal() is None else present - {name for name in present if name.startswith("amx")}
+    )
+
+
+def refusal(required: Collection[str]) -> str | None:
+    """Why this process may not use what the processor has of some features, None where it may."""
+    return tile_refusal() if TILE in required and TILE in processor_features() else None
+
+
+@functools.cache
+def tile_refusal() -> str | None:
+    """Ask the kernel to let this process use tiles, whose state it must keep for every thread: None, or why it does not."""
+    number = request_permission()
+    return None if number == 0 else f"the kernel does not let this process use AMX tiles: {os.strerror(number)}"
+
+
+def request_permission() -> int:
+    """arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): 0, or the error number (Linux, Documentation/arch/x86/xstate.rst)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed: int = libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return ctypes.get_errno() if failed else 0
 
 
 def features(options: X86Options) -> tuple[str, ...]:
@@ -50,6 +84,7 @@ def capabilities(options: X86Options) -> Capabilities:
     cores = options.threads or CORES_ASSUMED
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
+        scopes=(TILES,) if TILE in features(options) else (),
         vector_bits=width,
         vector_registers=32 if width == 512 else 16,
         cores=options.threads,

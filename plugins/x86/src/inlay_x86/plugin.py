@@ -46,11 +46,12 @@ def inlay_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlay_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """The dot products that the processor has."""
+    """The products of tiles and the dot products that the processor has."""
+    from inlay_x86 import amx, dot
     from inlay_x86.cpu import features
-    from inlay_x86.dot import intrinsics
 
-    return intrinsics(features(target.options))
+    present = features(target.options)
+    return (*amx.intrinsics(present), *dot.intrinsics(present))
 
 
 @hookimpl

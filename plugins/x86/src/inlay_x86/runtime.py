@@ -12,7 +12,7 @@ from inlay.artifact import Artifact
 from inlay.artifact.objects import X86_64, unpack
 from inlay.errors import KernelFault
 from inlay.runtime.host import CFunctionKernel, HostRuntime
-from inlay_x86.cpu import host_features, threads
+from inlay_x86.cpu import host_features, refusal, threads
 from inlay_x86.loader import link
 from inlay_x86.options import FORMAT, FORMAT_VERSION, X86Options
 
@@ -23,6 +23,10 @@ class X86Runtime(HostRuntime):
     def __init__(self, options: X86Options) -> None:
         super().__init__(FORMAT, FORMAT_VERSION, host_features())
         self._threads = threads(options)
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the artifact can run here, else the reason why not. Asks the kernel for what it grants on request only."""
+        return refusal(artifact.requires) or super().check(artifact)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
         """The artifact ready to run. Raises `KernelFault` when its code cannot be linked."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from inlay.tensor import ir
 from inlay_x86.llvm.function import FunctionPrinter
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """A region that an intrinsic works on, one run of memory or of registers. What is loaded from it is loaded again only after a
-    store to its buffer."""
+    """A region that an intrinsic works on: of memory, or a register of a memory scope. What is loaded from it is loaded again only
+    after a store to its buffer."""
 
-    def __init__(self, printer: ExpressionPrinter, region: ir.Region) -> None:
+    def __init__(self, printer: ExpressionPrinter, region: ir.Region, register: int | None = None) -> None:
         self._printer = printer
         self._buffer = region.buffer
+        self._register = register
         self._flat = printer._flat(region.buffer, tuple(first for first, _ in region.ranges))
 
     def load(self, scalar: str, lanes: int = 0) -> Value:
@@ -36,10 +38,39 @@ class Place:
 
     def store(self, value: Value) -> None:
         """Put a value where the region begins."""
-        printer = self._printer
-        address = printer._address(self._buffer, self._flat)
-        printer.p.emit(f"store {value}, ptr {address}, align {self._buffer.dtype.bytes}")
-        printer.versions[self._buffer] = printer.versions.get(self._buffer, 0) + 1
+        self._printer.p.emit(f"store {value}, ptr {self.address()}, align {self._buffer.dtype.bytes}")
+        self.changed()
+
+    def address(self) -> str:
+        """Where the region begins."""
+        return self._printer._address(self._buffer, self._flat)
+
+    def pitch(self, axis: int) -> int:
+        """Bytes from one index of an axis of the buffer, a negative number, to the next."""
+        dims = [dim for dim in self._buffer.shape[len(self._buffer.shape) + axis + 1 :] if isinstance(dim, int)]
+        assert len(dims) == -axis - 1, f"{self._buffer} has no known pitch along axis {axis}"
+        return math.prod(dims) * self._buffer.dtype.bytes
+
+    def changed(self) -> None:
+        """Tell that the region has been written, so that what was loaded from it holds no longer."""
+        versions = self._printer.versions
+        versions[self._buffer] = versions.get(self._buffer, 0) + 1
+
+    @property
+    def register(self) -> int:
+        """The register that the region is all of."""
+        assert self._register is not None, f"{self._buffer} lies in memory"
+        return self._register
+
+
+class RegisterFile(Protocol):
+    """The registers of a memory scope, which functions that have buffers there open and close."""
+
+    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer]) -> None:
+        """Called where a function begins: its buffers have the registers 0, 1, ... in order."""
+
+    def close(self, p: FunctionPrinter) -> None:
+        """Called where a function ends."""
 
 
 Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]

@@ -6,7 +6,8 @@ function of their own, called back through the context. A vectorised loop is pri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from inlay import arith
 from inlay.arith import bounds
@@ -17,7 +18,7 @@ from inlay.tensor.rewrite import Rewriter
 from inlay_x86.llvm.expressions import ExpressionPrinter
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
-from inlay_x86.llvm.intrinsics import Emitter, Place
+from inlay_x86.llvm.intrinsics import Emitter, Place, RegisterFile
 from inlay_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
@@ -71,9 +72,12 @@ class KernelPrinter(ExpressionPrinter):
         attributes: str,
         declarations: dict[str, str],
         intrinsics: Mapping[str, Emitter],
+        files: Mapping[str, RegisterFile],
     ) -> None:
         super().__init__(program.name, declarations)
         self.intrinsics = intrinsics
+        self.files = files
+        self.registers: dict[ir.Buffer, int] = {}
         self.program = program
         self.symbol = symbol
         self.attributes = attributes
@@ -91,7 +95,8 @@ class KernelPrinter(ExpressionPrinter):
         for number, size in enumerate(size_vars(self.program)):
             self.index.bind(size, Value(f"%n{number}", INDEX), size.lower)
             params.append(f"i64 %n{number}")
-        self._statement(self.program.body)
+        with self._registers(self.program.body):
+            self._statement(self.program.body)
         self.p.emit("ret i32 0")
         header = f"define hidden i32 @{self.symbol}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
         self.functions.append(self.p.finish(header))
@@ -126,7 +131,8 @@ class KernelPrinter(ExpressionPrinter):
             case ir.Intrinsic(name="prefetch", regions=(region,)):
                 self._prefetch(region)
             case ir.Intrinsic(name=name, regions=regions) if name in self.intrinsics:
-                self.intrinsics[name](self.p, tuple(Place(self, region) for region in regions))
+                places = (Place(self, region, self.registers.get(region.buffer)) for region in regions)
+                self.intrinsics[name](self.p, tuple(places))
             case ir.Intrinsic(name=name):
                 raise Unsupported(f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have")
             case _:
@@ -238,7 +244,8 @@ class KernelPrinter(ExpressionPrinter):
             self._bind_cell(size, buffer)
         for number, (variable, _) in enumerate(captured):
             self.index.values[variable] = Value(names[1 + len(pointers) + number], INDEX)
-        self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
+        with self._registers(loop.body):
+            self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
         self.p.emit("ret i32 0")
         params = [f"{'ptr noalias' if kind == 'ptr' else kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
         head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
@@ -300,7 +307,29 @@ class KernelPrinter(ExpressionPrinter):
         with self.p.scope(), self.index.bound(stmt.var, value, low, high):
             self._statement(stmt.body)
 
+    @contextmanager
+    def _registers(self, body: ir.Stmt) -> Iterator[None]:
+        """The registers of memory scopes for the buffers of a function, whose statements are printed inside."""
+        buffers: dict[str, dict[ir.Buffer, None]] = {}
+        stack = [body]
+        while stack:
+            stmt = stack.pop()
+            if isinstance(stmt, ir.Alloc) and stmt.buffer.scope in self.files:
+                buffers.setdefault(stmt.buffer.scope, {})[stmt.buffer] = None
+            if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # which becomes a function of its own
+                stack.extend(reversed(ir.substatements(stmt)))
+        outer, self.registers = self.registers, {}
+        for scope, found in buffers.items():
+            self.registers.update((buffer, number) for number, buffer in enumerate(found))
+            self.files[scope].open(self.p, tuple(found))
+        yield
+        for scope in buffers:
+            self.files[scope].close(self.p)
+        self.registers = outer
+
     def _alloc(self, buffer: ir.Buffer) -> None:
+        if buffer in self.registers:
+            return
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
             raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of shape {buffer.shape} is too large for the stack")

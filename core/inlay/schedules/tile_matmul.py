@@ -1,0 +1,154 @@
+"""Matrix products of narrow numbers through instructions on tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inlay import arith
+from inlay.arith import Expr, Var
+from inlay.schedules.dot import narrow_product
+from inlay.schedules.rule import Given, KernelContext, Offer
+from inlay.schedules.shape import Anchor, constant_extent, find_anchor, is_static
+from inlay.schedules.tile_nest import Epilogue, TiledProduct, read_epilogue, scheduled, unravelled
+from inlay.schedules.tiles import TileUnit, find_unit
+from inlay.tensor import ir
+from inlay.types import ROW_MAJOR, Layout
+
+LEAST_ROWS = 4
+"""Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
+
+
+class TileMatmulRule:
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
+
+    name = "tile_matmul"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines products of few rows, and where something else than element-wise operators follows."""
+        if not context.capabilities.scopes or not is_static(program):
+            return None
+        anchor = find_anchor(program)
+        if anchor is None or anchor.before or len(anchor.reduced) != 1 or len(anchor.spatial) < 2:
+            return None
+        product = narrow_product(anchor)
+        if product is None or constant_extent(anchor.spatial[-2]) < LEAST_ROWS or not _is_product(program, anchor, *product):
+            return None
+        a, b = product
+        unit = find_unit(context, a.dtype.name, b.dtype.name, anchor.buffer.dtype.name)
+        epilogue = read_epilogue(program, anchor)
+        if unit is None or epilogue is None:
+            return None
+        plan = _Plan(anchor, a, b, unit, epilogue)
+        if any(epilogue.reads(buffer) for buffer in plan.layouts):
+            return None
+        params = tuple(plan.layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda source: plan.schedule(source, context.threads))
+
+
+def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load) -> bool:
+    """Whether a has rows m of k, b rows k of n, and both are inputs of the kernel."""
+    *_, m, n = (item.var for item in anchor.spatial)
+    k = anchor.reduced[0].var
+    if a.buffer not in program.inputs or b.buffer not in program.inputs or a.buffer is b.buffer:
+        return False
+    if a.indices[-2:] != (m, k) or b.indices[-2:] != (k, n):
+        return False
+    outer = frozenset[Expr]().union(*map(arith.free_vars, (*a.indices[:-2], *b.indices[:-2])))
+    return outer.isdisjoint((m, n, k))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A product, and how it is cut into tiles."""
+
+    anchor: Anchor
+    a: ir.Load
+    b: ir.Load
+    unit: TileUnit
+    epilogue: Epilogue
+
+    @property
+    def depth(self) -> int:
+        return constant_extent(self.anchor.reduced[0])
+
+    @property
+    def length(self) -> int:
+        return constant_extent(self.anchor.spatial[-2])
+
+    @property
+    def steps(self) -> int:
+        """Products of tiles along the sum."""
+        return -(-self.depth // self.unit.depth)
+
+    @property
+    def step(self) -> int:
+        """Elements that each goes over, whole groups of them."""
+        return -(-self.depth // (self.steps * self.unit.group)) * self.unit.group
+
+    @property
+    def padded(self) -> bool:
+        """Whether the steps go over more than there is."""
+        return self.steps * self.step != self.depth
+
+    @property
+    def layouts(self) -> dict[ir.Buffer, Layout]:
+        """The right factor lies in panels as wide as a tile; the left one is padded, tile by tile, where its rows are no whole
+        steps."""
+        rank, whole = len(self.b.indices), self.steps * self.step
+        found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
+        if self.padded:
+            rank = len(self.a.indices)
+            found[self.a.buffer] = Layout(((rank - 2, self.unit.rows_of(self.length)), (rank - 1, whole)))
+        return found
+
+    def schedule(self, program: ir.LoopProgram, threads: int) -> ir.LoopProgram:
+        """Axes along which the right factor differs are batches; lines are what else stands outside of rows and columns."""
+        own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
+        batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
+        lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
+        buffers = {
+            buffer: ir.Buffer(buffer.name, layout.shape(buffer.shape), buffer.dtype) for buffer, layout in self.layouts.items()
+        }
+        rows, step = self.unit.rows_of(self.length), Var("step")
+
+        def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
+            return {**_indices(batches, batch), **_indices(lines, line)}
+
+        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
+            front = [arith.substitute(index, outer(batch, line)) for index in self.a.indices[:-2]]
+            back = [tile, arith.ZERO, (arith.ZERO, rows)] if self.padded else [(row, rows)]
+            return _region(buffers.get(self.a.buffer, self.a.buffer), *front, *back, (step * self.step, self.step))
+
+        def right(batch: Expr, tile: Expr) -> ir.Region:
+            front = [arith.substitute(index, _indices(batches, batch)) for index in self.b.indices[:-2]]
+            groups = self.step // self.unit.group
+            inner = ((step * groups, groups), (arith.ZERO, self.unit.columns), (arith.ZERO, self.unit.group))
+            return _region(buffers[self.b.buffer], *front, arith.ZERO, tile, *inner)
+
+        def store(batch: Expr, line: Expr, row: Expr, column: Expr, value: ir.Expr) -> ir.Stmt:
+            places = outer(batch, line)
+            axes = tuple(places[item.var] for item in self.anchor.spatial[:-2])
+            return self.epilogue.at((*axes, row, column), value)
+
+        product = TiledProduct(
+            self.unit, _count(batches), _count(lines), self.length, rows, constant_extent(self.anchor.spatial[-1]), self.step,
+            ((step, self.steps),), left, right, store, self.padded,
+        )  # fmt: skip
+        return scheduled(program, product.nest(threads), buffers)
+
+
+def _count(items: Sequence[ir.IterVar]) -> int:
+    return math.prod(map(constant_extent, items))
+
+
+def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
+    """The values of iteration variables, by their number in row-major order."""
+    return dict(zip((item.var for item in items), unravelled(number, [constant_extent(item) for item in items]), strict=True))
+
+
+def _region(buffer: ir.Buffer, *places: Expr | tuple[Expr, int]) -> ir.Region:
+    """A box, by single indices, and first indices with extents."""
+    pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
+    return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))

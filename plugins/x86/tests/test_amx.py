@@ -1,0 +1,231 @@
+"""Products on AMX's tiles: the instructions in the code, what it takes to load it, and its results, which are computed by the
+processor where it has AMX, and elsewhere by a handler of the signal that its instructions raise."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import inlay
+from inlay import ops
+from inlay.errors import CompileError, Unsupported
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.schedules.rule import Given, KernelContext
+from inlay.schedules.tile_matmul import TileMatmulRule
+from inlay.tensor import ir
+from inlay.types import ROW_MAJOR, TensorType, dtype
+from inlay_x86 import amx, cpu, runtime
+from inlay_x86.cpu import LEVELS, TILE, processor_features
+from inlay_x86.llvm.function import FunctionPrinter
+from inlay_x86.options import X86Options
+
+from .native import compile_region, region_of
+
+SAPPHIRE_RAPIDS = X86Options(threads=1, cpu="sapphirerapids")
+FEATURES = LEVELS["sapphirerapids"]
+PAIRS = [("bfloat16", "bfloat16", "float32"), *((a, b, "int32") for a in ("uint8", "int8") for b in ("uint8", "int8"))]
+INSTRUCTIONS = {
+    "ldtilecfg": rb"\xc4[\xc2\xe2]\x78\x49[\x00-\xbf]",
+    "tilerelease": rb"\xc4\xe2\x78\x49\xc0",
+    "tilezero": rb"\xc4\xe2\x7b\x49[\xc0\xc8\xd0\xd8\xe0\xe8\xf0\xf8]",
+    "tileloadd": rb"\xc4[\x82\xa2\xc2\xe2]\x7b\x4b",
+    "tilestored": rb"\xc4[\x82\xa2\xc2\xe2]\x7a\x4b",
+    "tdpbf16ps": rb"\xc4\xe2[\x42\x4a\x52\x5a\x62\x6a\x72\x7a]\x5c[\xc0-\xff]",
+    "tdpbuud": rb"\xc4\xe2[\x40\x48\x50\x58\x60\x68\x70\x78]\x5e[\xc0-\xff]",
+    "tdpbusd": rb"\xc4\xe2[\x41\x49\x51\x59\x61\x69\x71\x79]\x5e[\xc0-\xff]",
+    "tdpbsud": rb"\xc4\xe2[\x42\x4a\x52\x5a\x62\x6a\x72\x7a]\x5e[\xc0-\xff]",
+    "tdpbssd": rb"\xc4\xe2[\x43\x4b\x53\x5b\x63\x6b\x73\x7b]\x5e[\xc0-\xff]",
+}
+"""Encodings by Intel's manual, volume 2: the VEX prefix, the opcode, and where there are no operands in memory ModRM."""
+
+
+def kernel(m, k, n, pair, options=SAPPHIRE_RAPIDS):
+    """The code of a scheduled product with a bias."""
+    a, b, total = pair
+    x, w, bias = (
+        graph.var(*item) for item in (("x", TensorType((m, k), a)), ("w", TensorType((k, n), b)), ("b", TensorType((n,), total)))
+    )
+    program = build(KernelSource("kernel", (x, w, bias), ops.add(ops.matmul(x, w, out_dtype=total), bias)))
+    context = KernelContext(cpu.capabilities(options), options.threads, amx.intrinsics(FEATURES))
+    offer = TileMatmulRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR, True), Given(ROW_MAJOR)))
+    assert offer is not None
+    return compile_region(region_of([finish(offer.schedule(program))]), options).code
+
+
+def counted(code):
+    found = {name: len(re.findall(pattern, code, re.DOTALL)) for name, pattern in INSTRUCTIONS.items()}
+    return {name: count for name, count in found.items() if count}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_kernel_sums_two_by_two_tiles_and_configures_them_once(pair):
+    a, b, total = pair
+    product = "tdpbf16ps" if total == "float32" else f"tdpb{a[0].replace('i', 's')}{b[0].replace('i', 's')}d"
+    common = {"ldtilecfg": 1, "tilerelease": 1, "tilezero": 4, "tileloadd": 4, "tilestored": 4}
+    assert counted(kernel(64, 256, 64, pair)) == {**common, product: 4}
+
+
+def test_every_thread_configures_tiles_of_its_own():
+    assert counted(kernel(64, 256, 64, PAIRS[0], X86Options(threads=2, cpu="sapphirerapids")))["ldtilecfg"] == 1
+
+
+def test_other_processors_have_no_tiles():
+    for name, features in LEVELS.items():
+        options = X86Options(cpu=name)
+        assert bool(cpu.capabilities(options).scopes) == bool(amx.intrinsics(features)) == (name == "sapphirerapids")
+        assert set(amx.emitters(features)) == {intrinsic.name for intrinsic in amx.intrinsics(features)}
+
+
+@pytest.mark.parametrize("shapes", [[(16, 16)] * 9, [(17, 16)], [(16, 17)]])
+def test_more_than_there_is_of_tiles_is_refused(shapes):
+    buffers = [ir.Buffer("t", shape, dtype("float32"), cpu.TILES.name) for shape in shapes]
+    with pytest.raises(CompileError, match="tile"):
+        amx.register_files(FEATURES)[cpu.TILES.name].open(FunctionPrinter({}), buffers)
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def model(a, b, total):
+    x = graph.var("x", TensorType(a.shape, a.dtype.name))
+    return graph.function([x], ops.matmul(x, graph.constant(b, b.dtype.name), out_dtype=total))
+
+
+def run(feed, b, total, threads=1):
+    executable = inlay.compile(model(feed, b, total), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
+    (result,) = executable.run({"x": feed}).values()
+    return result
+
+
+FEED = np.ones((8, 64), np.uint8), np.ones((64, 16), np.int8)
+
+
+@pytest.fixture
+def fresh():
+    """The kernel is asked anew, before the test and after it."""
+    cpu.tile_refusal.cache_clear()
+    yield
+    cpu.tile_refusal.cache_clear()
+
+
+def test_a_processor_without_tiles_is_named(monkeypatch):
+    monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES) - {"amx-tile", "amx-int8", "amx-bf16"})
+    with pytest.raises(Unsupported, match="this machine has no amx-bf16, amx-int8, amx-tile"):
+        run(*FEED, "int32")
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_kernel_that_refuses_permission_is_named(monkeypatch):
+    monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES))
+    monkeypatch.setattr(cpu, "request_permission", lambda: errno.EPERM)
+    reason = f"the kernel does not let this process use AMX tiles: {os.strerror(errno.EPERM)}"
+    with pytest.raises(Unsupported, match=reason):
+        run(*FEED, "int32")
+    assert cpu.host_features() == frozenset(FEATURES) - {"amx-tile", "amx-int8", "amx-bf16"}
+
+
+@pytest.mark.usefixtures("fresh")
+def test_permission_is_asked_once_and_only_where_there_are_tiles(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cpu, "request_permission", lambda: asked.append(1) or 0)
+    monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
+    assert cpu.host_features() == frozenset(LEVELS["x86-64-v4"]) and cpu.refusal(FEATURES) is None and not asked
+    monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES))
+    assert cpu.host_features() == frozenset(FEATURES) and cpu.refusal(FEATURES) is None and len(asked) == 1
+
+
+def test_the_kernel_answers():
+    """Permission, or why not: here mostly that the processor or the kernel knows nothing of tiles."""
+    number = cpu.request_permission()
+    assert number in (0, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSPC)
+    assert number == 0 or TILE not in processor_features() or number == errno.EPERM
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    """The handler that stands in for AMX."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = tmp_path_factory.mktemp("amx") / "emulator.so"
+    source = Path(__file__).parent / "amx_emulator.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-ftls-model=initial-exec", "-o", library, source], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(params=["processor", "emulator"])
+def tiles(request, monkeypatch):
+    """Something that computes with tiles."""
+    lacking = set(FEATURES) - processor_features()
+    if request.param == "processor":
+        if lacking:
+            pytest.skip(f"this processor has no {', '.join(sorted(lacking))}")
+        yield
+        return
+    if TILE in processor_features():
+        pytest.skip("this processor has tiles of its own")
+    if any(not name.startswith("amx") for name in lacking):
+        pytest.skip(f"this processor has no {', '.join(sorted(lacking))}, and only tiles are emulated")
+    emulator = request.getfixturevalue("emulator")
+    monkeypatch.setattr(runtime, "host_features", lambda: frozenset(FEATURES))
+    before = emulator.emulated()
+    emulator.install()
+    yield
+    emulator.uninstall()
+    assert emulator.emulated() > before, "no instruction on tiles was run"
+
+
+SHAPES = [
+    ((64, 64), (64, 64)),
+    ((33, 100), (100, 37)),
+    ((4, 7), (7, 5)),
+    ((17, 131), (131, 16)),
+    ((3, 7, 66), (66, 50)),
+    ((2, 3, 5, 32), (2, 3, 32, 9)),
+]
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("a", "b", "total"), PAIRS[1:])
+def test_integer_products_are_exact(a, b, total, threads):
+    generator = np.random.default_rng(1)
+    low, high = np.iinfo(a), np.iinfo(b)
+    for left, right in SHAPES:
+        x = generator.choice([low.min, low.max, 1], left).astype(a)
+        w = generator.choice([high.min, high.max, 1], right).astype(b)
+        assert np.array_equal(run(x, w, total, threads), x.astype(np.int64) @ w.astype(np.int64))
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bfloat16_products_are_close_to_exact(threads):
+    generator = np.random.default_rng(2)
+    for left, right in SHAPES:
+        x, w = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in (left, right))
+        wanted = x.astype(np.float64) @ w.astype(np.float64)
+        assert np.abs(run(x, w, "float32", threads) - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5
+
+
+@pytest.mark.usefixtures("tiles")
+def test_padding_holds_no_infinities_back():
+    """Elements beyond the ends of rows are zeros on both sides: infinities and NaN reach their own row and column alone."""
+    x, w = np.zeros((9, 33), ml_dtypes.bfloat16), np.ones((33, 17), ml_dtypes.bfloat16)
+    x[2, 32], x[7, 0] = np.inf, np.nan
+    wanted = np.zeros((9, 17), np.float32)
+    wanted[2], wanted[7] = np.inf, np.nan
+    assert np.array_equal(run(x, w, "float32"), wanted, equal_nan=True)
