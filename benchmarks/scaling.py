@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 import inlay
-from inlay.driver.compile import FALLBACK, candidates
+from inlay.driver import FALLBACK, candidates
 from inlay.driver.prepare import prepare
 from inlay.graph.ir import Call, Module, post_order
 from inlay.partitioning import partition, verify_partition

@@ -10,8 +10,8 @@ from __future__ import annotations
 class InlayError(Exception):
     """Base of Inlay's exception family.
 
-    `operator` names the operator at fault, `node` the node of the source model (file and node name), `plugin` the plugin at
-    fault, and `remedy` says what the user can do.
+    `operator` names the operator at fault, `node` the node of the source model (file and node name) or those of a region, `region`
+    the region, `plugin` the plugin at fault, and `remedy` says what the user can do.
     """
 
     def __init__(
@@ -20,6 +20,7 @@ class InlayError(Exception):
         *,
         operator: str | None = None,
         node: str | None = None,
+        region: str | None = None,
         plugin: str | None = None,
         remedy: str | None = None,
     ) -> None:
@@ -27,13 +28,19 @@ class InlayError(Exception):
         self.message = message
         self.operator = operator
         self.node = node
+        self.region = region
         self.plugin = plugin
         self.remedy = remedy
 
     def __str__(self) -> str:
         facts = [
             f"{label} {value}"
-            for label, value in (("operator", self.operator), ("at", self.node), ("plugin", self.plugin))
+            for label, value in (
+                ("operator", self.operator),
+                ("at", self.node),
+                ("region", self.region),
+                ("plugin", self.plugin),
+            )
             if value
         ]
         text = self.message + (f" ({', '.join(facts)})" if facts else "")
@@ -98,3 +105,7 @@ class KernelFault(InlayError):
 
 class LockWarning(UserWarning):
     """A lock holds operators where they would not go any more."""
+
+
+class FallbackWarning(UserWarning):
+    """A region could not be compiled by its target's plugin, and went to other targets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,14 +11,15 @@ from inlay.artifact import Artifact
 from inlay.artifact.plan import Program, RegionInfo
 from inlay.cache import caches
 from inlay.driver.context import DriverContext
-from inlay.errors import InlayError
-from inlay.graph.ir import Function, Module
+from inlay.driver.fallback import without
+from inlay.driver.isolate import compile_isolated
+from inlay.driver.prepare import FALLBACK
+from inlay.driver.region import compile_region, source_nodes
+from inlay.errors import FallbackWarning, InlayError
 from inlay.lowering.plan import build_plans
 from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.outline import region_operators
-from inlay.passes.manager import PassManager
-from inlay.plugins import Level, Phase, Region, Target
+from inlay.plugins import Region
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package
 from inlay.settings import DEFAULT, Settings
@@ -34,39 +36,41 @@ def build_regions(
     settings: Settings = DEFAULT,
     keep: bool = True,
 ) -> Package:
-    """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`."""
-    plans = build_plans(partitioned.module, partitioned.regions)
+    """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
+
+    In isolation a region that cannot be compiled by its target is cut anew for the others, and a `FallbackWarning` says so.
+    """
     artifacts: dict[str, Artifact] = {}
     infos = []
-    for name, index in partitioned.regions.items():
+    failed: dict[str, frozenset[int]] = {}
+    waiting = list(partitioned.regions)
+    for name in waiting:
+        index = partitioned.regions[name]
         target = takers[index].target
-        region = Region(name, _own_passes(partitioned.module[name], target, registry), target)
+        region = Region(name, partitioned.module[name], target)
         context = DriverContext(
             target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
         )
-        artifacts[name] = _compile_region(region, context, report)
-        nodes = dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None)
-        infos.append(RegionInfo(name, str(target), tuple(nodes)))
+        try:
+            if settings.isolation is None or target.kind == FALLBACK:
+                artifacts[name] = compile_region(region, context)
+            else:
+                context.report("generate", 0, 0)
+                artifacts[name] = compile_isolated(region, registry, settings, keep)
+        except InlayError as error:
+            unable = failed.get(name, frozenset()) | {index}
+            if settings.isolation is None or len(unable) == len(takers):
+                raise
+            partitioned, others = without(partitioned, name, takers, unable, registry)
+            failed.update(dict.fromkeys(others, unable))
+            waiting += others
+            instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))
+            warnings.warn(f"region {name} went from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
+        else:
+            infos.append(RegionInfo(name, str(target), source_nodes(region)))
+    plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
 
 
 def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:
     report(f"{step} {region}", done, total)
-
-
-def _own_passes(function: Function, target: Target, registry: PluginRegistry) -> Function:
-    """A region's function after the passes that its target asks for."""
-    own = registry.passes(target, Phase.AFTER_PARTITION)
-    return PassManager(own).run(Module({"main": function})).main if own else function
-
-
-def _compile_region(region: Region, context: DriverContext, report: Progress) -> Artifact:
-    target, registry = region.target, context.registry
-    codegen = registry.codegen(target)
-    try:
-        unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region
-        report(f"generate {region.symbol}", 0, 0)
-        return codegen.compile(unit, context)
-    except InlayError as error:
-        error.plugin = error.plugin or registry.owner(target.kind)
-        raise

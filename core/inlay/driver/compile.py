@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from inlay.driver.build import Progress, build_regions
 from inlay.driver.placement import placement
-from inlay.driver.prepare import graph_passes, prepare
+from inlay.driver.prepare import FALLBACK, graph_passes, prepare
 from inlay.errors import CompileError
 from inlay.graph.ir import Module
 from inlay.partitioning import Partitioned, partition, verify_partition
@@ -18,8 +18,6 @@ from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
 from inlay.settings import DEFAULT, Settings
 
-FALLBACK = "reference"
-"""The target that takes what no listed target does."""
 PARTITION = "partition"
 """What cutting a model into regions is called among its steps."""
 

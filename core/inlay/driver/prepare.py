@@ -22,6 +22,9 @@ from inlay.settings import AS_MODEL
 
 GraphPass = FunctionPass | ModulePass
 
+FALLBACK = "reference"
+"""The target that takes what no listed target does."""
+
 PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
 """In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
 

@@ -27,6 +27,7 @@ import inlay
 from inlay.cache import digest, tree_digest
 from inlay.errors import InlayError, PluginError, TargetError
 from inlay.plugins import hookspecs
+from inlay.plugins.blame import blame, describe
 from inlay.plugins.contract import (
     PLUGIN_API_VERSION,
     Capabilities,
@@ -82,21 +83,27 @@ class PluginInfo:
 
 
 class PluginRegistry:
-    """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`."""
+    """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`. `entry_points` are those
+    that it was made from, the unusable ones included."""
 
     def __init__(
-        self, manager: pluggy.PluginManager, plugins: Sequence[PluginInfo], specs: dict[str, tuple[str, TargetSpec]]
+        self,
+        manager: pluggy.PluginManager,
+        plugins: Sequence[PluginInfo],
+        specs: dict[str, tuple[str, TargetSpec]],
+        entry_points: Sequence[importlib.metadata.EntryPoint],
     ) -> None:
         self._manager = manager
         self._plugins = tuple(plugins)
         self._specs = specs
+        self.entry_points = tuple(entry_points)
 
     @classmethod
     def discover(cls, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> PluginRegistry:
         """Load plugins: those given, or else every installed one. Never raises on account of a plugin."""
         if entry_points is None:
             entry_points = importlib.metadata.entry_points(group=hookspecs.GROUP)
-        return _Discovery().run(entry_points)
+        return _Discovery().run(tuple(entry_points))
 
     # --- facts ------------------------------------------------------------------------------------------------------------
 
@@ -136,7 +143,7 @@ class PluginRegistry:
     def capabilities(self, target: Target) -> Capabilities:
         """What the target can do. Raises `PluginError` when its plugin fails to say."""
         owner, spec = self._owned(target.kind)
-        with _blame(owner, "capabilities"):
+        with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
         return cast("Capabilities", _expect(result, Capabilities, owner, "capabilities"))
 
@@ -164,7 +171,7 @@ class PluginRegistry:
     def surroundings(self, target: Target) -> str:
         """What code for a target depends on besides its options and sources. Raises `PluginError` when its plugin fails to say."""
         owner, spec = self._owned(target.kind)
-        with _blame(owner, "surroundings"):
+        with blame(owner, "surroundings"):
             result = spec.surroundings(target.options)
         return cast("str", _expect(result, str, owner, "surroundings"))
 
@@ -294,7 +301,7 @@ class _Discovery:
         self.manager.add_hookspecs(hookspecs)
         self.problems: list[tuple[_Candidate, Problem]] = []
 
-    def run(self, entry_points: Iterable[importlib.metadata.EntryPoint]) -> PluginRegistry:
+    def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> PluginRegistry:
         disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
         loaded: dict[str, _Candidate] = {}
         for candidate in sorted(map(_candidate, entry_points), key=_rank):
@@ -320,7 +327,7 @@ class _Discovery:
             candidate = loaded[name]
             kinds = tuple(spec.kind for spec in declared[name])
             infos.append(PluginInfo(name, candidate.distribution, candidate.version, kinds))
-        return PluginRegistry(self.manager, sorted(infos, key=lambda info: info.name), specs)
+        return PluginRegistry(self.manager, sorted(infos, key=lambda info: info.name), specs, entry_points)
 
     def _registered(self) -> list[str]:
         return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
@@ -335,7 +342,7 @@ class _Discovery:
         try:
             plugin = candidate.entry_point.load()
         except (Exception, SystemExit) as error:
-            raise _Rejected("import", _describe(error)) from error
+            raise _Rejected("import", describe(error)) from error
         version = getattr(plugin, "PLUGIN_API_VERSION", None)
         if version != PLUGIN_API_VERSION:
             written = (
@@ -351,7 +358,7 @@ class _Discovery:
         try:
             self.manager.register(plugin, name=candidate.name)
         except (Exception, SystemExit) as error:
-            raise _Rejected("hooks", _describe(error)) from error
+            raise _Rejected("hooks", describe(error)) from error
 
     def _reject_misspelt(self, loaded: dict[str, _Candidate]) -> None:
         while True:
@@ -427,30 +434,12 @@ def _check_options(spec: TargetSpec) -> None:
             raise _Rejected("targets", f"option {item.name} of {spec.kind} has no default that is a bool, int, float or string")
 
 
-class _blame:  # noqa: N801 - reads as a statement
-    """Turns whatever a hook raises into a `PluginError` that names plugin and hook. Inlay's own errors pass, with the plugin's
-    name added."""
-
-    def __init__(self, plugin: str, hook: str) -> None:
-        self.plugin = plugin
-        self.hook = hook
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InlayError):
-            error.plugin = error.plugin or self.plugin
-        elif isinstance(error, (Exception, SystemExit)):
-            raise PluginError(f"{self.hook} failed: {_describe(error)}", plugin=self.plugin) from error
-
-
 def _call(manager: pluggy.PluginManager, plugin: str, hook: str, **arguments: object) -> object:
     """What one plugin's implementation of a hook returns; None when it has none."""
     module = manager.get_plugin(plugin)
     others = [other for other in manager.get_plugins() if other is not module]
     caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=others)
-    with _blame(plugin, hook):
+    with blame(plugin, hook):
         answers = caller(**arguments)
     return answers[0] if answers else None
 
@@ -469,10 +458,6 @@ def _expect(value: object, wanted: type, plugin: str, hook: str) -> object:
     if not isinstance(value, wanted):
         raise PluginError(f"{hook} gave {type(value).__name__} where {wanted.__name__} is due", plugin=plugin)
     return value
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _extras() -> set[str]:

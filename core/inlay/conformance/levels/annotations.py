@@ -10,7 +10,7 @@ from inlay.conformance.case import Case, Failed
 from inlay.conformance.corpus import CORPUS, Choices, Form
 from inlay.conformance.nets import NETS
 from inlay.conformance.subject import Subject
-from inlay.driver.compile import FALLBACK, candidates
+from inlay.driver import FALLBACK, candidates
 from inlay.driver.prepare import prepare
 from inlay.errors import InlayError
 from inlay.partitioning.annotate import ANY, annotate

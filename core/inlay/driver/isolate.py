@@ -1,0 +1,113 @@
+"""A region compiled in a process of its own, so that a code generator that crashes, hangs or eats memory costs one region.
+
+What goes there and comes back are files: the region as text with its constants beside it, and a package with one artifact, which is
+checked as any package is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inlay.artifact import Artifact
+from inlay.artifact.plan import Program
+from inlay.driver.region import source_nodes
+from inlay.errors import InlayError, PackageError, PluginError
+from inlay.graph.ir import Module
+from inlay.graph.text import print_module
+from inlay.plugins import Region
+from inlay.plugins.blame import some
+from inlay.plugins.registry import PluginRegistry
+from inlay.runtime.package import Package, read_package, write_package
+from inlay.settings import Settings
+
+REQUEST, TEXT, CONSTANTS, RESULT, ERROR, LOG = "request.json", "region.txt", "constants.inlay", "result.inlay", "error.json", "log"
+"""The files of the folder that both processes see."""
+_QUOTED = 300
+"""How many of the last bytes that a process printed are told."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the other process is asked, besides the region: `memory` in bytes, `plugins` as names and values of entry points."""
+
+    symbol: str
+    target: str
+    plugins: list[tuple[str, str]]
+    fusion: bool
+    keep: bool
+    memory: int
+
+
+def compile_isolated(region: Region, registry: PluginRegistry, settings: Settings, keep: bool = True) -> Artifact:
+    """`compile_region` in a process of its own, within the limits of `settings.isolation`. Raises `PluginError`, with the names of
+    the plugin, the region and the source nodes."""
+    limits = settings.isolation
+    assert limits is not None
+    with tempfile.TemporaryDirectory(prefix="inlay-") as scratch:
+        folder = Path(scratch)
+        text, constants = print_module(Module({region.symbol: region.function}))
+        (folder / TEXT).write_text(text, encoding="utf-8")
+        write_package(Package(Program({}, ()), (), constants), folder / CONSTANTS)
+        plugins = [(point.name, point.value) for point in registry.entry_points]
+        request = Request(region.symbol, str(region.target), plugins, settings.fusion, keep, limits.memory)
+        (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
+        try:
+            return _answer(folder, _run(folder, limits.seconds), region.symbol)
+        except InlayError as error:
+            error.plugin = error.plugin or registry.owner(region.target.kind)
+            error.region = error.region or region.symbol
+            error.node = error.node or some(source_nodes(region))
+            raise
+
+
+def _run(folder: Path, seconds: float) -> int:
+    """The exit status of the process: negative, the signal that ended it. Raises `PluginError` where time is up. Whatever the
+    process has started and left behind is ended with it."""
+    variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the memory that more threads reserve counts as used
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-m", "inlay.driver.isolated", str(folder)]
+    with (folder / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise PluginError(f"the code generator took more than {seconds:g} s and was ended") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answer(folder: Path, status: int, symbol: str) -> Artifact:
+    """What the process made. Raises the error that it reports, or `PluginError` where it could not even do that."""
+    if (folder / ERROR).exists() and status == 1:
+        facts: dict[str, Any] = json.loads((folder / ERROR).read_text(encoding="utf-8"))
+        raise PluginError(**facts)
+    if status:
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left with exit status {status}"
+        raise PluginError(f"the process of the code generator {how}{_quoted(folder / LOG)}")
+    try:
+        (artifact,) = read_package(folder / RESULT).artifacts
+    except (PackageError, ValueError) as error:
+        raise PluginError(f"the code generator gave no sound artifact: {error}") from error
+    if artifact.symbol != symbol:
+        raise PluginError(f"the code generator gave an artifact {artifact.symbol!r}")
+    return artifact
+
+
+def _quoted(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - _QUOTED, 0))
+        said = " ".join(file.read().decode("utf-8", "replace").split())
+    return f', having said: "{said}"' if said else ""

@@ -1,0 +1,56 @@
+"""The process in which `inlay.driver.isolate` has a region compiled: `python -m inlay.driver.isolated FOLDER`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import resource
+import sys
+from pathlib import Path
+
+from inlay import ops
+from inlay.artifact.plan import Program, RegionInfo
+from inlay.cache import caches
+from inlay.driver.context import DriverContext
+from inlay.driver.isolate import CONSTANTS, ERROR, REQUEST, RESULT, TEXT, Request
+from inlay.driver.region import compile_region, source_nodes
+from inlay.errors import InlayError
+from inlay.graph.parse import parse
+from inlay.plugins import Region
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+from inlay.runtime.package import Package, read_package, write_package
+
+
+def main(folder: Path) -> int:
+    """Compile the region in a folder; the exit status: 1 where an error is written there."""
+    request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+        resource.setrlimit(limit, (request.memory, request.memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        _compile(request, folder)
+    except InlayError as error:
+        facts = {name: getattr(error, name) for name in ("message", "operator", "node", "region", "plugin", "remedy")}
+        if isinstance(error.__cause__, MemoryError):
+            facts["message"] = f"the code generator asked for more than {request.memory >> 20} MiB of memory"
+    else:
+        return 0
+    (folder / ERROR).write_text(json.dumps(facts), encoding="utf-8")
+    return 1
+
+
+def _compile(request: Request, folder: Path) -> None:
+    constants = read_package(folder / CONSTANTS).weights
+    function = parse((folder / TEXT).read_text(encoding="utf-8"), ops.TABLE, constants)[request.symbol]
+    registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin, GROUP) for plugin in request.plugins])
+    target = registry.target(request.target)
+    region = Region(request.symbol, function, target)
+    context = DriverContext(target, registry, ops.TABLE, fusion=request.fusion, objects=caches(request.keep).objects)
+    artifact = compile_region(region, context)
+    info = RegionInfo(request.symbol, request.target, source_nodes(region))
+    write_package(Package(Program({}, (info,)), (artifact,), {}), folder / RESULT)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,39 @@
+"""One region, by its target's plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlay.artifact import Artifact
+from inlay.driver.context import DriverContext
+from inlay.errors import PluginError
+from inlay.graph.ir import Module
+from inlay.partitioning.outline import region_operators
+from inlay.passes.manager import PassManager
+from inlay.plugins import Level, Phase, Region
+from inlay.plugins.blame import blame
+
+
+def source_nodes(region: Region) -> tuple[str, ...]:
+    """The source nodes of a region, in order."""
+    return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
+
+
+def compile_region(region: Region, context: DriverContext) -> Artifact:
+    """A region as an artifact: after the passes that its target asks for, as loop programs where it takes those, by its code
+    generator. Raises what the plugin raises, `PluginError` where that is no error of Inlay's, with the names of the plugin, the
+    region and the source nodes."""
+    target, registry = region.target, context.registry
+    plugin, nodes = registry.owner(target.kind), source_nodes(region)
+    with blame(plugin, "passes after partitioning", region.symbol, nodes):
+        own = registry.passes(target, Phase.AFTER_PARTITION)
+        function = PassManager(own).run(Module({"main": region.function})).main if own else region.function
+    region = replace(region, function=function)
+    with blame(plugin, "the code generator", region.symbol, nodes):
+        codegen = registry.codegen(target)
+        unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region
+        context.report("generate", 0, 0)
+        artifact = codegen.compile(unit, context)
+        if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
+            raise PluginError(f"the code generator gave {type(artifact).__name__} where the artifact {region.symbol} is due")
+        return artifact

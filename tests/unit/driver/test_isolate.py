@@ -1,0 +1,223 @@
+"""Code generators in processes of their own: one that fails costs a region, never the compiler."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.driver import compile_module
+from inlay.errors import FallbackWarning, PluginError
+from inlay.graph import ir
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+from inlay.settings import Isolation, Settings
+from inlay.types import TensorType
+
+PLUGIN = """
+import ctypes, os, subprocess, sys, time
+from inlay.errors import Unsupported
+from inlay.graph.pattern import is_op, wildcard
+from inlay.plugins import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_targets():
+    return [TargetSpec("acme", "a target whose plugin may fail", lambda options: Capabilities(("float32",)))]
+
+
+@hookimpl
+def inlay_op_rules(target):
+    square = is_op("mul")(is_op("relu")(wildcard().named("x")), wildcard())
+    return [OpRule("relu"), OpRule("neg"), OpRule(square, "square")] if target.kind == "acme" else []
+
+
+class Codegen:
+    def compile(self, unit, context):
+        {body}
+
+
+@hookimpl
+def inlay_codegen(target):
+    return Codegen()
+
+
+class Runtime:
+    def check(self, artifact):
+        return None
+
+    def load(self, artifact, constants):
+        return self
+
+    def invoke(self, inputs, outputs, workspace, dims):
+        outputs[0][...] = 7
+
+
+@hookimpl
+def inlay_runtime(target):
+    return Runtime()
+"""
+GOOD = 'return context.steps(unit).artifact("acme", 1, b"code")'
+X = ir.var("x", TensorType((4,), "float32"))
+
+
+@pytest.fixture
+def acme(tmp_path, monkeypatch):
+    """`acme(body)`: a registry with a plugin whose code generator does that, and the core's own."""
+    name = f"inlay_acme_{tmp_path.name}"
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(body: str) -> PluginRegistry:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body))
+        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name in ("reference", "x86")]
+        return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("acme", name, GROUP)])
+
+    yield make
+    sys.modules.pop(name, None)
+
+
+def module():
+    """One region for acme between two for others."""
+    inner = ops.exp(ops.relu(ops.abs(X, span=ir.Span("m", "first")), span=ir.Span("m", "the relu")), span=ir.Span("m", "last"))
+    return ir.Module({"main": ir.function((X,), inner)})
+
+
+def settings(seconds=60.0, memory=4 << 30):
+    return Settings(isolation=Isolation(seconds, memory))
+
+
+FAILURES = {
+    "crashes": ("ctypes.string_at(0)", "the process of the code generator was ended by SIGSEGV"),
+    "aborts": ('print("out of cheese", flush=True); os.abort()', 'was ended by SIGABRT, having said: "out of cheese"'),
+    "leaves": ("os._exit(3)", "left with exit status 3"),
+    "leaves silently": ("os._exit(0)", "gave no sound artifact"),
+    "exits": ("sys.exit(1)", "the code generator failed: SystemExit: 1"),
+    "raises": ('raise ValueError("no cheese")', "the code generator failed: ValueError: no cheese"),
+    "refuses": ('raise Unsupported("cheese is out")', "cheese is out"),
+    "gives nothing": ("return None", "the code generator gave NoneType where the artifact region1_acme is due"),
+    "gives another region's": (
+        'from dataclasses import replace; return replace(context.steps(unit).artifact("acme", 1, b""), symbol="other")',
+        "gave Artifact where the artifact region1_acme is due",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_costs_one_region(acme, name):
+    body, reason = FAILURES[name]
+    with pytest.warns(FallbackWarning) as caught:
+        executable = compile_module(module(), ["acme"], acme(body), settings=settings())
+    (warning,) = caught
+    text = str(warning.message)
+    assert reason in text
+    assert text.startswith("region region1_acme went from acme to reference: ")
+    assert "(at the relu, region region1_acme, plugin acme)" in text
+    assert {region.target for region in executable.regions} == {"reference"}
+    (result,) = executable.run({"x": np.array([-1, 2, 0, -4], np.float32)}).values()
+    np.testing.assert_allclose(result, np.exp(np.array([1, 2, 0, 4], np.float32)), rtol=1e-6)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_one_that_hangs_is_ended_with_what_it_started(acme, tmp_path):
+    child = tmp_path / "pid"
+    body = f'open({str(child)!r}, "w").write(str(subprocess.Popen(["sleep", "1000"]).pid)); time.sleep(1000)'
+    start = time.perf_counter()
+    with pytest.warns(FallbackWarning, match=r"took more than 4 s and was ended \(at the relu, region region1_acme, plugin acme\)"):
+        compile_module(module(), ["acme"], acme(body), settings=settings(seconds=4))
+    assert time.perf_counter() - start < 30
+    pid = int(child.read_text())
+    for _ in range(100):
+        if not runs(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("what it started still runs")
+
+
+def test_one_that_eats_memory(acme):
+    body = "kept = [bytearray(1 << 24) for _ in iter(int, 1)]"
+    with pytest.warns(FallbackWarning, match=r"asked for more than 1024 MiB of memory \(at the relu, region"):
+        compile_module(module(), ["acme"], acme(body), settings=settings(memory=1 << 30))
+
+
+@pytest.mark.skipif("not __import__('os').path.exists('/proc/self')", reason="there is no /proc")
+def test_the_compiler_is_as_it_was_after_one_that_crashed(acme):
+    before = set(os.listdir("/proc/self/fd")), os.getcwd()
+    with pytest.warns(FallbackWarning):
+        compile_module(module(), ["acme"], acme("ctypes.string_at(0)"), settings=settings())
+    assert (set(os.listdir("/proc/self/fd")), os.getcwd()) == before
+
+
+def test_one_that_works_gives_what_it_gives_without(acme):
+    registry = acme(GOOD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        isolated = compile_module(module(), ["acme"], registry, settings=settings())
+    plain = compile_module(module(), ["acme"], registry)
+    assert isolated.regions == plain.regions
+    for one, other in zip(isolated.package.artifacts, plain.package.artifacts, strict=True):
+        assert (one.code, one.signature, one.workspace) == (other.code, other.signature, other.workspace)
+    (result,) = isolated.run({"x": np.zeros(4, np.float32)}).values()
+    assert np.allclose(result, np.exp(7))
+
+
+def test_constants_and_composites_go_there_and_back(acme):
+    weights = ir.constant(np.arange(64, dtype=np.float32))
+    x = ir.var("x", TensorType((64,), "float32"))
+    body = ops.mul(ops.relu(x, span=ir.Span("m", "a")), weights, span=ir.Span("m", "b"))
+    program = (
+        "(step,) = (steps := context.steps(unit)).steps; assert (step.name, step.nodes) == ('square', ('a', 'b')); "
+        "steps.constant(unit.function.body.fields[0].callee.body.args[1].data); "
+        'return steps.artifact("acme", 1, b"")'
+    )
+    executable = compile_module(ir.Module({"main": ir.function((x,), body)}), ["acme"], acme(program), settings=settings())
+    (artifact,) = executable.package.artifacts
+    (found,) = artifact.constants.values()
+    np.testing.assert_array_equal(found, weights.data)
+    assert executable.run({"x": np.ones(64, np.float32)})
+
+
+def test_the_next_target_in_order_takes_over(acme):
+    registry = acme("os.abort()")
+    if "x86" not in registry.kinds():
+        pytest.skip("the x86 plugin is not installed")
+    with pytest.warns(FallbackWarning, match="region region1_acme went from acme to x86:threads=1: "):
+        executable = compile_module(module(), ["acme", "x86:threads=1"], registry, settings=settings())
+    assert {region.target for region in executable.regions} == {"x86:threads=1"}
+    (result,) = executable.run({"x": np.array([-1, 2, 0, -4], np.float32)}).values()
+    np.testing.assert_allclose(result, np.exp(np.array([1, 2, 0, 4], np.float32)), rtol=1e-5)
+
+
+def test_several_regions_fail_alone(acme):
+    body = f'"region1" in unit.symbol and os.abort(); {GOOD}'
+    inner = ops.neg(ops.exp(ops.relu(ops.abs(X))))
+    with pytest.warns(FallbackWarning) as caught:
+        executable = compile_module(ir.Module({"main": ir.function((X,), inner)}), ["acme"], acme(body), settings=settings())
+    assert [str(warning.message).split()[1] for warning in caught] == ["region1_acme"]
+    assert [region.symbol for region in executable.regions if region.target == "acme"] == ["region3_acme"]
+    (result,) = executable.run({"x": np.ones(4, np.float32)}).values()
+    assert result.tolist() == [7, 7, 7, 7]
+
+
+def test_without_isolation_an_error_names_plugin_region_and_nodes(acme):
+    with pytest.raises(
+        PluginError, match=r"generator failed: ValueError: no \(at the relu, region region1_acme, plugin acme\)"
+    ) as caught:
+        compile_module(module(), ["acme"], acme('raise ValueError("no")'))
+    assert isinstance(caught.value.__cause__, ValueError)
