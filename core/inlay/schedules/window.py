@@ -55,7 +55,7 @@ class WindowRule:
         if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
             return ()
         loads = _loads(anchor)
-        if loads is None:
+        if loads is None or _multiplies_matrices(anchor, loads):
             return ()
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
@@ -113,6 +113,14 @@ def _loads(anchor: Anchor) -> _Loads | None:
         else:
             return None
     return _Loads(tuple(data), tuple(weights)) if data else None
+
+
+def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
+    """Whether what is summed are products of two places of data: of matrices, one for each channel."""
+    if anchor.product is None:
+        return False
+    left, right = anchor.product
+    return left.indices != right.indices and left.buffer in loads.data and right.buffer in loads.data
 
 
 def _layouts(

@@ -169,6 +169,13 @@ def test_windows_compute_the_same(kind, channels, k, width, pad):
     assert ir.ForKind.VECTORIZED in kinds(scheduled)
 
 
+def test_windows_leave_products_of_matrices_to_others():
+    """They too are a sum for each channel."""
+    heads = (1, 4, 5, 6)
+    a, b = graph.var("a", TensorType(heads, "float32")), graph.var("b", TensorType((1, 4, 6, 8), "float32"))
+    assert not WindowRule().offer(kernel([a, b], ops.matmul(a, b)), KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2)
+
+
 @CHECKED
 @given(st.lists(st.sampled_from([4, 8, 12]), min_size=2, max_size=4), st.integers(1, 2), st.booleans())
 def test_concatenation_stays_in_blocks(channels, threads, after):
