@@ -15,6 +15,7 @@ from inlay.partitioning.compose import dissolve
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
 from inlay.passes.pointwise_products import pointwise_products
+from inlay.passes.tables import tabulate
 from inlay.plugins import Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry
 from inlay.schedules.default import SHARED_RULES
@@ -40,7 +41,7 @@ class DriverContext:
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        function = pointwise_products(dissolve(region.function), capabilities)
+        function = tabulate(pointwise_products(dissolve(region.function), capabilities))
         function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
