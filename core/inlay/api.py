@@ -127,7 +127,8 @@ def compile_file(
     """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. Other arguments and
     errors as of `compile`."""
     report: Progress = progress or (lambda stage, done, total: None)
-    registry, kept = default_registry(), caches(cache)
+    # Whether a plugin fails in isolation may depend on the machine's load: nothing that comes of it is kept.
+    registry, kept = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = _targets(targets), checked_dims(dims)
     made = None
     if kept.folder is not None:

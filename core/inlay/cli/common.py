@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from inlay.artifact import TensorSpec
 from inlay.cli.text import printable
-from inlay.errors import InputError, LockWarning
+from inlay.errors import FallbackWarning, InputError, LockWarning
 from inlay.runtime.example import example_inputs
 from inlay.runtime.executable import Executable
 
@@ -130,13 +130,16 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
 
 
 @contextmanager
-def locks_told() -> Iterator[None]:
-    """Says on standard error what a lock holds otherwise than it would be."""
+def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
+    """Says on standard error what a lock holds otherwise than it would be, and which regions their plugins could not compile. Gives
+    the list of all warnings, complete at the end."""
+    told = (LockWarning, FallbackWarning)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LockWarning)
-        yield
+        for category in told:
+            warnings.simplefilter("always", category)
+        yield caught
     for warning in caught:
-        if issubclass(warning.category, LockWarning):
+        if issubclass(warning.category, told):
             click.echo(printable(str(warning.message)), err=True)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -14,7 +14,6 @@ from inlay.cli.common import (
     echo,
     json_option,
     lock_option,
-    locks_told,
     model_argument,
     placement_option,
     precision_option,
@@ -22,12 +21,15 @@ from inlay.cli.common import (
     progress_bar,
     refuse_package,
     target_option,
+    warnings_told,
 )
+from inlay.errors import FallbackWarning
 from inlay.runtime.output import check_output
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Module
     from inlay.passes.manager import Timing
+    from inlay.settings import Isolation
 
 
 @click.command("compile")
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 @precision_option
 @placement_option
 @lock_option
+@click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
+@click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
+@click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
@@ -48,6 +53,9 @@ def compile_command(
     precision: str,
     placement: str,
     lock: Path | None,
+    isolate: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
     output: Path | None,
     timed: bool,
     no_cache: bool,
@@ -61,7 +69,8 @@ def compile_command(
     path = output or Path(model.name).with_suffix(".inlay")
     check_output(path, [model])
     passes = _pass_times() if timed else None
-    with locks_told(), progress_bar(as_json) as report:
+    isolation = _isolation(isolate, time_limit, memory_limit)
+    with warnings_told() as told, progress_bar(as_json) as report:
         stages = Stages(report)
         found = compile_file(
             model,
@@ -70,7 +79,7 @@ def compile_command(
             progress=stages,
             instruments=[passes] if passes else (),
             cache=not no_cache,
-            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock)),
+            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
         )
         stages("save", 0, 0)
         found.save(path)
@@ -82,6 +91,8 @@ def compile_command(
         "seconds": round(stages.total, 3),
         "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in found.package.program.regions],
     }
+    if isolation is not None:
+        facts["fallbacks"] = [str(warning.message) for warning in told if issubclass(warning.category, FallbackWarning)]
     if passes is not None:
         facts["stages"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in stages.seconds]
         facts["passes"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in passes.seconds]
@@ -93,6 +104,18 @@ def compile_command(
         echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
     if passes is not None:
         echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
+
+
+def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:
+    """What code generators may use. Raises `UsageError` for limits without isolation."""
+    from inlay.settings import Isolation
+
+    if isolate:
+        standard = Isolation()
+        return Isolation(seconds or standard.seconds, standard.memory if mebibytes is None else mebibytes << 20)
+    if seconds is not None or mebibytes is not None:
+        raise click.UsageError("limits hold for code generators in processes of their own: give --isolate too")
+    return None
 
 
 def _pass_times() -> Timing[Module]:

@@ -34,7 +34,8 @@ def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candid
 
 def _candidate(target: Target, registry: PluginRegistry) -> Candidate:
     capabilities = registry.capabilities(target)
-    return Candidate(target, tuple(registry.op_rules(target)), frozenset(capabilities.dtypes), capabilities.dynamic_dims)
+    dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
+    return Candidate(target, tuple(registry.op_rules(target)), dtypes, capabilities.dynamic_dims, plugin)
 
 
 def cut(

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from inlay import arith
+from inlay.errors import PluginError
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, explain_mismatch, match
 from inlay.graph.scopes import Scopes, analyse
 from inlay.plugins import Accept, AcceptIf, OpRule, Reject, Target, Verdict
+from inlay.plugins.blame import blame
 from inlay.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 ANY = "*"
@@ -24,12 +26,13 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target that may take operators: its rules, and the names of the element types it claims."""
+    """A target that may take operators: its rules, and the names of the element types it claims. `plugin` provides it."""
 
     target: Target
     rules: tuple[OpRule, ...]
     dtypes: frozenset[str]
     dynamic_dims: bool = True
+    plugin: str = ""
 
     @cached_property
     def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
@@ -53,7 +56,7 @@ class Candidate:
             return Reject(unfit)
         refused: Reject | None = None
         for rule in (*self.by_name.get(call.callee.name, ()), *self.by_name.get(ANY, ())):
-            verdict = _asked(rule, call)
+            verdict = _asked(self, rule, call)
             if not isinstance(verdict, Reject):
                 return verdict
             refused = refused or verdict
@@ -138,7 +141,8 @@ def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match
     for rule, pattern in candidate.composites:
         roots = pattern.roots()
         if roots is None or call.callee.name in roots:
-            matched = match(pattern, call)
+            with blame(candidate.plugin, f"the pattern of rule {_rule(rule)}", nodes=_nodes((call,))):
+                matched = match(pattern, call)
             if matched is not None and matched.calls:
                 found.append((rule, matched))
     return found
@@ -152,12 +156,18 @@ def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: S
     leak = _leak(found.calls, scopes)
     if leak is not None:
         return Reject(f"the value of {_named(leak)}, inside of it, is read outside as well")
-    return _asked(rule, found)
+    return _asked(candidate, rule, found)
 
 
-def _asked(rule: OpRule, subject: ir.Call | Match) -> Verdict:
+def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
     """A rule's verdict, with a condition that is known to hold, or not to, taken out."""
-    verdict = Accept() if rule.predicate is None else rule.predicate(subject)
+    verdict: Verdict = Accept()
+    if rule.predicate is not None:
+        calls = subject.calls if isinstance(subject, Match) else (subject,)
+        with blame(candidate.plugin, f"the predicate of rule {_rule(rule)}", nodes=_nodes(calls)):
+            verdict = rule.predicate(subject)
+            if not isinstance(verdict, Verdict):
+                raise PluginError(f"the predicate of rule {_rule(rule)} gave {type(verdict).__name__}, which is no verdict")
     if not isinstance(verdict, AcceptIf):
         return verdict
     constraint = arith.simplify(verdict.constraint)
@@ -166,6 +176,14 @@ def _asked(rule: OpRule, subject: ir.Call | Match) -> Verdict:
     if constraint == arith.ZERO:
         return Reject(f"{verdict.constraint!r} does not hold")
     return verdict
+
+
+def _rule(rule: OpRule) -> str:
+    return rule.name or (rule.pattern if isinstance(rule.pattern, str) else "of several operators")
+
+
+def _nodes(calls: Sequence[ir.Call]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
 
 
 def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:

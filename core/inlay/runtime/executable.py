@@ -13,6 +13,7 @@ import numpy as np
 from inlay.artifact import TensorSpec
 from inlay.artifact.plan import RegionInfo
 from inlay.errors import InputError, PluginError, TargetError, Unsupported
+from inlay.plugins.blame import blame
 from inlay.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.arrays import import_value, usable
@@ -167,23 +168,26 @@ def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[s
     for artifact in package.artifacts:
         info = infos[artifact.symbol]
         module = runtimes.get(info.target)
+        target = registry.target(info.target)
+        owner = registry.owner(target.kind)
         if module is None:
-            target = registry.target(info.target)
             used.add(target.kind)
             module = runtimes[info.target] = registry.runtime(target, devices.get(target.kind, 0))
-        reason = module.check(artifact)
+        with blame(owner, "the check of the runtime", artifact.symbol, info.nodes):
+            reason = module.check(artifact)
         if reason is not None:
             raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
         scopes = [scope for scope in artifact.workspace if scope]
         if scopes:
             raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}, and the host has main memory")
-        kernel = module.load(artifact, artifact.constants)
-        if isinstance(kernel, AllocatingKernel):
-            loaded[artifact.symbol] = LoadedRegion(artifact, info, None, kernel)
-        elif isinstance(kernel, Kernel):
-            loaded[artifact.symbol] = LoadedRegion(artifact, info, kernel, None)
-        else:
-            raise PluginError(f"the runtime of {info.target} loaded a {type(kernel).__name__}, which is no kernel")
+        with blame(owner, "loading", artifact.symbol, info.nodes):
+            kernel = module.load(artifact, artifact.constants)
+            if isinstance(kernel, AllocatingKernel):
+                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, None, kernel)
+            elif isinstance(kernel, Kernel):
+                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, kernel, None)
+            else:
+                raise PluginError(f"the runtime of {info.target} loaded a {type(kernel).__name__}, which is no kernel")
     unused = sorted(set(devices) - used)
     if unused:
         raise TargetError(f"no region runs on {unused[0]}, so it has no device to choose", remedy=f"targets: {sorted(used)}")

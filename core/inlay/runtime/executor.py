@@ -15,6 +15,7 @@ import numpy as np
 from inlay.arith import SizeVar
 from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Program, Value
 from inlay.errors import InlayError, KernelFault, PluginError
+from inlay.plugins.blame import describe, some
 from inlay.plugins.contract import Kernel, ProfilingKernel
 from inlay.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
 from inlay.runtime.inherit import inherited_sizes
@@ -121,14 +122,15 @@ class Executor:
             else:
                 parts = self._invoke_sizing(run, region, step.instruction, inputs)
         except InlayError as error:
-            error.node = error.node or ", ".join(region.info.nodes[:3]) or None
+            error.node = error.node or some(region.info.nodes)
             raise
         except RecursionError:
             raise  # the plans' own depth, which `run` reports
         except Exception as error:
             raise PluginError(
-                f"region {region.artifact.symbol} on {region.info.target} failed: {type(error).__name__}: {error}",
-                node=", ".join(region.info.nodes[:3]) or None,
+                f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
+                plugin=region.plugin,
+                node=some(region.info.nodes),
             ) from error
         if recorder is not None:
             recorder.region(region.info, start, parts)

@@ -26,10 +26,12 @@ _KEPT_LAYOUTS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
-    """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes."""
+    """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes, `plugin` whose
+    runtime has loaded it."""
 
     artifact: Artifact
     info: RegionInfo
+    plugin: str
     kernel: Kernel | None
     allocating: AllocatingKernel | None
 

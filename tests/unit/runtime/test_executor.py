@@ -486,7 +486,7 @@ def test_a_kernel_that_raises(lab, value):
 
     lab.region("fail", fail, [((2,), "float32")], [((2,), "float32")])
     model = lab.executable(_plan("main", value, "fail"))
-    with pytest.raises(PluginError, match=r"region fail on lab failed: ZeroDivisionError: by zero \(at node of fail\)"):
+    with pytest.raises(PluginError, match=r"region fail on lab failed: ZeroDivisionError: by zero \(at node of fail, plugin lab\)"):
         model.run({"x": f32(2)})
 
 

@@ -1,0 +1,151 @@
+"""Whatever a plugin does wrong names the plugin, the region and the source nodes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.driver import compile_module
+from inlay.errors import KernelFault, PluginError, Unsupported
+from inlay.graph import ir
+from inlay.plugins.blame import blame, some
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+from inlay.types import TensorType
+
+HOOKS = {
+    "predicate": "return Accept()",
+    "compile": 'return context.steps(unit).artifact("acme", 1, b"")',
+    "check": "return None",
+    "load": "return self",
+    "invoke": "outputs[0][...] = 0",
+}
+SOURCE = """
+from inlay.errors import *
+from inlay.graph.pattern import *
+
+
+def predicate(call):
+    {predicate}
+
+
+@hookimpl
+def inlay_targets():
+    return [TargetSpec("acme", "", lambda options: Capabilities(("float32",)))]
+
+
+@hookimpl
+def inlay_op_rules(target):
+    {rules}
+
+
+class Both:
+    def compile(self, unit, context):
+        {compile}
+
+    def check(self, artifact):
+        {check}
+
+    def load(self, artifact, constants):
+        {load}
+
+    def invoke(self, inputs, outputs, workspace, dims):
+        {invoke}
+
+
+@hookimpl
+def inlay_codegen(target):
+    return Both()
+
+
+@hookimpl
+def inlay_runtime(target):
+    return Both()
+"""
+RULES = 'return [OpRule("relu", "rectify", predicate)] if target.kind == "acme" else []'
+AT_NODE = r" \(at m:the relu, plugin acme\)"
+AT_REGION = r" \(at the relu, region region0_acme, plugin acme\)"
+
+
+@pytest.fixture
+def run(make_plugin):
+    """Compile and run relu with a plugin whose hooks do what they are given."""
+
+    def do(rules=RULES, **hooks):
+        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
+        source = SOURCE.format(rules=rules, **{**HOOKS, **hooks})
+        registry = PluginRegistry.discover([*own, make_plugin("acme", source)])
+        assert not registry.problems()
+        x = ir.var("x", TensorType((4,), "float32"))
+        module = ir.Module({"main": ir.function((x,), ops.relu(x, span=ir.Span("m", "the relu")))})
+        return compile_module(module, ["acme"], registry).run({"x": np.ones(4, np.float32)})
+
+    return do
+
+
+def test_nothing_wrong(run):
+    (result,) = run().values()
+    assert result.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("predicate", "the predicate of rule rectify failed: ZeroDivisionError: division by zero" + AT_NODE),
+        ("compile", "the code generator failed: ZeroDivisionError: division by zero" + AT_REGION),
+        ("check", "the check of the runtime failed: ZeroDivisionError: division by zero" + AT_REGION),
+        ("load", "loading failed: ZeroDivisionError: division by zero" + AT_REGION),
+        ("invoke", r"region region0_acme on acme failed: ZeroDivisionError: division by zero \(at the relu, plugin acme\)"),
+    ],
+)
+def test_what_raises(run, hook, words):
+    with pytest.raises(PluginError, match=words) as caught:
+        run(**{hook: "1 / 0"})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        ("predicate", "the predicate of rule rectify gave str, which is no verdict" + AT_NODE),
+        ("compile", "the code generator gave str where the artifact region0_acme is due" + AT_REGION),
+        ("load", "the runtime of acme loaded a str, which is no kernel" + AT_REGION),
+    ],
+)
+def test_what_gives_something_else(run, hook, words):
+    with pytest.raises(PluginError, match=words):
+        run(**{hook: 'return "yes"'})
+
+
+def test_a_pattern_that_raises(run):
+    rules = 'return [OpRule(is_op("relu").where(lambda call: 1 / 0), "odd")] if target.kind == "acme" else []'
+    with pytest.raises(PluginError, match="the pattern of rule odd failed: ZeroDivisionError: division by zero" + AT_NODE):
+        run(rules)
+
+
+@pytest.mark.parametrize(
+    ("hook", "error", "words"),
+    [
+        ("compile", Unsupported, "no cheese" + AT_REGION),
+        ("load", Unsupported, "no cheese" + AT_REGION),
+        ("invoke", KernelFault, r"no cheese \(at the relu\)"),
+    ],
+)
+def test_errors_of_inlays_own_pass_with_the_names(run, hook, error, words):
+    with pytest.raises(error, match=words):
+        run(**{hook: f'raise {error.__name__}("no cheese")'})
+
+
+def test_names_that_are_known_better_stay():
+    with pytest.raises(Unsupported) as caught, blame("outer", "it", "region", ("a", "b")):
+        raise Unsupported("no", node="mine", plugin="inner")
+    assert (caught.value.node, caught.value.plugin, caught.value.region) == ("mine", "inner", "region")
+
+
+def test_of_many_nodes_the_first_are_named():
+    assert some(("a", "b", "c")) == "a, b, c"
+    assert some(("a", "b", "c", "d", "e")) == "a, b, c and 2 more"
+    assert some(()) == ""
