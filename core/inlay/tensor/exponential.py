@@ -20,14 +20,13 @@ from inlay.tensor.floats import (
     nearest,
     power_of_two,
     quick_two_sum,
-    scale,
     to_float,
     two_product,
     two_sum,
     where_tiny,
     with_sign,
 )
-from inlay.tensor.ir import Expr, bitcast, const, fma, select, unary
+from inlay.tensor.ir import Expr, bitcast, const, fma, math, select, unary
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
@@ -39,36 +38,36 @@ _ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
 """Below it exp(x) - 1 rounds to -1."""
 
 
-def _reduce(x: Expr, form: Format) -> tuple[Expr, Expr]:
-    """The integer n and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
+def _reduce(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
+    """n, as a float and as an integer, and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
     n, whole = nearest(x * LOG2_E[0], form)
     r = fma(n, const(-form.ln2[0], form.dtype), x)
-    return whole, fma(n, const(-form.ln2[1], form.dtype), r)
+    return n, whole, fma(n, const(-form.ln2[1], form.dtype), r)
 
 
 def _exp_reduced(r: Expr, form: Format) -> Expr:
     """exp(r) for |r| <= ln(2) / 2."""
-    return fma(r * r, horner(r, _EXP[form]), r) + 1.0
+    return fma(r, fma(r, horner(r, _EXP[form]), const(1, form.dtype)), const(1, form.dtype))
 
 
 def exp(x: Expr, form: Format) -> Expr:
     """e ** x."""
     low, high = _EXP_RANGE[form]
-    n, r = _reduce(at_least(at_most(x, high), low), form)
-    return scale(_exp_reduced(r, form), n, form)
+    n, _, r = _reduce(at_least(at_most(x, high), low), form)
+    return math("scalb", _exp_reduced(r, form), n)
 
 
 def exp2(x: Expr, form: Format) -> Expr:
     """2 ** x."""
     low, high = _EXP2_RANGE[form]
     x = at_least(at_most(x, high), low)
-    n, whole = nearest(x, form)
-    return scale(_exp_reduced((x - n) * form.ln2[0], form), whole, form)
+    n, _ = nearest(x, form)
+    return math("scalb", _exp_reduced((x - n) * form.ln2[0], form), n)
 
 
 def expm1(x: Expr, form: Format) -> Expr:
     """e ** x - 1."""
-    n, r = _reduce(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form)
+    _, n, r = _reduce(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form)
     less_one = fma(r * r, horner(r, _EXPM1[form]), r)
     # 2^n (exp(r) - 1) + (2^n - 1), all of it halved so that n = 128 (or 1024) does not overflow on the way.
     half = power_of_two(n - 1, form)
@@ -150,7 +149,7 @@ def erf(x: Expr, form: Format) -> Expr:
     small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
     if form is FLOAT32:
         # From 4 on it rounds to 1.
-        n, r = _reduce(horner(at_most(a, 4.0) - 1.0, polynomials.ERFC_LOG_32), form)
+        _, n, r = _reduce(horner(at_most(a, 4.0) - 1.0, polynomials.ERFC_LOG_32), form)
         rest = _exp_reduced(r, form) * power_of_two(n, form)
     else:
         far = at_most(a, 6.0)
@@ -256,11 +255,11 @@ def power(x: Expr, y: Expr) -> Expr:
     t_low = fma(low, y, t_low)
     clamped = at_least(at_most(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
-    n, whole = nearest(clamped, FLOAT64)
+    n, _ = nearest(clamped, FLOAT64)
     # 2^(d + e) for small e: (d + e) ln(2), in one rounding where it matters.
     d = clamped - n
     r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
-    return _power_special(x, y, t, scale(_exp_reduced(r, FLOAT64), whole, FLOAT64))
+    return _power_special(x, y, t, math("scalb", _exp_reduced(r, FLOAT64), n))
 
 
 def power_short(x: Expr, y: Expr) -> Expr:

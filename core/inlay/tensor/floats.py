@@ -98,9 +98,15 @@ def power_of_two(n: Expr, form: Format) -> Expr:
 
 
 def scale(x: Expr, n: Expr, form: Format) -> Expr:
-    """x * 2 ** n for x near 1, rounded once though the result be infinite or denormal."""
-    half = n >> 1
-    return x * power_of_two(half, form) * power_of_two(n - half, form)
+    """x * 2 ** n for x near 1 and an integral float n, rounded once though the result be infinite or denormal."""
+    match n:
+        case ir.Binary(op="sub", a=a, b=ir.Const(value=form.magic)):
+            moved = a  # as `nearest` makes them
+        case _:
+            moved = n + form.magic
+    whole = bitcast(moved, form.integer) - form.magic_bits
+    half = whole >> 1
+    return x * power_of_two(half, form) * power_of_two(whole - half, form)
 
 
 def magnitude(x: Expr) -> Expr:

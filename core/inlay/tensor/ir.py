@@ -232,8 +232,9 @@ BINARY = ARITHMETIC + COMPARISONS
 negative number)."""
 MATH = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
-    "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt",
+    "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb",
 )  # fmt: skip
+"""`scalb` of x and n is x * 2 ** n, rounded once, for |x| from 1/4 to 4 and an integral n with 2 ** (n / 2) a normal number."""
 
 
 def const(value: float | int | bool, of: str | DType) -> Const:

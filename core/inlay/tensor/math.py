@@ -18,7 +18,7 @@ from collections.abc import Callable
 from inlay.tensor import exponential as e
 from inlay.tensor import ir
 from inlay.tensor import trigonometric as t
-from inlay.tensor.floats import FLOAT32, FLOAT64, Format
+from inlay.tensor.floats import FLOAT32, FLOAT64, Format, scale
 from inlay.tensor.ir import Expr, const, unary
 from inlay.tensor.rewrite import Rewriter
 from inlay.types import dtype
@@ -59,12 +59,21 @@ _BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan":
 
 def expand(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
     """An expression with its mathematical functions, but those in `keep`, replaced by arithmetic."""
-    return _rewriter(keep).expr(expr)
+    for rewriter in _rewriters(keep):
+        expr = rewriter.expr(expr)
+    return expr
 
 
 def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) -> ir.LoopProgram:
     """A program with its mathematical functions, but those in `keep` (which the target has itself), replaced by arithmetic."""
-    return _rewriter(keep).program(program)
+    for rewriter in _rewriters(keep):
+        program = rewriter.program(program)
+    return program
+
+
+def _rewriters(keep: frozenset[str]) -> tuple[Rewriter, Rewriter]:
+    """For what is made of `scalb` first, then for that itself."""
+    return _rewriter(keep | {"scalb"}), _rewriter(keep | set(ir.MATH) - {"scalb"})
 
 
 def _rewriter(keep: frozenset[str]) -> Rewriter:
@@ -76,6 +85,8 @@ def _call(node: ir.CallMath) -> Expr:
     if of.bits < 32:
         return ir.cast(_call(ir.CallMath(FLOAT32.dtype, name, tuple(ir.cast(arg, FLOAT32.dtype) for arg in args))), of)
     short = of is dtype("float32")
+    if name == "scalb":
+        return scale(args[0], args[1], FLOAT32 if short else FLOAT64)
     if name in _EITHER and not (short and name in _FROM_FLOAT64):
         return _EITHER[name](args[0], FLOAT32 if short else FLOAT64)
     wide = tuple(ir.cast(arg, FLOAT64.dtype) for arg in args)

@@ -344,4 +344,5 @@ _MATH: dict[str, Callable[..., Value]] = {
     "sigmoid": _sigmoid,
     "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "scalb": lambda x, n: np.ldexp(x, np.nan_to_num(n).astype(np.int32)),
 }

@@ -23,6 +23,7 @@ BOUNDS = {
     "sin": (0.6, 1.0), "cos": (0.6, 1.0), "tan": (0.6, 2.0), "asin": (0.6, 2.0), "acos": (0.6, 1.0), "atan": (0.6, 2.0),
     "sinh": (0.6, 2.5), "cosh": (0.6, 2.0), "tanh": (2.5, 2.5), "asinh": (0.6, 1.5), "acosh": (0.6, 2.0), "atanh": (0.6, 2.0),
     "erf": (1.5, 3.0), "sigmoid": (2.5, 2.5), "rsqrt": (1.5, 1.5), "pow": (0.6, 1.0), "atan2": (0.6, 2.0),
+    "scalb": (0.5, 0.5),
 }  # fmt: skip
 """Errors in units in the last place, for float32 and float64; that of erf in float64 holds the reference's own."""
 
@@ -41,6 +42,7 @@ REFERENCE: dict[str, Callable[..., Array]] = {
     "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": erf, "sigmoid": sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power, "atan2": np.arctan2,
+    "scalb": lambda x, n: np.ldexp(x, n.astype(np.int32)),
 }  # fmt: skip
 
 
@@ -73,6 +75,14 @@ def pairs(name: str, of: str) -> tuple[Array, Array]:
         y[::4] = np.rint(y[::4])
     more = np.array(np.meshgrid(special(of), np.concatenate([special(of), np.array([4, -3, 5e15, 0.3], of)]))).reshape(2, -1)
     return np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
+
+
+def scales(of: str) -> tuple[Array, Array]:
+    """Numbers near 1 and exponents that make them denormal, infinite and all between."""
+    rng = np.random.default_rng(4)
+    x = (rng.uniform(1, 2, 4000) * np.ldexp(1.0, rng.integers(-2, 2, 4000)) * rng.choice([-1, 1], 4000)).astype(of)
+    most = 2 * np.finfo(of).maxexp - 4
+    return x, rng.integers(-most, most, 4000).astype(of)
 
 
 def assert_close(found: Array, exact: Array, bound: float) -> None:
@@ -108,7 +118,7 @@ def evaluated(name: str, *args: Array) -> Array:
 def test_expansion(name: str, of: str) -> None:
     if of == "float64" and not WIDE:
         pytest.skip("numpy has nothing wider than float64 here")
-    args = pairs(name, of) if name in ("pow", "atan2") else (samples(of, 5),)
+    args = pairs(name, of) if name in ("pow", "atan2") else scales(of) if name == "scalb" else (samples(of, 5),)
     with np.errstate(all="ignore"):
         exact = REFERENCE[name](*(arg.astype(np.float64 if of == "float32" else np.longdouble) for arg in args))
         assert_close(evaluated(name, *args), exact, BOUNDS[name][of == "float64"])

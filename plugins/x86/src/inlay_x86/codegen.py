@@ -23,6 +23,7 @@ from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
 from inlay_x86.machine import TRIPLE, data_layout
 from inlay_x86.options import FORMAT, FORMAT_VERSION, X86Options
+from inlay_x86.scale import math_emitters
 
 
 class X86Codegen:
@@ -36,13 +37,14 @@ class X86Codegen:
         """The region as an artifact. Equal regions give equal bytes."""
         symbol = unit.name
         width = vector_bits(self.options)
-        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), self._emitters(), amx.register_files(self.features))
+        emitted, tiles = self._emitters(), amx.register_files(self.features)
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math_emitters(self.features))
         with Compilers(self.features, context.objects) as compilers:
             kernels = []
             symbols = []
             for number, kernel in enumerate(unit.kernels):
                 context.report("print", number, len(unit.kernels))
-                kernels.append(serial_where_short(legalise(expand_program(kernel), NATIVE), width))
+                kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
                 text = print_kernel(kernels[-1], KERNEL, dialect)
                 symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
             compilers.entry(print_entry(replace(unit, kernels=tuple(kernels)), symbol, symbols, dialect), symbol)

@@ -6,7 +6,7 @@ other is a gather. Under a mask no lane that it leaves out touches memory, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from inlay import arith
@@ -16,6 +16,7 @@ from inlay.tensor import ir
 from inlay_x86.llvm import arithmetic
 from inlay_x86.llvm.function import FunctionPrinter, mangle
 from inlay_x86.llvm.indices import INDEX, IndexPrinter, without_constant
+from inlay_x86.llvm.intrinsics import MathEmitter
 from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
@@ -30,8 +31,9 @@ class ExpressionPrinter:
     back: what is loaded holds until one of them changes.
     """
 
-    def __init__(self, name: str, declarations: dict[str, str]) -> None:
+    def __init__(self, name: str, declarations: dict[str, str], math: Mapping[str, MathEmitter]) -> None:
         self.name = name
+        self.math = math
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
@@ -327,6 +329,8 @@ class ExpressionPrinter:
                 return arithmetic.reinterpret(p, self._expr(a), dtype)
             case ir.Fma(a=a, b=b, c=c):
                 return arithmetic.fma(p, expr.dtype, *self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
+            case ir.CallMath(name=name, args=args) if name in self.math:
+                return self.math[name](p, tuple(self._same_lanes(*map(self._expr, args))))
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise)
         raise CompileError(f"kernel {self.name} holds a {type(expr).__name__}, which must be expanded first")

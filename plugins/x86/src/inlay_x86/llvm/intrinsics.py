@@ -73,5 +73,7 @@ class RegisterFile(Protocol):
         """Called where a function ends."""
 
 
+MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
+"""Prints a mathematical function of values of one type."""
 Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
 """Prints an intrinsic on regions, in the order of the parameters of its semantics."""

@@ -18,7 +18,7 @@ from inlay.tensor.rewrite import Rewriter
 from inlay_x86.llvm.expressions import ExpressionPrinter
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
-from inlay_x86.llvm.intrinsics import Emitter, Place, RegisterFile
+from inlay_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
 from inlay_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
@@ -73,8 +73,9 @@ class KernelPrinter(ExpressionPrinter):
         declarations: dict[str, str],
         intrinsics: Mapping[str, Emitter],
         files: Mapping[str, RegisterFile],
+        math: Mapping[str, MathEmitter],
     ) -> None:
-        super().__init__(program.name, declarations)
+        super().__init__(program.name, declarations, math)
         self.intrinsics = intrinsics
         self.files = files
         self.registers: dict[ir.Buffer, int] = {}

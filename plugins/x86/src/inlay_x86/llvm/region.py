@@ -18,7 +18,7 @@ from inlay.tensor import ir
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
-from inlay_x86.llvm.intrinsics import Emitter, RegisterFile
+from inlay_x86.llvm.intrinsics import Emitter, MathEmitter, RegisterFile
 from inlay_x86.llvm.kernel import KernelPrinter
 from inlay_x86.llvm.values import Value
 
@@ -52,13 +52,15 @@ together:
 @dataclass(frozen=True)
 class Dialect:
     """What the modules of one target have in common: its triple, how it lays out types, the attributes of functions, such as
-    `"target-cpu"="x86-64"`, how its tensor intrinsics are printed, and the registers of its memory scopes."""
+    `"target-cpu"="x86-64"`, how its tensor intrinsics are printed, the registers of its memory scopes, and the mathematical
+    functions that it has itself."""
 
     triple: str
     layout: str
     attributes: str
     intrinsics: Mapping[str, Emitter] = field(default_factory=dict)
     files: Mapping[str, RegisterFile] = field(default_factory=dict)
+    math: Mapping[str, MathEmitter] = field(default_factory=dict)
 
     def module(self, *parts: str) -> str:
         """A module of these parts."""
@@ -74,7 +76,7 @@ class Dialect:
 def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
     """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
     declarations = {"inlay_parallel": "declare hidden i32 @inlay_parallel(ptr, ptr, i64, ptr)"}
-    functions = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files).print()
+    functions = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files, dialect.math).print()
     return dialect.module(*functions, *declarations.values())
 
 
