@@ -9,6 +9,7 @@ from functools import partial
 from inlay.cache import Store, caches
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
+from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.region import RegionSource, lower_region
 from inlay.lowering.steps import StepProgram, steps_of
 from inlay.partitioning.compose import dissolve
@@ -42,6 +43,7 @@ class DriverContext:
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         function = tabulate(pointwise_products(dissolve(region.function), capabilities))
+        function = choose_convolution(function, context)
         function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)

@@ -13,12 +13,14 @@ from inlay.schedules.rule import ScheduleRule
 from inlay.schedules.tile_matmul import TileMatmulRule
 from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
+from inlay.schedules.winograd import WinogradRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
     TileMatmulRule(),
     DotMatmulRule(),
     DotConvRule(),
     ConvRule(),
+    WinogradRule(),
     RowsRule(),
     WindowRule(),
     MatmulRule(),

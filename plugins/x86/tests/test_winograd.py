@@ -1,0 +1,44 @@
+"""Winograd convolution through the compiler, against numpy in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay import ops
+from inlay.graph.ir import constant, function, var
+from inlay.types import TensorType
+
+
+@pytest.mark.parametrize(
+    ("target", "batch", "channels", "outputs", "height", "width"),
+    [
+        ("x86:threads=1", 1, 64, 64, 28, 28),
+        ("x86:threads=2", 1, 64, 96, 14, 14),
+        ("x86", 2, 32, 48, 13, 9),
+        ("x86:threads=1", 2, 24, 64, 17, 5),
+        ("x86:threads=1", 1, 256, 256, 7, 7),
+        ("x86:threads=2,cpu=x86-64-v3", 1, 32, 32, 31, 11),
+        ("x86:threads=1,cpu=x86-64-v2", 1, 32, 32, 12, 14),
+    ],
+)
+def test_winograd(target: str, batch: int, channels: int, outputs: int, height: int, width: int) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((outputs, channels, 3, 3)).astype(np.float32)
+    bias = rng.standard_normal((1, outputs, 1, 1)).astype(np.float32)
+    data = rng.standard_normal((batch, channels, height, width)).astype(np.float32)
+    residual = rng.standard_normal((batch, outputs, height, width)).astype(np.float32)
+    x, r = var("x", TensorType(data.shape, "float32")), var("r", TensorType(residual.shape, "float32"))
+    conv = ops.conv(x, constant(w), pads=(1, 1, 1, 1))
+    unit = function([x, r], ops.relu(ops.add(ops.add(conv, constant(bias)), r)))
+    executable = inlay.compile(unit, [target])
+    inputs = {"x": data, "r": residual}
+    assert any("winograd" in row.name for row in executable.profile(inputs).rows())
+    (found,) = executable.run(inputs).values()
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3)
+    )
+    wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True) + bias + residual, 0)
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max() + 1e-5, rtol=0)
+    assert np.array_equal(next(iter(executable.run(inputs).values())), found)

@@ -1,0 +1,199 @@
+"""Winograd convolution: the transforms, the schedule, and where it is chosen."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph import ir as graph
+from inlay.graph.verify import verify
+from inlay.lowering.choose_convolution import choose_convolution
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
+from inlay.plugins import Capabilities
+from inlay.schedules.rule import Given, KernelContext
+from inlay.schedules.winograd import WinogradRule, plan_winograd
+from inlay.tensor import interp, ir
+from inlay.tensor.primitives import SEMANTICS
+from inlay.types import ROW_MAJOR, TensorType
+
+NARROW = Capabilities(("float32",), vector_bits=128, vector_registers=16)
+WIDE = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
+CHECKED = settings(max_examples=15, deadline=None)
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def direct(x, w, pads):
+    """In double precision."""
+    rows, columns = ((pads[axis], pads[axis + 2]) for axis in range(2))
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), rows, columns])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+def kernel(x, w, tile, pads, after):
+    """Convolution; bias; residual and activation. And the arrays that it takes."""
+    u = transform_weights(w, tile)
+    params = [graph.var("x", TensorType(x.shape, "float32")), graph.var("u", TensorType(u.shape, "float32"))]
+    y = winograd_conv(*params, pads=pads, tile=tile)
+    wanted, arrays = direct(x, w, pads), [x, u]
+    if after:
+        arrays.append(normal(w.shape[0], 1, 1))
+        params.append(graph.var("b", TensorType(arrays[-1].shape, "float32")))
+        y, wanted = ops.add(y, params[-1]), wanted + arrays[-1]
+    if after > 1:
+        arrays.append(normal(*wanted.shape))
+        params.append(graph.var("r", y.type))
+        y, wanted = ops.relu(ops.add(y, params[-1])), np.maximum(wanted + arrays[-1], 0)
+    return build(KernelSource("kernel", tuple(params), y)), arrays, wanted
+
+
+@pytest.mark.parametrize("tile", TRANSFORMS)
+def test_transforms_are_exact(tile):
+    """In rational numbers, outputs of one dimension are those of the window."""
+    t = TRANSFORMS[tile]
+    for place in range(tile + 2):
+        for tap in range(3):
+            into = [Fraction(row[place]) for row in t.inputs]
+            window = [Fraction(row[tap]).limit_denominator(24) for row in t.weights]
+            made = [sum(Fraction(f) * d * g for f, d, g in zip(row, into, window, strict=True)) for row in t.outputs]
+            assert made == [int(place == output + tap) for output in range(tile)]
+
+
+@CHECKED
+@given(
+    st.sampled_from([2, 4]), st.integers(1, 2), st.integers(1, 13), st.integers(1, 13), st.integers(3, 11), st.integers(3, 11),
+    st.tuples(*[st.integers(0, 2)] * 4),
+)  # fmt: skip
+def test_operator_is_a_convolution(tile, n, c, o, height, width, pads):
+    program, arrays, wanted = kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, pads, 0)
+    made = winograd_conv(*(graph.var("v", TensorType(array.shape, "float32")) for array in arrays), pads=pads, tile=tile)
+    assert made.type == TensorType(wanted.shape, "float32")
+    close(winograd_conv.reference(made.attrs, *arrays), wanted)
+    close(interp.run(program, arrays)[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs", "message"),
+    [
+        ((6, 6, 3, 8), {"tile": 3}, "no transforms for tiles of 3"),
+        ((6, 6, 3, 8), {"tile": 2}, "weights are 4 x 4"),
+        ((6, 6, 4, 8), {"tile": 4}, "do not fit 3"),
+        ((6, 6, 3, 8), {"tile": 4, "strides": (2, 2)}, "single elements"),
+    ],
+)
+def test_operator_refuses(shape, attrs, message):
+    x, u = graph.var("x", TensorType((1, 3, 7, 7), "float32")), graph.var("u", TensorType(shape, "float32"))
+    with pytest.raises(Exception, match=message):
+        winograd_conv(x, u, **attrs)
+
+
+def check(program, arrays, wanted, threads):
+    """The kernel as the rule would have it gives what is wanted."""
+    offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (Given(ROW_MAJOR),) * len(arrays))
+    assert offer is not None, "the rule declines"
+    done = finish(offer.schedule(program))
+    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+    close(interp.run(done, packed, intrinsics=SEMANTICS)[0], offer.layouts[len(arrays)].pack(wanted))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([2, 4]), st.integers(1, 2), st.sampled_from([2, 4, 8]), st.sampled_from([4, 6, 8]), st.integers(5, 13),
+    st.integers(5, 13), st.integers(0, 2), st.sampled_from([0, 1, 2]),
+)  # fmt: skip
+def test_schedule_computes_the_same(tile, n, c, o, height, width, after, threads):
+    check(*kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, (1, 1, 1, 1), after), threads)
+
+
+def test_schedule_runs_in_stripes():
+    """What lies between the transforms of one stripe is all that there is room for."""
+    program, *_ = kernel(normal(1, 64, 64, 64), normal(64, 64, 3, 3), 4, (1, 1, 1, 1), 0)
+    offer = WinogradRule().offer(program, KernelContext(WIDE), (Given(ROW_MAJOR),) * 2)
+    done = finish(offer.schedule(program))
+    plan = plan_winograd(1, 64, 64, 64, 64, 4, KernelContext(WIDE))
+    assert plan.stripe < 16
+    scratch = {buffer.name: buffer.shape for buffer in done.outputs[1:]}
+    for name in ("tiles", "products"):
+        assert np.prod(scratch[name]) == 36 * plan.stripe * plan.across * 64
+    assert not any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(done.body))
+
+
+def test_rule_declines_what_fills_no_vectors():
+    for c, o, width in ((13, 16, 6), (16, 13, 6), (16, 16, 4)):
+        program, arrays, _ = kernel(normal(1, c, 6, width), normal(o, c, 3, 3), 4, (1, 1, 1, 1), 1)
+        assert WinogradRule().offer(program, KernelContext(NARROW), (Given(ROW_MAJOR),) * len(arrays)) is None
+
+
+def model(c, o, side, dtype="float32", **attrs):
+    x = graph.var("x", TensorType((1, c, side, side), dtype))
+    groups, window = attrs.get("groups", 1), attrs.pop("window", 3)
+    w = graph.constant(normal(o, c // groups, window, window).astype(dtype))
+    return graph.function([x], ops.relu(ops.conv(x, w, **{"pads": (1, 1, 1, 1), **attrs})))
+
+
+def chosen(function, capabilities=WIDE):
+    changed = choose_convolution(function, KernelContext(capabilities))
+    verify(changed)
+    calls = [e for e in graph.post_order(changed) if isinstance(e, graph.Call) and e.callee in (ops.conv, winograd_conv)]
+    (call,) = calls
+    return call.attrs.tile if call.callee is winograd_conv else 0
+
+
+@pytest.mark.parametrize(
+    ("c", "o", "side", "tile"),
+    [(64, 64, 56, 4), (128, 128, 28, 4), (512, 512, 28, 4), (512, 512, 7, 2), (24, 64, 14, 4), (512, 512, 2, 0)],
+)
+def test_choice_follows_the_model(c, o, side, tile):
+    """Large tiles where there are many; small ones, whose weights are fewer, where these are most of what is read."""
+    assert chosen(model(c, o, side)) == tile
+
+
+def test_slow_memory_asks_for_fewer_weights():
+    slow = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)
+    assert [chosen(model(256, 256, 14), capabilities) for capabilities in (WIDE, slow)] == [4, 0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        model(13, 64, 14),
+        model(64, 13, 14),
+        model(64, 64, 14, strides=(2, 2)),
+        model(64, 64, 14, dilations=(2, 2)),
+        model(64, 64, 14, groups=2),
+        model(64, 64, 14, window=5),
+        model(64, 64, 14, dtype="float64"),
+    ],
+)
+def test_what_stays_direct(function):
+    assert choose_convolution(function, KernelContext(WIDE)) is function
+
+
+def test_targets_without_vectors_stay_direct():
+    function = model(64, 64, 56)
+    assert choose_convolution(function, KernelContext(Capabilities(("float32",)))) is function
+
+
+def test_chosen_function_computes_the_same():
+    from inlay.graph.interp import evaluate
+
+    function = model(32, 32, 13)
+    data = normal(1, 32, 13, 13)
+    changed = choose_convolution(function, KernelContext(WIDE))
+    assert changed is not function
+    close(evaluate(changed, [data]), evaluate(function, [data]))
