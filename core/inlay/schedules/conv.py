@@ -12,8 +12,9 @@ from functools import cache
 from math import gcd, prod
 
 from inlay import arith
-from inlay.schedules import register_tile
+from inlay.arith import Var
 from inlay.schedules.fill import filled
+from inlay.schedules.register_tile import fits, seconds, steps
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
@@ -30,11 +31,16 @@ from inlay.schedules.shape import (
 )
 from inlay.tensor import ir
 from inlay.tensor.layouts import with_layouts
+from inlay.tensor.primitives import stream
 from inlay.tensor.schedule import Schedule
 from inlay.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
 """Input channels of a run that weights are packed for: shorter ones are no better than single channels."""
+STREAMED_BYTES = 1 << 14
+"""Bytes of weights from which on each panel is fetched while the one before is used: fewer stay in the first-level cache."""
+MANY_PANELS = 8
+"""Panels of a thread from which on one more or less does not matter."""
 MOST_VECTORS = 4
 """Vectors of output channels of a tile: with more there are too few pixels to use a weight for."""
 
@@ -159,8 +165,8 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelCo
     depth = inputs * prod(constant_extent(item) for item in anchor.reduced[1:])
     tile, cycles = _choose_tile(outputs // lanes, rest[0], rest[1], depth, lanes, context.capabilities.vector_registers)
     images = constant_extent(anchor.spatial[0]) * channels // outputs
-    seconds = register_tile.seconds(images * cycles, context.capabilities)
-    return _Conv(program, anchor, tile, block, gcd(block, inputs) if block else 1, axes, seconds)
+    cost = seconds(images * cycles, context.capabilities)
+    return _Conv(program, anchor, tile, block, gcd(block, inputs) if block else 1, axes, cost)
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
@@ -176,13 +182,14 @@ def _choose_tile(count: int, height: int, width: int, depth: int, lanes: int, re
     best: tuple[float, int, _Tile] | None = None
     for vectors in (vectors for vectors in range(1, MOST_VECTORS + 1) if count % vectors == 0):
         for size in range(1, height * width + 1):
-            if size > 1 and not register_tile.fits(size, vectors, registers):
+            if size > 1 and not fits(size, vectors, registers):
                 break
             if size > width and size % width:
                 continue
             rows, pixels = max(size // width, 1), min(size, width)
             lines, length = (1, height * width) if pixels == width else (height, width)
-            cycles = lines * register_tile.cycles(length, count * lanes, depth, register_tile.Tile(lanes, vectors, size))
+            whole, edge = (steps(extent, vectors, lanes, depth, length > size, crowded=False) for extent in (size, length % size))
+            cycles = count // vectors * lines * depth * (length // size * whole + (edge if length % size else 0))
             if best is None or (cycles, -size) < best[:2]:
                 best = cycles, -size, _Tile(lanes, vectors, rows, pixels)
     assert best is not None
@@ -212,11 +219,14 @@ def _schedule(conv: _Conv, layouts: dict[ir.Buffer, Layout], context: KernelCont
     """
     for n, outer, y, x:                       # parallel: see `share_rows`
         acc[row, pixel, vector, lane] = 0
-        for channels, ky, kx, channel:
-            acc += data * weights             # row, pixel and vector unrolled, lane vectorised
+        for channels, ky, kx:
+            prefetch a part of the next panel of weights
+            for channel:
+                acc += data * weights         # row, pixel and vector unrolled, lane vectorised
         out = after(acc)
     """
     s, anchor, tile = Schedule(conv.program), conv.anchor, conv.tile
+    assert anchor.product is not None
     for block in anchor.before:
         schedule_padding(s, block.name, conv.block, context)
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
@@ -239,9 +249,27 @@ def _schedule(conv: _Conv, layouts: dict[ir.Buffer, Layout], context: KernelCont
     init = s.decompose_reduction(name, blocks)
     for part in (init, name):
         mark_tile(s, *s.loops(part)[-2 - len(pixels) :])
+    panels: Var | None = outer
     if context.threads != 1:
-        share_rows(s, [n], y, [outer], context.threads)
-    return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
+        panels = share_rows(s, [n], None if _shares_panels(conv, context) else y, [outer], context.threads)
+    program = with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
+    weights = anchor.product[1].buffer
+    if panels is not None and weights.shape[0] != tile.width and 4 * _elements(weights) >= STREAMED_BYTES:
+        program, _ = stream(program, name, weights.name, panels, [blocks, *present(*taps)][-1])
+    return program
+
+
+def _elements(buffer: ir.Buffer) -> int:
+    return prod(dim for dim in buffer.shape if isinstance(dim, int))
+
+
+def _shares_panels(conv: _Conv, context: KernelContext) -> bool:
+    """Whether threads share out output channels, so that each reads weights of its own, instead of rows: where there are more
+    weights than inputs, and threads get the same number of panels, or many."""
+    assert conv.anchor.product is not None
+    data, weights = (_elements(load.buffer) for load in conv.anchor.product)
+    panels = constant_extent(conv.anchor.spatial[1]) // conv.tile.width
+    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= MANY_PANELS * context.threads)
 
 
 def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:

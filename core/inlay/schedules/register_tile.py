@@ -55,7 +55,7 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
     return rows * vectors + vectors + 1 <= registers
 
 
-def _steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool) -> float:
+def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool) -> float:
     """Cycles of one step of a tile along the inner dimension, with its share of what a tile costs at all. `again`: other rows have
     read the panel before, which lies in the second-level cache if it fits there; `crowded`: rows lie in the same sets."""
     load = FARTHER_LOAD if again and 4 * depth * vectors * lanes > PANEL_BYTES else FAR_LOAD
@@ -72,8 +72,8 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, threads: int = 1) ->
     again, crowded = rows > tile.rows, 4 * depth % SAME_SETS == 0 or 4 * columns % SAME_SETS == 0
 
     def column(vectors: int) -> float:
-        last = _steps(edge, vectors, tile.lanes, depth, again, crowded) if edge else 0
-        return full * _steps(tile.rows, vectors, tile.lanes, depth, again, crowded) + last
+        last = steps(edge, vectors, tile.lanes, depth, again, crowded) if edge else 0
+        return full * steps(tile.rows, vectors, tile.lanes, depth, again, crowded) + last
 
     return -(-panels // threads) * column(tile.vectors) + (column(rest) if rest else 0)
 

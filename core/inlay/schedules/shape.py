@@ -137,26 +137,30 @@ PIECES = 4
 
 def share_rows(
     schedule: Schedule, outside: Sequence[Var | None], rows: Var | None, inside: Sequence[Var | None], threads: int
-) -> None:
+) -> Var | None:
     """
     for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
 
     so that a thread has the same rows in every kernel, whatever else a kernel goes over, and finds in its own cache what it wrote
     in the kernel before. `inside` are further loops, such as those over blocks of channels, which may also stand outside of the
-    rows: their order stays. Rows that cannot be shared out evenly run in parallel with the rest, as they are.
+    rows: their order stays. Rows that cannot be shared out evenly run in parallel with the rest, as they are. The parallel loop, or
+    None where rows are part of it.
     """
     pieces = threads or PIECES
     named = present(*outside, *inside, rows)
     nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in named]
     extent = None if rows is None else loop_extent(schedule, rows)
     if rows is None or not isinstance(extent, Const) or extent.value % pieces or extent.value == 0:
-        schedule.parallel(schedule.fuse(*nest))
-        return
+        fused = schedule.fuse(*nest)
+        schedule.parallel(fused)
+        return fused if rows is None else None
     run, rest = schedule.split(rows, (pieces, None))
     further = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
     schedule.reorder(*present(*outside), run, *further)
     shared = further[:-1] if further[-1] is rest else further
-    schedule.parallel(schedule.fuse(*present(*outside), run, *shared))
+    fused = schedule.fuse(*present(*outside), run, *shared)
+    schedule.parallel(fused)
+    return fused if shared is not further else None
 
 
 def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:

@@ -19,6 +19,7 @@ from inlay.schedules.rule import Given, KernelContext
 from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
 from inlay.tensor import interp, ir
+from inlay.tensor.primitives import SEMANTICS
 from inlay.types import ROW_MAJOR, Layout, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
@@ -45,7 +46,7 @@ def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR):
     for array, buffer in zip(packed, scheduled.inputs, strict=True):
         assert array.shape == buffer.shape
     wanted = interp.run(program, arrays)[0]
-    got = interp.run(scheduled, packed)[0]
+    got = interp.run(scheduled, packed, intrinsics=SEMANTICS)[0]
     layout = offer.layouts[len(program.inputs)]
     there = layout.pack(np.ones(wanted.shape)) > 0
     assert got.shape == there.shape
@@ -108,6 +109,30 @@ def test_convolution_blocks_channels_and_packs_weights():
 @pytest.mark.parametrize("layout", [ROW_MAJOR, BLOCKED])
 def test_grouped_convolution_computes_the_same(channels, outputs, groups, layout):
     check(ConvRule(), conv(1, channels, 5, 5, outputs, 3, 1, 1, groups=groups, after=1), layout=layout)
+
+
+def prefetches(program):
+    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("channels", "k"), [(36, 3), (128, 1)])
+def test_panels_of_weights_are_fetched_ahead(channels, k, threads):
+    """Of 32 output channels, 8 or 16 in a panel, over inputs that are fewer than weights: threads share panels."""
+    _, scheduled = check(ConvRule(), conv(1, channels, 5, 3, 32, k, 1, 0, after=1), threads)
+    assert prefetches(scheduled)
+    assert next(stmt.extent.value for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.For)) in (2, 4)
+
+
+def test_weights_that_stay_in_cache_are_not_fetched_ahead():
+    _, scheduled = check(ConvRule(), conv(1, 8, 4, 4, 16, 3, 1, 0, after=1))
+    assert not prefetches(scheduled)
+
+
+def test_rows_are_shared_where_there_are_few_weights():
+    _, scheduled = check(ConvRule(), conv(1, 8, 16, 3, 16, 1, 1, 0), threads=2)
+    kind = {stmt.kind: stmt.extent.value for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.For)}
+    assert kind[ir.ForKind.PARALLEL] == 2 * 2
 
 
 def test_groups_do_not_share_vectors():
