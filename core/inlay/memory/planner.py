@@ -132,7 +132,7 @@ def _pack(sizes: _Ints, first: _Ints, last: _Ints) -> tuple[_Ints, int]:
     orders = _orders(sizes, first, last)
     for order in orders[:2] if len(sizes) > _MANY else orders:
         for fit in _FITS:
-            result = _place(order, sizes, first, last, fit)
+            result = _place(order, sizes, first, last, fit, bound)
             if best is None or result[1] < best[1]:
                 best, best_order = result, order
             if best[1] <= bound:
@@ -148,7 +148,7 @@ def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, sizes: _Ints, fi
         tops = result[0] + sizes
         highest = tops[order] == tops.max()
         order = np.concatenate([order[highest], order[~highest]])
-        result = _place(order, sizes, first, last, "lowest")
+        result = _place(order, sizes, first, last, "lowest", bound)
         if result[1] < best[1]:
             best = result
         if best[1] <= bound:
@@ -156,12 +156,14 @@ def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, sizes: _Ints, fi
     return best
 
 
-Fit = Literal["lowest", "tightest"]
-_FITS: tuple[Fit, ...] = ("lowest", "tightest")
+Fit = Literal["lowest", "tightest", "ends"]
+_FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
-def _place(order: _Ints, sizes: _Ints, first: _Ints, last: _Ints, fit: Fit) -> tuple[_Ints, int]:
-    """Place buffers in an order, each in the lowest or in the tightest gap between those placed already that live with it."""
+def _place(order: _Ints, sizes: _Ints, first: _Ints, last: _Ints, fit: Fit, bound: int) -> tuple[_Ints, int]:
+    """Place buffers in an order, each in the lowest or in the tightest gap between those placed already that live with it. With
+    "ends", what lies above all others counts as a gap up to the lower bound, whose upper end is filled first: so what comes later
+    has one run of memory between the two ends, where chains of large buffers take turns."""
     offsets = np.zeros(len(sizes), np.int64)
     starts, ends = first[order], last[order]
     low, high = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
@@ -169,25 +171,27 @@ def _place(order: _Ints, sizes: _Ints, first: _Ints, last: _Ints, fit: Fit) -> t
     for count, index in enumerate(order.tolist()):
         size = int(sizes[index])
         conflict = (starts[:count] <= last[index]) & (ends[:count] >= first[index])
-        offset = _gap(low[:count][conflict], high[:count][conflict], size, fit)
+        offset = _gap(low[:count][conflict], high[:count][conflict], size, fit, bound)
         offsets[index] = low[count] = offset
         high[count] = offset + size
         peak = max(peak, offset + size)
     return offsets, peak
 
 
-def _gap(low: _Ints, high: _Ints, size: int, fit: Fit) -> int:
-    """An offset at which `size` bytes overlap none of the intervals [low, high)."""
+def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
+    """An offset at which `size` units overlap none of the intervals [low, high)."""
     if size == 0 or not len(low):
         return 0
     by_low = np.argsort(low, kind="stable")
     floors = np.concatenate([[0], np.maximum.accumulate(high[by_low])])
     room = low[by_low] - floors[:-1]
+    if fit == "ends":
+        room = np.append(room, bound - floors[-1])
     fitting = np.flatnonzero(room >= size)
     if not len(fitting):
         return int(floors[-1])
     chosen = fitting[0] if fit == "lowest" else fitting[np.argmin(room[fitting])]
-    return int(floors[chosen])
+    return bound - size if chosen == len(low) else int(floors[chosen])
 
 
 def _orders(sizes: _Ints, first: _Ints, last: _Ints) -> list[_Ints]:

@@ -70,6 +70,14 @@ def test_a_residual_network_reaches_the_lower_bound():
     assert plan(buffers).size == lower_bound(buffers)
 
 
+def test_a_dense_block_reaches_the_lower_bound():
+    """What was joined (7) is scaled (7), convolved twice (4, then 1), and joined with that by a copy (8): the second convolution's
+    result must lie above the copy, where the scaled values were, not above the first one's."""
+    layers = [(8, 0, 1), (7, 1, 20), (7, 17, 18), (4, 18, 19), (1, 19, 20), (8, 20, 21)]
+    buffers = [Lifetime(64 * units, first, last) for units, first, last in layers]
+    assert plan(buffers).size == lower_bound(buffers)
+
+
 def test_sizes_with_one_factor_share_as_constant_ones_do():
     coefficients = [64 * 3, 64 * 7, 64 * 2, 64 * 5]
     static = plan([Lifetime(c, i, i + 1) for i, c in enumerate(coefficients)])
