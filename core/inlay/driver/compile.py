@@ -11,6 +11,7 @@ from inlay.errors import CompileError
 from inlay.graph.ir import Module
 from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.annotate import Candidate
+from inlay.partitioning.loops import absorb_loops
 from inlay.passes.manager import Instrument, PassManager
 from inlay.plugins import Target
 from inlay.plugins.registry import PluginRegistry, default_registry
@@ -51,6 +52,8 @@ def cut(
     takers = candidates(targets, registry)
     module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
     partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
+    able = [number for number, taker in enumerate(takers) if registry.capabilities(taker.target).control_flow]
+    partitioned = absorb_loops(partitioned, able)
     verify_partition(module, partitioned)
     return partitioned, takers
 

@@ -10,6 +10,7 @@ from inlay.cache import Store, caches
 from inlay.errors import CompileError
 from inlay.graph.operator import Operator
 from inlay.lowering.choose_convolution import choose_convolution
+from inlay.lowering.control import loop_body, loop_of, lower_loop
 from inlay.lowering.region import RegionSource, lower_region
 from inlay.lowering.steps import StepProgram, steps_of
 from inlay.partitioning.compose import dissolve
@@ -21,7 +22,7 @@ from inlay.plugins import Phase, Region, Target
 from inlay.plugins.registry import PluginRegistry
 from inlay.schedules.default import SHARED_RULES
 from inlay.schedules.rule import KernelContext
-from inlay.tensor.region import RegionProgram
+from inlay.tensor.region import RegionLoop, RegionProgram
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class DriverContext:
     progress: Callable[[str, int, int], None] = lambda step, done, total: None
     fusion: bool = True
     objects: Store = field(default_factory=lambda: caches().objects)
+
+    def unit(self, region: Region) -> RegionProgram | RegionLoop:
+        """What a code generator of loop level is given for the region."""
+        loop = loop_of(region.function)
+        if loop is None:
+            return self.lower(region)
+        body = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
+        return lower_loop(region.symbol, region.function, loop, self.lower(body))
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by

@@ -31,7 +31,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
     region = replace(region, function=function)
     with blame(plugin, "the code generator", region.symbol, nodes):
         codegen = registry.codegen(target)
-        unit = context.lower(region) if registry.spec(target.kind).level is Level.LOOP else region
+        unit = context.unit(region) if registry.spec(target.kind).level is Level.LOOP else region
         context.report("generate", 0, 0)
         artifact = codegen.compile(unit, context)
         if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:

@@ -62,6 +62,33 @@ class RegionProgram:
     workspace: Dim = 0
 
 
+@dataclass(frozen=True)
+class RegionLoop:
+    """A region that is a loop: `body` run again and again, as `inlay.graph.ir.Loop` says.
+
+    Inputs of the signature are the greatest number of rounds, 0-d int64, where there is a `trip_count`; whether to begin, 0-d bool,
+    where there is a `condition`; the first `states`; what is `scanned`, of one length, cut along the first axis, a slice a round;
+    and all that every round reads. Outputs are the last states, then the outputs of all rounds stacked along a new first axis.
+
+    Inputs of the body are the number of the round, 0-d int64, the states, the slices, and what every round reads; its outputs are
+    whether to go on, 0-d bool, where it `may_stop`, the new states, and the round's outputs. Its dimensions are among the loop's.
+
+    A round must not write the states that it reads. `spare` has the offset in the workspace of room for each state besides that of
+    the result; the body's own workspace begins at 0. `workspace` is the bytes of both.
+    """
+
+    name: str
+    body: RegionProgram
+    signature: Signature
+    trip_count: bool
+    condition: bool
+    may_stop: bool
+    states: int
+    scanned: int
+    spare: tuple[Dim, ...]
+    workspace: Dim
+
+
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
     """The symbolic dimensions that a kernel takes as arguments: in order of first appearance in its parameters' shapes, those
     that it defines left out, then those that only its body reads."""

@@ -11,7 +11,7 @@ from inlay.artifact.objects import pack
 from inlay.plugins import CompileContext, KernelInfo
 from inlay.tensor.legalise import legalise
 from inlay.tensor.math import expand_program
-from inlay.tensor.region import RegionProgram
+from inlay.tensor.region import RegionLoop, RegionProgram
 from inlay_x86 import amx, dot
 from inlay_x86.compilers import Compilers
 from inlay_x86.cpu import features, vector_bits
@@ -19,6 +19,7 @@ from inlay_x86.emit import KERNEL
 from inlay_x86.fork import serial_where_short
 from inlay_x86.llvm.intrinsics import Emitter
 from inlay_x86.llvm.kernel import is_explicit
+from inlay_x86.llvm.loop import print_loop
 from inlay_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlay_x86.llvm.values import NATIVE
 from inlay_x86.machine import TRIPLE, data_layout
@@ -27,38 +28,41 @@ from inlay_x86.scale import math_emitters
 
 
 class X86Codegen:
-    """Compiles a `RegionProgram` to ELF objects: one with the C-ABI function, and one for each distinct kernel."""
+    """Compiles a region to ELF objects: one with the C-ABI function, of a loop one with its body's, and one for each kernel."""
 
     def __init__(self, options: X86Options) -> None:
         self.options = options
         self.features = features(options)
 
-    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+    def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
-        symbol = unit.name
+        loop = unit if isinstance(unit, RegionLoop) else None
+        region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
         emitted, tiles = self._emitters(), amx.register_files(self.features)
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math_emitters(self.features))
         with Compilers(self.features, context.objects) as compilers:
             kernels = []
             symbols = []
-            for number, kernel in enumerate(unit.kernels):
-                context.report("print", number, len(unit.kernels))
+            for number, kernel in enumerate(region.kernels):
+                context.report("print", number, len(region.kernels))
                 kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
                 text = print_kernel(kernels[-1], KERNEL, dialect)
                 symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
-            compilers.entry(print_entry(replace(unit, kernels=tuple(kernels)), symbol, symbols, dialect), symbol)
+            compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect), region.name)
+            if loop is not None:
+                compilers.entry(print_loop(loop, loop.name, region.name, dialect), loop.name)
             objects = compilers.finish(partial(context.report, "compile"))
         return Artifact(
-            symbol=symbol,
+            symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=pack([objects[name] for name in (symbol, *dict.fromkeys(symbols))]),
+            code=pack([objects[name] for name in dict.fromkeys((unit.name, region.name, *symbols))]),
             signature=unit.signature,
-            constants=unit.constants,
+            constants=region.constants,
             workspace={"": unit.workspace},
             requires=self.features,
-            kernels=tuple(KernelInfo(unit.kernels[call.kernel].name, call.nodes) for call in unit.calls),
+            kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
         )
 
     def _emitters(self) -> Mapping[str, Emitter]:

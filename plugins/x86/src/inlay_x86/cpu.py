@@ -95,6 +95,7 @@ def capabilities(options: X86Options) -> Capabilities:
         cores=options.threads,
         peak=cores * clock * 4 * width / 32,
         bandwidth=cores * read,
+        control_flow=True,
     )
 
 

@@ -1,0 +1,104 @@
+"""Which loops become regions, and that they mean what they meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.partitioning import Partitioned, partition, verify_partition
+from inlay.partitioning.loops import absorb_loops
+from inlay.types import TensorType
+
+from .fakes import takers_of, taking
+
+F32, I64 = "float32", "int64"
+TRUE = ir.constant(np.array(True))
+X = ir.var("x", TensorType((4, 3), F32))
+H = ir.var("h", TensorType((3,), F32))
+N = ir.var("n", TensorType((), I64))
+STEP = ir.var("step", TensorType((), I64))
+S = ir.var("s", TensorType((3,), F32))
+ROW = ir.var("row", TensorType((3,), F32))
+FEEDS = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "h": np.float32([1, -2, 3]), "n": np.int64(3)}
+
+
+def results(loop: ir.Expr, count: int) -> ir.Expr:
+    return ir.tuple_([ir.tuple_item(loop, index) for index in range(count)])
+
+
+def cut(body: ir.Expr, *names: str, able: tuple[int, ...] = (0,)) -> tuple[Partitioned, list[ir.Loop]]:
+    """A function of x, h and n cut for a target of some operators and its loops absorbed; and the loops that are in no region."""
+    module = ir.Module({"main": ir.function([X, H, N], body)})
+    before = partition(module, takers_of({"a": taking(*names)}))
+    after = absorb_loops(before, able)
+    verify_partition(module, after)
+    assert after.regions == before.regions and after.placements == before.placements
+    wanted, found = evaluate(module, FEEDS), evaluate(after.module, FEEDS)
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+    outside = [expr for name in set(after.module.functions) - set(after.regions) for expr in ir.post_order(after.module[name])]
+    return after, [expr for expr in outside if isinstance(expr, ir.Loop)]
+
+
+def scan(value: ir.Expr, output: ir.Expr) -> ir.Expr:
+    return results(ir.loop(ir.function([STEP, S, ROW], ir.tuple_([TRUE, value, output])), state=[H], scanned=[X]), 2)
+
+
+def test_a_loop_of_one_region_is_a_region() -> None:
+    found, left = cut(scan(ops.add(ops.mul(S, ROW), H), ops.add(S, ROW)), "add", "mul")
+    assert not left and len(found.regions) == 1
+    (name,) = found.regions
+    # The state, what is scanned, and h once more, which every round reads.
+    assert len(found.module[name].params) == 3
+
+
+def test_bound_values_are_handed_to_every_round() -> None:
+    held = ir.var("held", H.type)
+    body = scan(ops.add(ops.mul(S, ROW), held), ROW)
+    found, left = cut(ir.let(held, ops.neg(H), body), "add", "mul", "neg")
+    assert not left and len(found.regions) == 2
+
+
+def test_a_state_that_goes_round_as_it_is() -> None:
+    _, left = cut(scan(S, ops.add(S, ROW)), "add")
+    assert not left
+
+
+def test_rounds_that_the_run_counts() -> None:
+    body = ir.function([STEP, S], ir.tuple_([ops.less(STEP, N), ops.add(S, H)]))
+    for trips, condition in ((N, None), (None, ops.less(ir.constant(np.int64(0)), N)), (N, TRUE)):
+        _, left = cut(results(ir.loop(body, state=[H], trip_count=trips, condition=condition), 1), "add", "less")
+        assert not left
+
+
+def test_targets_that_cannot_run_loops_keep_regions_of_rounds() -> None:
+    _, left = cut(scan(ops.add(S, ROW), ROW), "add", able=())
+    assert len(left) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (ops.mul(ops.add(S, ROW), S), ("add",)),  # of two targets
+        (ir.if_(ops.less(STEP, N), ops.add(S, ROW), S), ("add", "less")),
+        (S, ("add",)),  # of none
+    ],
+)
+def test_bodies_that_are_more_or_less_than_a_region(value: ir.Expr, names: tuple[str, ...]) -> None:
+    _, left = cut(scan(value, ROW), *names)
+    assert len(left) == 1
+
+
+def test_loops_that_work_out_sizes() -> None:
+    """Outputs as many as data says, and a state that grows."""
+    counted = ir.function([STEP], ir.tuple_([TRUE, ops.mul(H, ops.cast(STEP, dtype=F32))]))
+    _, left = cut(results(ir.loop(counted, trip_count=N), 1), "mul", "cast")
+    assert len(left) == 1
+    state = ir.var("grows", TensorType((SizeVar("?k"),), F32))
+    growing = ir.function([STEP, state], ir.tuple_([TRUE, ops.concat(state, state, axis=0)]))
+    _, left = cut(results(ir.loop(growing, state=[H], trip_count=N), 1), "concat")
+    assert len(left) == 1
