@@ -45,10 +45,13 @@ def random(buffer, generator):
     return generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy)
 
 
-def check(rule, program, constant, threads=1):
-    """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands."""
-    facts = tuple(Given(ROW_MAJOR, number in constant) for number in range(len(program.inputs)))
+def check(rule, program, constant, threads=1, first=ROW_MAJOR):
+    """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands. The first of them is
+    given in a layout."""
+    facts = tuple(Given(ROW_MAJOR if number else first, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context(threads), facts)
+    if isinstance(offer, tuple):
+        (offer,) = offer
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
     assert any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(scheduled.body))
@@ -128,19 +131,43 @@ def test_copies_to_layouts_that_cut_axes_twice(shape):
         assert np.array_equal(interp.run(program, [given])[0].ravel(), target.pack(array).ravel())
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    st.sampled_from(PAIRS), st.integers(1, 2), st.integers(1, 9), st.sampled_from([4, 8, 12]), st.integers(1, 3),
-    st.integers(1, 2), st.integers(0, 1), st.integers(1, 16), st.booleans(), st.integers(1, 2),
-)  # fmt: skip
-def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, after, threads):
+def conv(pair, n, c, o, k, stride, pad, width, after, groups=1):
     a, b, total, _ = pair
-    x, w = graph.var("x", TensorType((n, c, k + 1, k + width), a)), graph.var("w", TensorType((o, c, k, k), b))
-    y = ops.conv(x, w, strides=(stride, stride), pads=(pad,) * 4, dilations=(1, 1), groups=1, out_dtype=total)
+    x, w = graph.var("x", TensorType((n, c, k + 1, k + width), a)), graph.var("w", TensorType((o, c // groups, k, k), b))
+    y = ops.conv(x, w, strides=(stride, stride), pads=(pad,) * 4, dilations=(1, 1), groups=groups, out_dtype=total)
     params = [x, w]
     if after:
         params.append(graph.var("bias", TensorType((o, 1, 1), total)))
         y = ops.add(y, params[-1])
-    program = build(KernelSource("kernel", tuple(params), y))
-    offer, _ = check(DotConvRule(), program, {1}, threads)
+    return build(KernelSource("kernel", tuple(params), y))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(PAIRS), st.integers(1, 2), st.integers(1, 9), st.sampled_from([3, 4, 6, 8, 12]), st.integers(1, 3),
+    st.integers(1, 2), st.integers(0, 1), st.integers(1, 16), st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, after, threads):
+    offer, _ = check(DotConvRule(), conv(pair, n, c, o, k, stride, pad, width, after), {1}, threads)
     assert offer.layouts[-1] == Layout(((1, 4),))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(PAIRS), st.integers(2, 3), st.integers(1, 3), st.sampled_from([4, 8]), st.integers(1, 3), st.integers(0, 1),
+    st.integers(1, 9), st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_grouped_convolutions_compute_the_same(pair, groups, depth, o, k, pad, width, after, threads):
+    check(DotConvRule(), conv(pair, 1, groups * depth * pair[3], groups * o, k, 1, pad, width, after, groups), {1}, threads)
+
+
+@pytest.mark.parametrize(("c", "o", "groups"), [(6, 8, 2), (8, 6, 2), (8, 1, 1)])
+def test_channels_of_groups_that_fill_nothing_are_declined(c, o, groups):
+    program = conv(PAIRS[0], 1, c, o, 1, 1, 0, 4, False, groups)
+    assert not DotConvRule().offer(program, context(), (Given(ROW_MAJOR), Given(ROW_MAJOR, True)))
+
+
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_blocks_of_channels_are_taken_as_they_are(block):
+    offer, _ = check(DotConvRule(), conv(PAIRS[0], 1, 8, 8, 3, 1, 1, 5, False), {1}, first=Layout(((1, block),)))
+    assert offer.layouts[0] == Layout(((1, block),))
