@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 @click.option(
     "--examples", default=3, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
 )
-def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int) -> None:
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1), help="Processes at a time."
+)
+def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int) -> None:
     """Check that a target's plugin keeps the contract: all that it claims is right.
 
     The levels are plugin, annotations, codegen, operators, runtime, models and package. The status is 1 where a case fails.
@@ -40,7 +44,7 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
         raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlay[conformance]"')
     from inlay.conformance.report import report_of, write_report
     from inlay.conformance.subject import Subject
-    from inlay.conformance.suite import CASES, chosen, run
+    from inlay.conformance.suite import CASES, chosen, run_in_processes
     from inlay.plugins.registry import default_registry
 
     cases = chosen(only)
@@ -48,14 +52,7 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
         raise InputError(f"no case starts with {' or '.join(only)}")
     subject = Subject(target, default_registry(), examples)
     with progress_bar() as progress:
-        done = 0
-
-        def told(result: object) -> None:
-            nonlocal done
-            done += 1
-            progress("check", done, len(cases))
-
-        results = run(subject, cases, told)
+        results = run_in_processes(subject, cases, jobs, lambda done: progress("check", done, len(cases)))
     report = report_of(subject, results, complete=len(cases) == len(CASES))
     _show(report)
     if path is not None:

@@ -12,14 +12,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inlay.conformance.case import Failed
 
 if TYPE_CHECKING:
     from inlay.conformance.subject import Subject
+    from inlay.plugins.registry import PluginRegistry
 
+COMPILER = tuple(
+    f"inlay.{name}" for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
+)
+"""Packages that a process which only runs models does without."""
 LIMIT = 300
 """Seconds that a process may take."""
 MARK = "inlay.conformance: "
@@ -28,15 +36,22 @@ Json = Any
 Request = Mapping[str, Any]
 
 
-def ask(command: str, plugins: Mapping[str, str], environment: Mapping[str, str] | None = None, **arguments: Json) -> Json:
-    """What a command answers in a new process. Raises `Failed` where the process crashes, raises or hangs."""
+def ask(
+    command: str,
+    plugins: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    limit: int = LIMIT,
+    **arguments: Json,
+) -> Json:
+    """What a command answers in a new process. Raises `Failed` where the process crashes, raises, or takes more than `limit`
+    seconds."""
     request = {"command": command, "plugins": dict(plugins), **arguments}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlay.conformance.fresh"]
     try:
-        done = subprocess.run(line, input=json.dumps(request), env=surroundings, text=True, capture_output=True, timeout=LIMIT)
+        done = subprocess.run(line, input=json.dumps(request), env=surroundings, text=True, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        raise Failed(f"a process of its own took more than {LIMIT} seconds") from None
+        raise Failed(f"a process of its own took more than {limit} seconds") from None
     answers = [text.removeprefix(MARK) for text in done.stdout.splitlines() if text.startswith(MARK)]
     if done.returncode or not answers:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
@@ -66,20 +81,94 @@ def compile_samples(request: Request) -> Json:
     return fingerprints(subject)
 
 
+def run_cases(request: Request) -> Json:
+    """The results of cases, by their ids."""
+    from inlay.conformance.suite import CASES, run
+
+    subject = _subject(request)
+    wanted = set(request["cases"])
+    return [asdict(result) for result in run(subject, [case for case in CASES if case.id in wanted])]
+
+
+def resident(request: Request) -> Json:
+    """By how many bytes the process grows while it does the same over and over."""
+    from inlay.conformance.levels.runtime import resident_growth
+
+    return resident_growth(_subject(request))
+
+
+def run_package(request: Request) -> Json:
+    """Run a package on inputs in an .npz file, and write its outputs to another. `alone`: the compiler cannot be imported."""
+    import numpy as np
+
+    from inlay.runtime.executable import Executable
+    from inlay.runtime.package import read_package
+
+    registry = _registry(request)
+    if request["alone"]:
+        sys.meta_path.insert(0, _NoCompiler())
+    executable = Executable(read_package(Path(request["package"])), registry=registry)
+    with np.load(request["inputs"]) as inputs:
+        results = executable.run(dict(inputs))
+    np.savez(request["outputs"], **results)
+    return list(results)
+
+
+class _NoCompiler(MetaPathFinder):
+    """Refuses the packages of the compiler."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raises `ImportError` for what only compiling needs."""
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILER):
+            raise ImportError(f"{fullname} is of the compiler, and running a package must not need it")
+
+
+def run_library(request: Request) -> Json:
+    """Call a function of a shared library on inputs in an .npz file, and write its outputs, of given shapes, to another."""
+    import ctypes
+
+    import numpy as np
+
+    from inlay.runtime.arrays import aligned_empty, usable
+    from inlay.types import dtype
+
+    function = getattr(ctypes.CDLL(request["library"]), request["function"])
+    with np.load(request["inputs"]) as inputs:
+        given = [usable(inputs[name]) for name in request["names"]]
+    results = {name: aligned_empty(tuple(shape), dtype(element).numpy) for name, shape, element in request["results"]}
+    message = ctypes.create_string_buffer(256)
+    status = function(*(array.ctypes for array in (*given, *results.values())), None, message)
+    if status:
+        raise RuntimeError(message.value.decode(errors="replace"))
+    np.savez(request["outputs"], **results)  # type: ignore[arg-type]
+    return list(results)
+
+
 def _refuse(*arguments: object, **named: object) -> None:
     raise RuntimeError("compiling asked for a device")
 
 
-def _subject(request: Request) -> Subject:
-    from inlay.conformance.subject import Subject
+def _registry(request: Request) -> PluginRegistry:
     from inlay.plugins.hookspecs import GROUP
     from inlay.plugins.registry import PluginRegistry
 
-    entry_points = [EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()]
-    return Subject(request["target"], PluginRegistry.discover(entry_points))
+    return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
 
 
-COMMANDS: Mapping[str, Callable[[Request], Json]] = {"imports": imports, "compile": compile_samples}
+def _subject(request: Request) -> Subject:
+    from inlay.conformance.subject import EXAMPLES, Subject
+
+    return Subject(request["target"], _registry(request), request.get("examples", EXAMPLES))
+
+
+COMMANDS: Mapping[str, Callable[[Request], Json]] = {
+    "imports": imports,
+    "compile": compile_samples,
+    "run": run_cases,
+    "resident": resident,
+    "package": run_package,
+    "library": run_library,
+}
 
 
 def main() -> None:

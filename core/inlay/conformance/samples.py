@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +17,10 @@ from inlay.conformance.corpus import CORPUS, Choices, Form
 from inlay.conformance.nets import NETS
 from inlay.conformance.subject import Subject
 from inlay.graph import ir
+from inlay.graph.interp import evaluate
 from inlay.graph.operator import Operator
 from inlay.plugins import Region
+from inlay.runtime.executable import Executable
 
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
@@ -23,6 +29,9 @@ OPERATORS = (
 NOTHING = "it claims none of the suite's operators, and no part of its models"
 MOST = 14
 """Regions that are looked at, at most."""
+RUNS = 6
+"""Operators that are run, at most."""
+Array = np.ndarray[Any, Any]
 
 
 def claimed_forms(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Form]:
@@ -46,6 +55,41 @@ def regions(subject: Subject) -> tuple[Region, ...]:
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(Region(f"sample{number}", region.function, region.target) for number, region in enumerate(found[:MOST]))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Something to run on the target, by a name for people: how it is loaded, its inputs, and a function with what the reference
+    makes of inputs."""
+
+    name: str
+    load: Callable[[], Executable]
+    inputs: Mapping[str, Array]
+    function: ir.Function
+
+    def other_inputs(self) -> dict[str, Array]:
+        """Inputs of the same shapes with other values: those there are, from the last to the first."""
+        return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
+
+    def wanted(self, inputs: Mapping[str, Array]) -> Any:
+        """What the reference gives."""
+        return evaluate(self.function, [inputs[param.name] for param in self.function.params])
+
+
+def runs(subject: Subject) -> tuple[Run, ...]:
+    """Operators that the target claims, and models that it takes part of. Raises `NotClaimed` where there are none."""
+    found = []
+    for form in itertools.islice(claimed_forms(subject), RUNS):
+        names = [param.name for param in form.function.params]
+        load = functools.partial(subject.load, form.function)
+        found.append(Run(form.example.operator.name, load, dict(zip(names, form.inputs, strict=True)), form.function))
+    nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
+    for net in nets:
+        if subject.cut(net.module())[1]:
+            found.append(Run(net.name, functools.partial(subject.load_model, net.module()), net.inputs(), net.build()))
+    if not found:
+        raise NotClaimed(NOTHING)
+    return tuple(found)
 
 
 def compiled(subject: Subject, region: Region) -> Artifact:

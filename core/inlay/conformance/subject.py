@@ -9,7 +9,7 @@ from typing import Any
 from inlay import ops
 from inlay.cache import caches
 from inlay.driver.build import build_regions
-from inlay.driver.compile import cut
+from inlay.driver.compile import compile_module, cut
 from inlay.driver.context import DriverContext
 from inlay.errors import InlayError
 from inlay.graph import ir
@@ -23,12 +23,15 @@ from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
 from inlay.types import TupleType
 
+EXAMPLES = 3
+"""Drawn examples of each operator and common element type, unless more are asked for."""
+
 
 class Subject:
     """A target by its text, such as `acme` or `acme:cores=2`, among the plugins of a registry. Nothing is asked of the plugin
     before it is needed; `examples` is how many drawn examples an operator and element type are tried on."""
 
-    def __init__(self, text: str, registry: PluginRegistry, examples: int = 3) -> None:
+    def __init__(self, text: str, registry: PluginRegistry, examples: int = EXAMPLES) -> None:
         self.text = text
         self.registry = registry
         self.examples = examples
@@ -124,6 +127,10 @@ class Subject:
     def load(self, function: ir.Function) -> Executable:
         """`package`, ready to run."""
         return Executable(self.package(function), registry=self.registry)
+
+    def load_model(self, module: ir.Module) -> Executable:
+        """A model, compiled for the target, and for the host what the target does not take."""
+        return compile_module(module, [self.text], self.registry)
 
     def cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Region, ...]]:
         """A model as the partitioner cuts it for the target, and the regions of the target."""

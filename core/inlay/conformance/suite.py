@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from inlay.conformance import fresh
 from inlay.conformance.case import ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
 from inlay.conformance.levels import annotations as annotations_level
-from inlay.conformance.levels import codegen, plugin
+from inlay.conformance.levels import codegen, models, operators, package, plugin, runtime
 from inlay.conformance.subject import Subject
 from inlay.plugins import ExpectedFailure
 
@@ -18,11 +20,20 @@ def expects_what_there_is(subject: Subject) -> None:
             raise Failed(f"the expected failure {expected.check!r} matches no case")
 
 
+PART = 200
+"""Cases that a process runs, at most."""
+SECONDS = 10
+"""What a case may take, on average."""
+
 CASES: tuple[Case, ...] = (
     *plugin.CASES,
     Case("plugin", "expects-what-there-is", expects_what_there_is),
     *annotations_level.CASES,
     *codegen.CASES,
+    *operators.CASES,
+    *runtime.CASES,
+    *models.CASES,
+    *package.CASES,
 )
 
 
@@ -68,10 +79,39 @@ def chosen(only: Sequence[str] = ()) -> tuple[Case, ...]:
     return tuple(case for case in CASES if not only or case.id.startswith(tuple(only)))
 
 
-def run(subject: Subject, cases: Iterable[Case], told: Callable[[Result], None] = lambda result: None) -> tuple[Result, ...]:
-    """The results of cases, in order; `told` of each as it comes."""
-    found = []
+def run(subject: Subject, cases: Iterable[Case]) -> tuple[Result, ...]:
+    """The results of cases, in order."""
+    return tuple(run_case(subject, case) for case in cases)
+
+
+def run_in_processes(
+    subject: Subject, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
+) -> tuple[Result, ...]:
+    """The results of cases, in order, from processes of their own, `jobs` of them at a time: a plugin that crashes one costs the
+    case that it does so in. `told` how many cases are done."""
+    levels: dict[str, list[Case]] = {}
     for case in cases:
-        found.append(run_case(subject, case))
-        told(found[-1])
-    return tuple(found)
+        levels.setdefault(case.level, []).append(case)
+    # Long levels in parts, which take about as long each.
+    parts = [group[start :: -(-len(group) // PART)] for group in levels.values() for start in range(-(-len(group) // PART))]
+    found: dict[str, Result] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(_in_process, subject, part) for part in parts]):
+            found.update({result.id: result for result in future.result()})
+            told(len(found))
+    return tuple(found[case.id] for case in cases)
+
+
+def _in_process(subject: Subject, cases: Sequence[Case]) -> list[Result]:
+    names = [case.id for case in cases]
+    limit = fresh.LIMIT + SECONDS * len(cases)
+    try:
+        answer = fresh.ask(
+            "run", subject.registry.modules(), limit=limit, target=subject.text, examples=subject.examples, cases=names
+        )
+    except Failed as error:
+        if len(cases) > 1:
+            middle = len(cases) // 2
+            return _in_process(subject, cases[:middle]) + _in_process(subject, cases[middle:])
+        return [Result(cases[0].id, cases[0].level, Outcome.FAILED, str(error))]
+    return [Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in answer]

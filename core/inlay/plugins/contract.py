@@ -351,3 +351,19 @@ class RuntimeModule(Protocol):
 
         What is returned may also be a `ProfilingKernel`. Raises `Unsupported` where the code cannot be loaded.
         """
+
+
+@runtime_checkable
+class CountingRuntime(Protocol):
+    """A runtime module that can say how much memory it holds."""
+
+    def live_bytes(self) -> int:
+        """Bytes, on the host or the device, that the module and the kernels that it loaded have taken and not given back."""
+
+
+@runtime_checkable
+class ClosingRuntime(Protocol):
+    """A runtime module that holds something until it is told to let go."""
+
+    def close(self) -> None:
+        """Give back what the module holds. It may be called twice; `load` then raises an Inlay error."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlay.plugins import Capabilities, DeviceStatus, NoOptions, OpRule, Target, TargetSpec, hookimpl
+from inlay.plugins import (
+    Capabilities,
+    Conformance,
+    DeviceStatus,
+    ExpectedFailure,
+    NoOptions,
+    OpRule,
+    Target,
+    TargetSpec,
+    hookimpl,
+)
 
 if TYPE_CHECKING:
     from inlay.reference.codegen import ReferenceCodegen
@@ -59,3 +69,10 @@ def inlay_probe(target: Target) -> DeviceStatus:
     import numpy as np
 
     return DeviceStatus(True, f"numpy {np.__version__}")
+
+
+@hookimpl
+def inlay_conformance(target: Target) -> Conformance:
+    """What the target cannot do by its nature."""
+    reason = "its code is the graph, so running it needs the operators' definitions"
+    return Conformance(expected_failures=(ExpectedFailure("package/runs-without-the-compiler", reason),))

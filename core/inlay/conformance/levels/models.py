@@ -1,0 +1,42 @@
+"""Level 6: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from inlay.conformance.case import Case, Check, Failed, NotClaimed
+from inlay.conformance.nets import NETS, Net
+from inlay.conformance.subject import Subject
+from inlay.conformance.tolerance import compare
+from inlay.driver.shadow import shadow
+from inlay.graph.interp import evaluate
+from inlay.plugins import Reject
+
+SEEDS = (0, 1)
+"""Seeds of the inputs that a model is tried on."""
+
+
+def _agrees(net: Net) -> Check:
+    """The model, with as much of it on the target as it takes, agrees with the reference."""
+
+    def check(subject: Subject) -> None:
+        partitioned, regions = subject.cut(net.module())
+        if not regions:
+            verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
+            reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
+            raise NotClaimed(f"it takes no part of the model: {reasons.most_common(1)[0][0]}")
+        executable, function = subject.load_model(net.module()), net.build()
+        for seed in SEEDS:
+            inputs = net.inputs(seed)
+            wanted = evaluate(function, [inputs[param.name] for param in function.params])
+            try:
+                compare(subject, function.body.type, wanted, list(executable.run(inputs).values()))
+            except Failed as error:
+                # Where it arises, as far as that can be told.
+                found = shadow(net.module(), inputs, [subject.text], subject.registry).difference
+                raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
+
+    return check
+
+
+CASES = tuple(Case("models", "agrees", _agrees(net), net.name) for net in NETS)

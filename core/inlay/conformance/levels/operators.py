@@ -1,0 +1,147 @@
+"""Level 4: every operator that is claimed agrees with the reference, for every element type.
+
+Each example is compiled as a region of its own. Of common element types the plain example is tried in each of its forms that is
+claimed: with all arguments given when it runs, with all but the first constant, and with sizes that are known only when it runs.
+Others are tried in the first form that is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from zlib import crc32
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from inlay import arith
+from inlay.conformance.case import Case, Check, Failed, NotClaimed
+from inlay.conformance.corpus import COMMON, CORPUS, Choices, Entry, Example, Form
+from inlay.conformance.nets import NETS
+from inlay.conformance.subject import Subject
+from inlay.conformance.tolerance import compare
+from inlay.driver.shadow import shadow
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.plugins import AcceptIf, Reject
+from inlay.plugins.contract import COMPOSITE
+
+PINNED = 3
+"""Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges."""
+
+
+def _agrees(entry: Entry, element: str) -> Check:
+    """Pinned examples, the same ones each time."""
+
+    def check(subject: Subject) -> None:
+        tried = 0
+        for number in range(PINNED):
+            forms = _claimed(subject, entry.example(Choices.pinned(number), element))
+            for form in forms if number == 0 and element in COMMON else forms[:1]:
+                _hold(subject, entry, form)
+                tried += 1
+        if not tried:
+            raise NotClaimed(_refusal(subject, entry, element))
+
+    return check
+
+
+def _drawn(entry: Entry, element: str) -> Check:
+    """Examples that Hypothesis draws: other shapes, attributes and values, each in one of its forms. Failures are shrunk."""
+
+    def check(subject: Subject) -> None:
+        tried = 0
+
+        # The first that is drawn is the plain one, which `_agrees` has tried.
+        @settings(
+            max_examples=subject.examples + 1, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+        )  # fmt: skip
+        @seed(crc32(f"{entry.operator.name} {element}".encode()))
+        @given(st.data())
+        def holds(data: st.DataObject) -> None:
+            nonlocal tried
+            drawn: list[int] = []
+
+            def choose(count: int) -> int:
+                drawn.append(data.draw(st.integers(0, count - 1)))
+                return drawn[-1]
+
+            forms = _claimed(subject, entry.example(Choices(choose), element))
+            if forms and any(drawn):
+                _hold(subject, entry, forms[choose(len(forms))])
+                tried += 1
+
+        holds()
+        if not tried:
+            raise NotClaimed(_refusal(subject, entry, element))
+
+    return check
+
+
+def _claimed(subject: Subject, example: Example) -> list[Form]:
+    """The forms of an example that the target takes."""
+    return [form for form in example.forms() if _takes(subject, form)]
+
+
+def _takes(subject: Subject, form: Form) -> bool:
+    verdict = subject.verdict(form.function)
+    if isinstance(verdict, AcceptIf):
+        free = arith.free_vars(verdict.constraint)
+        sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in free if isinstance(size, arith.SizeVar)}
+        return bool(arith.evaluate(verdict.constraint, sizes))
+    return not isinstance(verdict, Reject)
+
+
+def _refusal(subject: Subject, entry: Entry, element: str) -> str:
+    """Why an operator is not claimed."""
+    verdict = subject.verdict(entry.example(Choices.pinned(0), element).forms()[0].function)
+    return verdict.reason if isinstance(verdict, Reject) else "it is claimed under a condition that does not hold"
+
+
+def _hold(subject: Subject, entry: Entry, form: Form) -> None:
+    wanted = evaluate(form.function, form.inputs)
+    try:
+        executable = subject.load(form.function)
+        names = [spec.name for spec in executable.inputs]
+        found = list(executable.run(dict(zip(names, form.inputs, strict=True))).values())
+    except Exception as error:
+        raise Failed(f"{form}, which is claimed, fails: {type(error).__name__}: {error}") from error
+    try:
+        compare(subject, form.function.body.type, wanted, found, entry.operator.name, entry.exact)
+    except Failed as error:
+        raise Failed(f"{form}: {error}") from None
+
+
+def composites(subject: Subject) -> None:
+    """The composites that are claimed in the suite's models agree with the reference, on the values that the models give them."""
+    if not subject.candidate.composites:
+        raise NotClaimed("it has no composites")
+    seen: set[str] = set()
+    for net in NETS:
+        _, regions = subject.cut(net.module())
+        names = {name for region in regions for name in _composites(region.function)}
+        if names:
+            difference = shadow(net.module(), net.inputs(), [subject.text], subject.registry).difference
+            if difference is not None and difference.target == str(subject.target):
+                raise Failed(f"in the model {net.name}, with {', '.join(sorted(names))}: {difference}")
+            seen |= names
+    if not seen:
+        raise NotClaimed("none of its composites is in the suite's models")
+
+
+def _composites(function: ir.Function) -> Iterator[str]:
+    for expr in ir.post_order(function):
+        if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.Function):
+            yield from (str(value) for name, value in expr.callee.attrs if name == COMPOSITE)
+
+
+CASES = (
+    *(
+        Case("operators", name, make(entry, element), f"{entry.operator.name}-{element}")
+        for entry in CORPUS
+        for element in entry.dtypes
+        for name, make in (("agrees", _agrees), ("drawn", _drawn))
+        if name == "agrees" or element in COMMON
+    ),
+    Case("operators", "composites", composites),
+)
