@@ -12,14 +12,16 @@ from inlay.artifact.plan import Program, RegionInfo
 from inlay.cache import caches
 from inlay.driver.context import DriverContext
 from inlay.driver.fallback import without
-from inlay.driver.isolate import compile_isolated
+from inlay.driver.isolate import borders_isolated, compile_isolated
 from inlay.driver.prepare import FALLBACK
-from inlay.driver.region import compile_region, source_nodes
+from inlay.driver.region import borders_of, compile_region, source_nodes
 from inlay.errors import FallbackWarning, InlayError
+from inlay.graph.ir import Function
 from inlay.lowering.plan import build_plans
 from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
-from inlay.plugins import Region
+from inlay.partitioning.borders import with_borders
+from inlay.plugins import Borders, Region
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package
 from inlay.settings import DEFAULT, Settings
@@ -43,11 +45,13 @@ def build_regions(
     artifacts: dict[str, Artifact] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
+    bordered = with_borders(partitioned, takers, partial(_ask, takers, registry, settings))
+    partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
     for name in waiting:
         index = partitioned.regions[name]
         target = takers[index].target
-        region = Region(name, partitioned.module[name], target)
+        region = Region(name, bordered.inside.get(name, partitioned.module[name]), target, bordered.of.get(name))
         context = DriverContext(
             target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
         )
@@ -70,6 +74,20 @@ def build_regions(
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def _ask(
+    takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings, name: str, function: Function, index: int
+) -> Borders | None:
+    """The borders that a region's code generator asks for. In isolation one that fails gets none: whoever compiles the region will
+    see it fail, and say so."""
+    region = Region(name, function, takers[index].target)
+    if settings.isolation is None or region.target.kind == FALLBACK:
+        return borders_of(region, registry)
+    try:
+        return borders_isolated(region, registry, settings)
+    except InlayError:
+        return None
 
 
 def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:

@@ -13,6 +13,7 @@ from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.control import loop_body, loop_of, lower_loop
 from inlay.lowering.region import RegionSource, lower_region
 from inlay.lowering.steps import StepProgram, steps_of
+from inlay.partitioning.borders import stored_function
 from inlay.partitioning.compose import dissolve
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
@@ -51,7 +52,9 @@ class DriverContext:
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        function = tabulate(pointwise_products(dissolve(region.function), capabilities))
+        function = dissolve(region.function)
+        function = function if region.borders is None else stored_function(function, region.borders)
+        function = tabulate(pointwise_products(function, capabilities))
         function = choose_convolution(function, context)
         function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
@@ -60,7 +63,8 @@ class DriverContext:
 
     def steps(self, region: Region) -> StepProgram:
         """The region as steps over numbered buffers."""
-        return steps_of(region.symbol, region.function, self.registry.op_rules(self.target))
+        outside = region.function if region.borders is None else stored_function(region.function, region.borders)
+        return steps_of(region.symbol, region.function, self.registry.op_rules(self.target), outside)
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,15 @@ from inlay.driver.region import source_nodes
 from inlay.errors import InlayError, PackageError, PluginError
 from inlay.graph.ir import Module
 from inlay.graph.text import print_module
-from inlay.plugins import Region
+from inlay.plugins import Border, Borders, Region
 from inlay.plugins.blame import some
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package, read_package, write_package
 from inlay.settings import Settings
+from inlay.types import Layout
 
-REQUEST, TEXT, CONSTANTS, RESULT, ERROR, LOG = "request.json", "region.txt", "constants.inlay", "result.inlay", "error.json", "log"
+REQUEST, TEXT, CONSTANTS, LOG = "request.json", "region.txt", "constants.inlay", "log"
+RESULT, BORDERS, ERROR = "result.inlay", "borders.json", "error.json"
 """The files of the folder that both processes see."""
 _QUOTED = 300
 """How many of the last bytes that a process printed are told."""
@@ -37,7 +40,8 @@ _QUOTED = 300
 
 @dataclass(frozen=True)
 class Request:
-    """What the other process is asked, besides the region: `memory` in bytes, `plugins` as names and values of entry points."""
+    """What the other process is asked, besides the region: `memory` in bytes, `plugins` as names and values of entry points;
+    `asked`: for the borders that the region should have, not to compile it with those given."""
 
     symbol: str
     target: str
@@ -45,11 +49,37 @@ class Request:
     fusion: bool
     keep: bool
     memory: int
+    borders: dict[str, Any] | None
+    asked: bool
 
 
 def compile_isolated(region: Region, registry: PluginRegistry, settings: Settings, keep: bool = True) -> Artifact:
     """`compile_region` in a process of its own, within the limits of `settings.isolation`. Raises `PluginError`, with the names of
     the plugin, the region and the source nodes."""
+    with _asked(region, registry, settings, keep, asked=False) as folder:
+        return _artifact(folder, region.symbol)
+
+
+def borders_isolated(region: Region, registry: PluginRegistry, settings: Settings) -> Borders | None:
+    """`borders_of` in a process of its own. Raises as `compile_isolated` does."""
+    with _asked(region, registry, settings, keep=False, asked=True) as folder:
+        found = json.loads((folder / BORDERS).read_text(encoding="utf-8"))
+        return None if found is None else borders_from_json(found)
+
+
+def borders_from_json(data: dict[str, Any]) -> Borders:
+    """The borders whose `asdict` was written as JSON."""
+
+    def border(facts: dict[str, Any]) -> Border:
+        blocks = tuple((int(axis), int(factor)) for axis, factor in facts["layout"]["blocks"])
+        return Border(Layout(blocks), str(facts["dtype"]), float(facts["scale"]), int(facts["zero_point"]))
+
+    return Borders(tuple(map(border, data["inputs"])), tuple(map(border, data["outputs"])))
+
+
+@contextlib.contextmanager
+def _asked(region: Region, registry: PluginRegistry, settings: Settings, keep: bool, asked: bool) -> Iterator[Path]:
+    """The folder in which a process has left its answer. Errors get the names of the plugin, the region and the source nodes."""
     limits = settings.isolation
     assert limits is not None
     with tempfile.TemporaryDirectory(prefix="inlay-") as scratch:
@@ -58,10 +88,12 @@ def compile_isolated(region: Region, registry: PluginRegistry, settings: Setting
         (folder / TEXT).write_text(text, encoding="utf-8")
         write_package(Package(Program({}, ()), (), constants), folder / CONSTANTS)
         plugins = [(point.name, point.value) for point in registry.entry_points]
-        request = Request(region.symbol, str(region.target), plugins, settings.fusion, keep, limits.memory)
+        borders = None if region.borders is None else asdict(region.borders)
+        request = Request(region.symbol, str(region.target), plugins, settings.fusion, keep, limits.memory, borders, asked)
         (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
         try:
-            return _answer(folder, _run(folder, limits.seconds), region.symbol)
+            _check(folder, _run(folder, limits.seconds))
+            yield folder
         except InlayError as error:
             error.plugin = error.plugin or registry.owner(region.target.kind)
             error.region = error.region or region.symbol
@@ -89,14 +121,18 @@ def _run(folder: Path, seconds: float) -> int:
             process.wait()
 
 
-def _answer(folder: Path, status: int, symbol: str) -> Artifact:
-    """What the process made. Raises the error that it reports, or `PluginError` where it could not even do that."""
+def _check(folder: Path, status: int) -> None:
+    """Raises the error that the process reports, or `PluginError` where it could not even do that."""
     if (folder / ERROR).exists() and status == 1:
         facts: dict[str, Any] = json.loads((folder / ERROR).read_text(encoding="utf-8"))
         raise PluginError(**facts)
     if status:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left with exit status {status}"
         raise PluginError(f"the process of the code generator {how}{_quoted(folder / LOG)}")
+
+
+def _artifact(folder: Path, symbol: str) -> Artifact:
+    """What the process made. Raises `PluginError`."""
     try:
         (artifact,) = read_package(folder / RESULT).artifacts
     except (PackageError, ValueError) as error:

@@ -6,14 +6,15 @@ import importlib.metadata
 import json
 import resource
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from inlay import ops
 from inlay.artifact.plan import Program, RegionInfo
 from inlay.cache import caches
 from inlay.driver.context import DriverContext
-from inlay.driver.isolate import CONSTANTS, ERROR, REQUEST, RESULT, TEXT, Request
-from inlay.driver.region import compile_region, source_nodes
+from inlay.driver.isolate import BORDERS, CONSTANTS, ERROR, REQUEST, RESULT, TEXT, Request, borders_from_json
+from inlay.driver.region import borders_of, compile_region, source_nodes
 from inlay.errors import InlayError
 from inlay.graph.parse import parse
 from inlay.plugins import Region
@@ -23,13 +24,13 @@ from inlay.runtime.package import Package, read_package, write_package
 
 
 def main(folder: Path) -> int:
-    """Compile the region in a folder; the exit status: 1 where an error is written there."""
+    """Answer the request in a folder; the exit status: 1 where an error is written there."""
     request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (request.memory, request.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        _compile(request, folder)
+        _answer(request, folder)
     except InlayError as error:
         facts = {name: getattr(error, name) for name in ("message", "operator", "node", "region", "plugin", "remedy")}
         if isinstance(error.__cause__, MemoryError):
@@ -40,12 +41,17 @@ def main(folder: Path) -> int:
     return 1
 
 
-def _compile(request: Request, folder: Path) -> None:
+def _answer(request: Request, folder: Path) -> None:
     constants = read_package(folder / CONSTANTS).weights
     function = parse((folder / TEXT).read_text(encoding="utf-8"), ops.TABLE, constants)[request.symbol]
     registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin, GROUP) for plugin in request.plugins])
     target = registry.target(request.target)
-    region = Region(request.symbol, function, target)
+    borders = None if request.borders is None else borders_from_json(request.borders)
+    region = Region(request.symbol, function, target, borders)
+    if request.asked:
+        found = borders_of(region, registry)
+        (folder / BORDERS).write_text(json.dumps(None if found is None else asdict(found)), encoding="utf-8")
+        return
     context = DriverContext(target, registry, ops.TABLE, fusion=request.fusion, objects=caches(request.keep).objects)
     artifact = compile_region(region, context)
     info = RegionInfo(request.symbol, request.target, source_nodes(region))

@@ -8,15 +8,36 @@ from inlay.artifact import Artifact
 from inlay.driver.context import DriverContext
 from inlay.errors import PluginError
 from inlay.graph.ir import Module
+from inlay.partitioning.borders import check_borders
 from inlay.partitioning.outline import region_operators
 from inlay.passes.manager import PassManager
-from inlay.plugins import Level, Phase, Region
+from inlay.plugins import BorderedCodegen, Borders, Level, Phase, Region
 from inlay.plugins.blame import blame
+from inlay.plugins.registry import PluginRegistry
 
 
 def source_nodes(region: Region) -> tuple[str, ...]:
     """The source nodes of a region, in order."""
     return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
+
+
+def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
+    """The borders that a region's code generator asks for. Raises as `compile_region` does."""
+    target = region.target
+    plugin, nodes = registry.owner(target.kind), source_nodes(region)
+    with blame(plugin, "the code generator", region.symbol, nodes):
+        codegen = registry.codegen(target)
+        found = codegen.borders(_own_passes(region, registry)) if isinstance(codegen, BorderedCodegen) else None
+        if found is not None:
+            check_borders(region.function, found)
+        return found
+
+
+def _own_passes(region: Region, registry: PluginRegistry) -> Region:
+    """A region after the passes that its target asks for."""
+    with blame(registry.owner(region.target.kind), "passes after partitioning", region.symbol, source_nodes(region)):
+        own = registry.passes(region.target, Phase.AFTER_PARTITION)
+        return replace(region, function=PassManager(own).run(Module({"main": region.function})).main) if own else region
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
@@ -25,10 +46,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
     region and the source nodes."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
-    with blame(plugin, "passes after partitioning", region.symbol, nodes):
-        own = registry.passes(target, Phase.AFTER_PARTITION)
-        function = PassManager(own).run(Module({"main": region.function})).main if own else region.function
-    region = replace(region, function=function)
+    region = _own_passes(region, registry)
     with blame(plugin, "the code generator", region.symbol, nodes):
         codegen = registry.codegen(target)
         unit = context.unit(region) if registry.spec(target.kind).level is Level.LOOP else region

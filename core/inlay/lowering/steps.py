@@ -119,12 +119,13 @@ class StepProgram:
         return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
 
 
-def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule]) -> StepProgram:
-    """The steps of a region's function for a target with these rules. Raises `CompileError`, naming the node, for what is neither
+def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule], outside: ir.Function | None = None) -> StepProgram:
+    """The steps of a region's function for a target with these rules. What enters and leaves is stored as the function `outside`
+    takes and gives it, None for the function itself. Raises `CompileError`, naming the node, for what is neither
     an operator nor a composite of the rules."""
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
-    program = StepProgram(name, signature_of(function, tuple(defined)))  # type: ignore[arg-type]
-    _Walk(program, rules).run(function)
+    program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
+    _Walk(program, rules).run(function, outside or function)
     return program
 
 
@@ -137,19 +138,21 @@ class _Walk:
         self.lives: dict[int, tuple[int, int]] = {}
         self.values: dict[int, tuple[int, ...]] = {}
 
-    def run(self, function: ir.Function) -> None:
-        for number, param in enumerate(function.params):
-            self.values[id(param)] = tuple(self._add(param.name, type_, "input", number) for type_ in result_types(param.type))
+    def run(self, function: ir.Function, outside: ir.Function) -> None:
+        for number, (param, stored) in enumerate(zip(function.params, outside.params, strict=True)):
+            self.values[id(param)] = tuple(self._add(param.name, type_, "input", number) for type_ in result_types(stored.type))
         for expr in in_order(function.body):
             if id(expr) not in self.values:
                 self.values[id(expr)] = self._value(expr)
         buffers = self.program.buffers
-        for number, result in enumerate(self.values[id(function.body)]):
+        given = zip(self.values[id(function.body)], result_types(outside.body.type), strict=True)
+        for number, (result, stored_type) in enumerate(given):
             if buffers[result].storage != "arena":
                 raise CompileError(
                     f"result {number} of region {self.program.name} is not computed there, or is another result as well"
                 )
-            buffers[result] = replace(buffers[result], storage="output", index=number)
+            shape, dtype = stored_type.shape, stored_type.dtype
+            buffers[result] = replace(buffers[result], storage="output", index=number, shape=shape, dtype=dtype)
         self._place()
 
     def _add(self, name: str, type_: TensorType, storage: Literal["input", "arena"] = "arena", index: int = 0) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from inlay.arith import Dim
 from inlay.artifact import Artifact
 from inlay.errors import TargetError
-from inlay.types import MemoryScope
+from inlay.types import ROW_MAJOR, Layout, MemoryScope
 
 if TYPE_CHECKING:
     from inlay.cache import Store
@@ -241,12 +241,33 @@ class Conformance:
 
 
 @dataclass(frozen=True)
+class Border:
+    """How a tensor that enters or leaves a region lies in its buffer: in a `layout`, padded with zeros; and, where `scale` is not
+    0, as integers of type `dtype`: real = (integer - zero_point) * scale, padded with the zero point."""
+
+    layout: Layout = ROW_MAJOR
+    dtype: str = ""
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class Borders:
+    """The borders of a region's inputs and outputs, in order."""
+
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+
+@dataclass(frozen=True)
 class Region:
-    """A closed graph for one target: `function` has tensors in and out and no free variables."""
+    """A closed graph for one target: `function` has tensors in and out and no free variables. `borders` is what the code generator
+    asked for, None where it asked for nothing; the function knows nothing of it."""
 
     symbol: str
     function: Function
     target: Target
+    borders: Borders | None = None
 
 
 class CompileContext(Protocol):
@@ -281,6 +302,16 @@ class Codegen(Protocol):
     """
 
     def compile(self, unit: Any, context: CompileContext) -> Artifact: ...
+
+
+@runtime_checkable
+class BorderedCodegen(Protocol):
+    """A code generator that wants what crosses the borders of a region in forms of its own. The compiler converts outside of the
+    region, and not at all between regions that agree. `compile` is then given the region with these borders, and its artifact's
+    signature says what is stored; the loop programs of a loop-level target convert by themselves."""
+
+    def borders(self, region: Region) -> Borders | None:
+        """The forms for a region; None for row-major order and the types of the graph. Equal regions give equal answers."""
 
 
 @runtime_checkable

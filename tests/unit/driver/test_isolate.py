@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inlay import ops
-from inlay.driver import compile_module
+from inlay.driver import build_package, compile_module
 from inlay.errors import FallbackWarning, PluginError
 from inlay.graph import ir
 from inlay.plugins.hookspecs import GROUP
@@ -26,6 +26,7 @@ import ctypes, os, subprocess, sys, time
 from inlay.errors import Unsupported
 from inlay.graph.pattern import is_op, wildcard
 from inlay.plugins import *
+from inlay.types import Layout
 
 PLUGIN_API_VERSION = 1
 
@@ -221,3 +222,29 @@ def test_without_isolation_an_error_names_plugin_region_and_nodes(acme):
     ) as caught:
         compile_module(module(), ["acme"], acme('raise ValueError("no")'))
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+ASKS = """pass
+
+    def borders(self, region):
+        {asks}
+
+    def compile(self, unit, context):
+        assert unit.borders == Borders((Border(Layout(((0, 2),))),), (Border(dtype="int8", scale=0.5, zero_point=3),)), unit.borders
+        return context.steps(unit).artifact("acme", 1, b"code")
+"""
+
+
+def test_borders_are_asked_for_there_too(acme):
+    asks = 'return Borders((Border(Layout(((0, 2),))),), (Border(dtype="int8", scale=0.5, zero_point=3),))'
+    registry = acme(ASKS.replace("{asks}", asks))
+    package = build_package(module(), ["acme"], registry, settings=settings())
+    (artifact,) = [artifact for artifact in package.artifacts if artifact.symbol == "region1_acme"]
+    (given,), (made,) = artifact.signature.inputs, artifact.signature.outputs
+    assert (given.shape, made.shape, str(made.dtype)) == ((2, 2), (4,), "int8")
+
+
+def test_borders_that_crash_cost_the_region(acme):
+    registry = acme(ASKS.replace("{asks}", "ctypes.string_at(0)"))
+    with pytest.warns(FallbackWarning, match="from acme to reference"):
+        compile_module(module(), ["acme"], registry, settings=settings())

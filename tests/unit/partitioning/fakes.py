@@ -6,16 +6,35 @@ import importlib.metadata
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from inlay.artifact import Artifact
 from inlay.driver.compile import candidates
 from inlay.graph.ir import Call
 from inlay.graph.operator import Operator
 from inlay.partitioning.annotate import Candidate
-from inlay.plugins import Accept, Capabilities, NoOptions, OpRule, Reject, Target, TargetSpec, Verdict, hookimpl
+from inlay.partitioning.borders import stored_function
+from inlay.plugins import (
+    Accept,
+    Border,
+    Borders,
+    Capabilities,
+    CompileContext,
+    NoOptions,
+    OpRule,
+    Region,
+    Reject,
+    Target,
+    TargetSpec,
+    Verdict,
+    hookimpl,
+)
 from inlay.plugins.registry import PluginRegistry
 from inlay.reference.codegen import ReferenceCodegen
 from inlay.reference.runtime import ReferenceRuntime
+from inlay.types import TupleType, Type
 
 Judge = Callable[[Call], Verdict] | tuple[OpRule, ...]
 """A predicate on every operator, or all the rules."""
@@ -31,8 +50,32 @@ def taking(*names: str) -> Judge:
     return judge
 
 
-def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], **facts: Any) -> types.ModuleType:
-    """A module that is a plugin for one target."""
+Form = Callable[[Type], Border]
+"""The border that a code generator wants of a tensor of that type."""
+
+
+class FormsCodegen(ReferenceCodegen):
+    """The reference's, of what is stored, in the forms that it is told to want."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+
+    def borders(self, region: Region) -> Borders | None:
+        """A form for each tensor."""
+        results = region.function.body.type
+        assert isinstance(results, TupleType)
+        inputs = tuple(self.form(param.type) for param in region.function.params)
+        return Borders(inputs, tuple(map(self.form, results.fields)))
+
+    def compile(self, unit: Region, context: CompileContext) -> Artifact:
+        """The region, with conversions inside of it."""
+        if unit.borders is not None:
+            unit = replace(unit, function=stored_function(unit.function, unit.borders))
+        return super().compile(unit, context)
+
+
+def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None = None, **facts: Any) -> types.ModuleType:
+    """A module that is a plugin for one target. `form` is what its code generator wants at borders."""
     module: Any = types.ModuleType(f"fake_{kind}")
     module.PLUGIN_API_VERSION = 1
 
@@ -48,7 +91,7 @@ def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], **facts: Any) -> ty
 
     @hookimpl
     def inlay_codegen(target: Target) -> ReferenceCodegen:
-        return ReferenceCodegen()
+        return ReferenceCodegen() if form is None else FormsCodegen(form)
 
     @hookimpl
     def inlay_runtime(target: Target) -> ReferenceRuntime:
@@ -62,11 +105,13 @@ def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], **facts: Any) -> ty
 ALL = ("float32", "float64", "int64", "int32", "bool")
 
 
-def registry_of(judges: Mapping[str, Judge], dtypes: tuple[str, ...] = ALL, **facts: Any) -> PluginRegistry:
-    """A registry with a fake target per judge, by kind, and the reference target."""
+def registry_of(
+    judges: Mapping[str, Judge], dtypes: tuple[str, ...] = ALL, forms: Mapping[str, Form] = MappingProxyType({}), **facts: Any
+) -> PluginRegistry:
+    """A registry with a fake target per judge, by kind, and the reference target. `forms` are by kind, too."""
     points = []
     for kind, judge in judges.items():
-        module = plugin(kind, judge, dtypes, **facts)
+        module = plugin(kind, judge, dtypes, forms.get(kind), **facts)
         sys.modules[module.__name__] = module
         points.append(importlib.metadata.EntryPoint(kind, module.__name__, "inlay.plugins"))
     points.append(importlib.metadata.EntryPoint("reference", "inlay.reference.plugin", "inlay.plugins"))

@@ -1,0 +1,197 @@
+"""Layouts and scales at the borders of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.graph.strategies import Program, assert_same
+
+from inlay import ops
+from inlay.arith import SizeVar
+from inlay.driver.compile import compile_module
+from inlay.errors import PluginError
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.graph.pattern import is_op, wildcard
+from inlay.partitioning.borders import _decode, encode, stored_function
+from inlay.plugins import Accept, Border, Borders, OpRule
+from inlay.types import Layout, TensorType, TupleType, Type
+
+from .fakes import Form, FormsCodegen, Judge, registry_of, taking
+from .test_random import judges_of, plan_programs, targets
+
+IMAGE = TensorType((1, 5, 4, 3), "float32")
+BLOCKED = Border(Layout(((1, 4),)))
+LAST = Border(Layout(((1, 5),)))
+STORED = Border(dtype="int8", scale=0.5, zero_point=-3)
+EIGHTHS = Border(dtype="int16", scale=0.125)
+
+
+def images(**facts: Border) -> dict[str, Form]:
+    """A form for tensors of four axes by target; others stay as they are."""
+    return {
+        kind: lambda type_, b=border: b if len(getattr(type_, "shape", ())) == 4 else Border() for kind, border in facts.items()
+    }
+
+
+@st.composite
+def bordered(draw: Callable[..., Any]) -> tuple[np.ndarray[Any, Any], Border]:
+    """An array and a layout for it, blocks within blocks included."""
+    shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
+    blocks: list[tuple[int, int]] = []
+    left: dict[int, int] = {}
+    for _ in range(draw(st.integers(0, 3))):
+        axis = draw(st.integers(0, len(shape) - 1))
+        factors = [f for f in range(1, 9) if left.get(axis, f) % f == 0]
+        left[axis] = draw(st.sampled_from(factors))
+        blocks.append((axis, left[axis]))
+    array = np.random.default_rng(draw(st.integers(0, 9))).normal(size=shape).astype(np.float32)
+    return array, Border(Layout(tuple(blocks)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(bordered())
+def test_encoding_is_what_a_layout_says_and_decoding_its_inverse(drawn: tuple[np.ndarray[Any, Any], Border]) -> None:
+    array, border = drawn
+    x = ir.var("x", TensorType(array.shape, "float32"))
+    there = encode(x, border)
+    found, back = evaluate(ir.function([x], ir.tuple_([there, _decode(there, x.type, border)])), {"x": array})
+    assert np.array_equal(found, border.layout.pack(array))
+    assert np.array_equal(back, array)
+
+
+def test_scales_are_kept_and_padding_holds_the_zero_point() -> None:
+    x = ir.var("x", TensorType((3,), "float32"))
+    border = Border(Layout(((0, 2),)), STORED.dtype, STORED.scale, STORED.zero_point)
+    there = encode(x, border)
+    values = np.array([0.5, -1, 100], np.float32)
+    found, back = evaluate(ir.function([x], ir.tuple_([there, _decode(there, x.type, border)])), {"x": values})
+    assert found.dtype == np.int8 and found.tolist() == [[-2, -5], [127, -3]]
+    assert back.tolist() == [0.5, -1, 65]
+
+
+def compiled(function: ir.Function, judges: dict[str, Judge], forms: dict[str, Form], inputs: dict[str, Any]) -> list[str]:
+    """The regions of a model, whose results must be the reference's."""
+    module = ir.Module({"main": function})
+    executable = compile_module(module, list(judges), registry_of(judges, (*ALL_TYPES,), forms))
+    wanted = evaluate(function, inputs)
+    assert_same(tuple(executable.run(inputs).values()), wanted if isinstance(wanted, tuple) else (wanted,))
+    return [region.symbol for region in executable.regions]
+
+
+ALL_TYPES = ("float32", "int8", "int16", "int32")
+X = ir.var("x", IMAGE)
+INPUTS = {"x": np.random.default_rng(0).integers(-20, 20, (1, 5, 4, 3)).astype(np.float32) / 8}
+CHAIN = ir.function([X], ops.relu(ops.neg(ops.abs(X))))
+APART: dict[str, Judge] = {"a": taking("abs", "relu"), "b": taking("neg"), "c": taking("pad", "reshape", "transpose")}
+
+
+def conversions(symbols: list[str]) -> int:
+    return sum(symbol.startswith("border") for symbol in symbols)
+
+
+def test_regions_that_agree_need_no_conversion_between_them() -> None:
+    assert conversions(compiled(CHAIN, APART, images(a=BLOCKED, b=BLOCKED), INPUTS)) == 2  # into the first and out of the last
+    assert conversions(compiled(CHAIN, APART, images(a=BLOCKED), INPUTS)) == 4
+    assert conversions(compiled(CHAIN, APART, images(), INPUTS)) == 0
+
+
+def test_regions_that_differ_are_converted_between_in_one_step() -> None:
+    assert conversions(compiled(CHAIN, APART, images(a=BLOCKED, b=LAST), INPUTS)) == 4
+
+
+def test_a_value_is_converted_once_for_all_that_read_it() -> None:
+    shared = ir.function([X], ir.tuple_([ops.neg(X), ops.relu(ops.neg(ops.abs(X)))]))
+    judges: dict[str, Judge] = {"a": taking("abs"), "b": taking("neg"), "d": taking("relu"), "c": APART["c"]}
+    names = compiled(shared, judges, images(a=BLOCKED, b=BLOCKED), INPUTS)
+    assert conversions(names) == 1 + 2  # x once, and two results
+
+
+def test_scales_at_borders_are_exact_where_values_are() -> None:
+    judges: dict[str, Judge] = {"a": taking("abs", "relu"), "b": taking("neg"), "c": taking("quantize", "dequantize")}
+    names = compiled(CHAIN, judges, images(a=EIGHTHS, b=EIGHTHS), INPUTS)
+    assert any(name.startswith("border") for name in names)
+
+
+def test_composites_keep_their_shape_behind_borders() -> None:
+    pair = OpRule(is_op("neg")(is_op("abs")(wildcard())), "pair")
+    judges: dict[str, Judge] = {"a": (pair, OpRule("relu", "relu", lambda call: Accept()))}
+    assert "border0_reference" in compiled(CHAIN, judges, images(a=BLOCKED), INPUTS)
+
+
+def test_branches_convert_what_their_regions_read() -> None:
+    flag = ir.var("flag", TensorType((), "bool"))
+    body = ir.if_(flag, ops.neg(ops.relu(X)), ops.abs(X))
+    function = ir.function([flag, X], body)
+    judges: dict[str, Judge] = {"a": taking("relu", "abs"), "b": taking("neg")}
+    for value in (True, False):
+        registry = registry_of(judges, (*ALL_TYPES, "bool"), images(a=BLOCKED, b=LAST))
+        executable = compile_module(ir.Module({"main": function}), ["a", "b"], registry)
+        inputs = {"flag": np.array(value), **INPUTS}
+        assert_same(tuple(executable.run(inputs).values()), (evaluate(function, inputs),))
+
+
+def test_sizes_that_are_not_cut_may_be_symbolic() -> None:
+    x = ir.var("x", TensorType((SizeVar("n", 1, 9), 5, 4, 3), "float32"))
+    compiled(ir.function([x], ops.neg(x)), {"a": taking("neg")}, images(a=BLOCKED), INPUTS)
+
+
+def test_a_loop_level_target_computes_on_what_is_stored() -> None:
+    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    results = TupleType((IMAGE,))
+    function = ir.function([X], ir.tuple_([ops.neg(X)]), (("target", "x86"),))
+    stored = stored_function(function, Borders((BLOCKED,), (LAST,)))
+    executable = compile_module(ir.Module({"main": stored}), ["x86:threads=1"])
+    (found,) = executable.run({"x": BLOCKED.layout.pack(INPUTS["x"])}).values()
+    assert function.body.type == results and np.array_equal(found, LAST.layout.pack(-INPUTS["x"]))
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (lambda type_: Border(Layout(((7, 4),))), "blocks along axis 7"),
+        (lambda type_: Border(dtype="int8", scale=1.0), "which is no float"),
+    ],
+)
+def test_borders_that_do_not_fit_are_the_plugins_fault(form: Callable[[Type], Border], message: str) -> None:
+    x = ir.var("x", TensorType((2,), "int32"))
+    judges: dict[str, Judge] = {"a": taking("neg")}
+    with pytest.raises(PluginError, match=message) as caught:
+        compile_module(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry_of(judges, ALL_TYPES, {"a": form}))
+    assert caught.value.plugin is not None
+
+
+def test_every_tensor_has_a_border(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FormsCodegen, "borders", lambda self, region: Borders((), (BLOCKED,)))
+    with pytest.raises(PluginError, match="borders of 0 inputs and 1 outputs for a region of 1 and 1"):
+        compiled(CHAIN, APART, images(a=BLOCKED), INPUTS)
+
+
+def any_form(seed: int) -> Form:
+    """A layout by chance, but always the same of one type."""
+
+    def form(type_: Type) -> Border:
+        shape = type_.shape if isinstance(type_, TensorType) else ()
+        generator = np.random.default_rng(list(f"{seed} {type_!r}".encode()))
+        sized = [axis for axis, dim in enumerate(shape) if isinstance(dim, int)]
+        if not sized or generator.random() < 0.3:
+            return Border()
+        return Border(Layout(((int(generator.choice(sized)), int(generator.integers(1, 5))),)))
+
+    return form
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan_programs(), targets, st.integers(0, 99))
+def test_models_with_borders_give_the_same(program: Program, drawn: list[tuple[int, float]], seed: int) -> None:
+    judges = judges_of(drawn)
+    forms = {kind: any_form(seed + number // 2) for number, kind in enumerate(judges)}
+    executable = compile_module(program.module, list(judges), registry_of(judges, forms=forms))
+    results = executable.run(program.inputs)
+    wanted = evaluate(program.module, program.inputs)
+    assert_same(tuple(results.values()), wanted if isinstance(wanted, tuple) else (wanted,))
