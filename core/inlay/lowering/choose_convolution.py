@@ -12,7 +12,8 @@ from inlay.graph.transform import transform
 from inlay.ops.convolution import ConvAttrs
 from inlay.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
 from inlay.plugins.contract import Capabilities
-from inlay.schedules.register_tile import UNITS, choose_tile, cycles
+from inlay.schedules.conv import choose_pixels
+from inlay.schedules.register_tile import seconds
 from inlay.schedules.rule import KernelContext
 from inlay.schedules.winograd import plan_winograd
 from inlay.types import TensorType
@@ -62,19 +63,17 @@ def _tile(call: Call, weights: Constant, context: KernelContext) -> int:
         return 0
     depth = inputs * WINDOW**2
     lanes = capabilities.vector_bits // 32
-    direct = choose_tile(height * width, outputs, depth, lanes, capabilities.vector_registers)
-    worked = batch * depth * cycles(height * width, outputs, depth, direct)
-    seconds = {0: GAIN * _seconds(worked, weights.data.nbytes, capabilities)}
+    _, cycles = choose_pixels(-(-outputs // lanes), height, width, depth, lanes, capabilities.vector_registers)
+    predicted = {0: GAIN * _seconds(batch * cycles, weights.data.nbytes, capabilities)}
     for tile in TRANSFORMS:
         plan = plan_winograd(batch, inputs, outputs, height, width, tile, context)
         if plan is not None:
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
-            seconds[tile] = _seconds(plan.cycles, weights.data.nbytes * more, capabilities)
-    return min(seconds, key=lambda tile: seconds[tile])
+            predicted[tile] = _seconds(plan.cycles, weights.data.nbytes * more, capabilities)
+    return min(predicted, key=lambda tile: predicted[tile])
 
 
-def _seconds(worked: float, fetched: float, capabilities: Capabilities) -> float:
+def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
     """The time of cycles of cores together, and of bytes from memory."""
-    computing = worked * 2 * UNITS * (capabilities.vector_bits // 32) / capabilities.peak
-    fetching = fetched / capabilities.bandwidth
+    computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)

@@ -163,7 +163,7 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelCo
     _, channels, *rest = (constant_extent(item) for item in anchor.spatial)
     outputs = channels if alone else outputs
     depth = inputs * prod(constant_extent(item) for item in anchor.reduced[1:])
-    tile, cycles = _choose_tile(outputs // lanes, rest[0], rest[1], depth, lanes, context.capabilities.vector_registers)
+    tile, cycles = choose_pixels(outputs // lanes, rest[0], rest[1], depth, lanes, context.capabilities.vector_registers)
     images = constant_extent(anchor.spatial[0]) * channels // outputs
     cost = seconds(images * cycles, context.capabilities)
     return _Conv(program, anchor, tile, block, gcd(block, inputs) if block else 1, axes, cost)
@@ -176,7 +176,7 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 @cache
-def _choose_tile(count: int, height: int, width: int, depth: int, lanes: int, registers: int) -> tuple[_Tile, float]:
+def choose_pixels(count: int, height: int, width: int, depth: int, lanes: int, registers: int) -> tuple[_Tile, float]:
     """The tile for `count` vectors of output channels that takes the fewest cycles, and these. All tiles have as many channels. A
     tile has several rows only where it has all their pixels."""
     best: tuple[float, int, _Tile] | None = None

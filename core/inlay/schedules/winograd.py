@@ -7,10 +7,11 @@ taken by stripes, so that what is between the transforms stays in a cache; trans
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from inlay.arith import Var
-from inlay.schedules.register_tile import Tile, cycles, fits
+from inlay.schedules.conv import choose_pixels
+from inlay.schedules.register_tile import Tile
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     Anchor,
@@ -31,12 +32,10 @@ from inlay.types import ROW_MAJOR, Layout
 
 L2_BYTES = 1 << 20
 """A second-level cache: that of Zen 4 and 5, half of Sapphire Rapids'."""
-MOST_BYTES = 1 << 22
+MOST_BYTES = 1 << 23
 """Between the transforms at most, so that last-level caches hold it."""
-L3_BYTES = 32
-"""Bytes a cycle from a third-level cache (Zen 5)."""
-MOST_ROWS = 14
-"""Rows of a tile of the product: they are neighbours in memory."""
+L3_BYTES = 12
+"""Bytes a cycle from a third-level cache: weights, although they are prefetched, and what lies between the transforms (Zen 5)."""
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 """Cycles for a vector of one place of a tile: arithmetic, loads and stores. 56 x 56 by 64 channels, less the product."""
 
@@ -69,20 +68,20 @@ def plan_winograd(
     weights = 4 * places * inputs * outputs
     between = 4 * places * across * (inputs + outputs)
     transforms = places * down * across * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
-    registers, vectors = context.capabilities.vector_registers, outputs // lanes_out
-    tiles = [
-        Tile(lanes_out, v, r) for v in (4, 3, 2, 1) if vectors % v == 0 for r in range(1, MOST_ROWS + 1) if fits(r, v, registers)
-    ]
+    registers = context.capabilities.vector_registers
     plans = []
     for stripe in range(1, down + 1):
         if down % stripe or (stripe > 1 and stripe * between > MOST_BYTES):
             continue
         rows = stripe * across
-        steps, product = min(((cycles(rows, outputs, inputs, item), item) for item in tiles), key=itemgetter(0))
-        again = weights * (down // stripe) if weights + stripe * between > L2_BYTES else 0
-        spilt = 2 * between * down if 2 * stripe * between > L2_BYTES else 0
-        multiplied = places * inputs * (down // stripe) * steps
-        total = batch * (multiplied + transforms + (again + spilt) / L3_BYTES)
+        chosen, cycles = choose_pixels(outputs // lanes_out, 1, rows, inputs, lanes_out, registers)
+        # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
+        product = Tile(lanes_out, chosen.vectors, -(-rows // -(-rows // chosen.pixels)))
+        multiplied = places * cycles
+        if weights + stripe * between > L2_BYTES:
+            multiplied = max(multiplied, weights / L3_BYTES)
+        spilt = 2 * between * down / L3_BYTES if stripe * between > L2_BYTES else 0
+        total = batch * (multiplied * (down // stripe) + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, across, stripe, product, total))
     return min(plans, key=attrgetter("cycles"))
 
