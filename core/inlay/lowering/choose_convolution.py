@@ -9,6 +9,7 @@ from __future__ import annotations
 from inlay import ops
 from inlay.graph.ir import Call, Constant, Expr, Function, constant
 from inlay.graph.transform import transform
+from inlay.lowering.merge_groups import merge_groups
 from inlay.ops.convolution import ConvAttrs
 from inlay.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
 from inlay.plugins.contract import Capabilities
@@ -28,9 +29,10 @@ not in a cache."""
 
 def choose_convolution(function: Function, context: KernelContext) -> Function:
     """The function with convolutions of constant weights by the algorithm that is predicted to be fastest. The same object where
-    all stay direct."""
+    all stay direct. Groups are made fewer first where that is better, see `merge_groups`."""
     if not context.capabilities.vector_bits:
         return function
+    function = merge_groups(function, context)
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):

@@ -19,8 +19,8 @@ from inlay.types import TensorType
 
 
 def pointwise_products(function: Function, capabilities: Capabilities) -> Function:
-    """The function with such convolutions of float32 and static shape as products, where that is predicted to be faster on a
-    target. The same object where there are none, or where the target has no vectors."""
+    """The function with such convolutions of static shape as products, where that is predicted to be faster on a target: those of
+    float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
         return function
@@ -50,7 +50,10 @@ def pointwise_products(function: Function, capabilities: Capabilities) -> Functi
 def _is_pointwise(call: Call) -> bool:
     attrs: Any = call.attrs
     types = [call.type, *(arg.type for arg in call.args)]
-    if not all(isinstance(item, TensorType) and item.is_static and item.dtype.name == "float32" for item in types):
+    if not all(isinstance(item, TensorType) and item.is_static for item in types):
+        return False
+    names = [item.dtype.name for item in types if isinstance(item, TensorType)]
+    if names != ["float32"] * 3 and (names != ["float32", "bfloat16", "bfloat16"] or attrs.groups == 1):
         return False
     window = _shape(call.args[1])[2:]
     return all(size == 1 for size in (*window, *attrs.strides)) and not any(attrs.pads) and isinstance(call.args[1], Constant)
@@ -60,6 +63,11 @@ def _shape(expr: Expr) -> tuple[int, ...]:
     """The shape of a tensor of static shape."""
     assert isinstance(expr.type, TensorType)
     return tuple(dim for dim in expr.type.shape if isinstance(dim, int))
+
+
+def _dtype(expr: Expr) -> str:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.dtype.name
 
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
@@ -88,7 +96,7 @@ def _product(call: Call) -> Expr:
     shape = (batch, groups, channels // groups, math.prod(image))
     pixels = ops.reshape(x, shape=shape if groups > 1 else (shape[0], *shape[2:]), span=call.span)
     stacked = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
-    return ops.matmul(constant(w.data.reshape(stacked)), pixels, span=call.span)
+    return ops.matmul(constant(w.data.reshape(stacked)), pixels, out_dtype=_dtype(call), span=call.span)
 
 
 def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:

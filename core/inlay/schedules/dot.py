@@ -80,7 +80,11 @@ def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
     if product is None:
         return []
     a, b = (load.dtype.name for load in product)
-    total = anchor.buffer.dtype.name
+    return dots_of(a, b, anchor.buffer.dtype.name, context)
+
+
+def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
+    """The intrinsics that sum products of such types, those that do most at once first."""
     found = []
     for intrinsic in context.intrinsics:
         params = intrinsic.semantics.params

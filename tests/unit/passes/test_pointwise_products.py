@@ -16,7 +16,7 @@ from inlay.graph.operator import Operator
 from inlay.graph.verify import verify
 from inlay.passes.pointwise_products import pointwise_products
 from inlay.plugins import Capabilities
-from inlay.types import TensorType
+from inlay.types import TensorType, dtype
 
 VECTORS = Capabilities(("float32",), vector_bits=512, peak=1e9, bandwidth=1e10)
 RNG = np.random.default_rng(0)
@@ -67,3 +67,13 @@ def test_what_follows_joins_the_product() -> None:
 def test_what_stays(unit: Function, capabilities: Capabilities) -> None:
     """Whole and half vectors of channels, larger windows, targets without vectors, and too little work to copy for."""
     assert pointwise_products(unit, capabilities) is unit
+
+
+def test_groups_of_bfloat16_are_summed_in_float32() -> None:
+    x = var("x", TensorType((1, 120, 7, 7), "bfloat16"))
+    weights = constant(small(136, 30, 1, 1).astype(dtype("bfloat16").numpy), "bfloat16")
+    unit = function([x], ops.conv(x, weights, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=4, out_dtype="float32"))
+    changed = pointwise_products(unit, VECTORS)
+    assert names(changed) == ["reshape", "matmul", "reshape"]
+    data = small(1, 120, 7, 7).astype(dtype("bfloat16").numpy)
+    np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
