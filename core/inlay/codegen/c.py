@@ -24,16 +24,18 @@ def c_type(of: DType) -> str:
     return found
 
 
+def address(buffer: RegionBuffer, offset: str = "") -> str:
+    """An expression for the address of a region's buffer inside the region's function, of no type: it fits every pointer. `offset`:
+    that of the buffer in C, where it is no number."""
+    if buffer.storage == "arena":
+        return f"(void *)((char *)workspace + {offset or buffer.offset})"
+    return f"{buffer.storage}s[{buffer.index}]"
+
+
 def pointer(buffer: RegionBuffer) -> str:
-    """An expression for the address of a region's buffer, of static size, inside the region's function."""
-    kind = c_type(buffer.dtype)
-    match buffer.storage:
-        case "output":
-            return f"(({kind} *)outputs[{buffer.index}])"
-        case "arena":
-            return f"(({kind} *)((char *)workspace + {buffer.offset}))"
-        case storage:
-            return f"((const {kind} *){storage}s[{buffer.index}])"
+    """The address of a region's buffer of static place as a pointer to its elements."""
+    const = "const " if buffer.storage in ("input", "constant") else ""
+    return f"(({const}{c_type(buffer.dtype)} *)({address(buffer)}))"
 
 
 def region_source(symbol: str, body: str, before: str = "") -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inlay.driver.build import Progress, build_regions
+from inlay.driver.context import candidate
 from inlay.driver.placement import placement
 from inlay.driver.prepare import FALLBACK, graph_passes, prepare
 from inlay.errors import CompileError
@@ -13,7 +14,6 @@ from inlay.partitioning import Partitioned, partition, verify_partition
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.loops import absorb_loops
 from inlay.passes.manager import Instrument, PassManager
-from inlay.plugins import Target
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
@@ -30,13 +30,7 @@ def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candid
     found = [registry.target(text) for text in targets]
     if FALLBACK in registry.kinds() and all(target.kind != FALLBACK for target in found):
         found.append(registry.target(FALLBACK))
-    return tuple(_candidate(target, registry) for target in found)
-
-
-def _candidate(target: Target, registry: PluginRegistry) -> Candidate:
-    capabilities = registry.capabilities(target)
-    dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
-    return Candidate(target, tuple(registry.op_rules(target)), dtypes, capabilities.dynamic_dims, plugin)
+    return tuple(candidate(target, registry) for target in found)
 
 
 def cut(

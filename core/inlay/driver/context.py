@@ -7,23 +7,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from inlay.cache import Store, caches
-from inlay.errors import CompileError
+from inlay.errors import CompileError, Unsupported
+from inlay.graph.ir import Call
 from inlay.graph.operator import Operator
 from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.control import loop_body, loop_of, lower_loop
-from inlay.lowering.region import RegionSource, lower_region
+from inlay.lowering.region import RegionSource, in_order, lower_region
 from inlay.lowering.steps import StepProgram, steps_of
+from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.borders import stored_function
 from inlay.partitioning.compose import dissolve
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
 from inlay.passes.pointwise_products import pointwise_products
 from inlay.passes.tables import tabulate
-from inlay.plugins import Phase, Region, Target
+from inlay.plugins import Phase, Region, Reject, Target
 from inlay.plugins.registry import PluginRegistry
 from inlay.schedules.default import SHARED_RULES
 from inlay.schedules.rule import KernelContext
 from inlay.tensor.region import RegionLoop, RegionProgram
+
+
+def candidate(target: Target, registry: PluginRegistry) -> Candidate:
+    """A target as one that may take operators."""
+    capabilities = registry.capabilities(target)
+    dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
+    return Candidate(target, tuple(registry.op_rules(target)), dtypes, capabilities.dynamic_dims, plugin)
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,15 @@ class DriverContext:
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 
     def steps(self, region: Region) -> StepProgram:
-        """The region as steps over numbered buffers."""
+        """The region as steps over numbered buffers. Raises `Unsupported` for an operator that the target does not claim."""
+        taker = candidate(self.target, self.registry)
+        for expr in in_order(region.function.body):
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+                verdict = taker.judge(expr)
+                if isinstance(verdict, Reject):
+                    raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
         outside = region.function if region.borders is None else stored_function(region.function, region.borders)
-        return steps_of(region.symbol, region.function, self.registry.op_rules(self.target), outside)
+        return steps_of(region.symbol, region.function, taker.rules, outside)
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

@@ -21,6 +21,8 @@ from inlay.runtime.host import CFunctionKernel, HostRuntime
 
 COMPILERS = ("cc", "gcc", "clang")
 """The names under which C compilers are looked for, in order."""
+FLAGS = ("-std=c11", "-fwrapv", "-fno-strict-aliasing")
+"""What artifacts of C are compiled with: signed integers wrap, and buffers share memory whatever they hold."""
 MISSING = "no C compiler is found"
 REMEDY = f"install one of {', '.join(COMPILERS)}, such as Debian's gcc"
 
@@ -71,7 +73,7 @@ class CSourceRuntime(HostRuntime):
             folder = Path(scratch)
             (folder / "region.c").write_bytes(artifact.code)
             try:
-                link_shared(["region.c"], folder / "region.so", folder, ["-std=c11"])
+                link_shared(["region.c"], folder / "region.so", folder, FLAGS)
                 library = ctypes.CDLL(str(folder / "region.so"))
                 entry = ctypes.cast(library[artifact.symbol], ctypes.c_void_p).value
             except (CompileError, OSError, AttributeError) as error:

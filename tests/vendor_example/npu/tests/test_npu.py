@@ -11,8 +11,11 @@ import pytest
 import inlay
 from inlay import ops
 from inlay.driver import compile_module, cut
+from inlay.driver.context import DriverContext
+from inlay.errors import Unsupported
 from inlay.graph import ir
 from inlay.partitioning.explain import explain
+from inlay.plugins import Region
 from inlay.types import TensorType
 from zoo import feeds
 from zoo.net import Net
@@ -223,3 +226,10 @@ def test_a_damaged_program(vendors):
     for code in broken:
         with pytest.raises(ValueError, match="no program of the NPU"):
             runtime.load(replace(artifact, code=code), artifact.constants)
+
+
+def test_a_region_that_it_never_claimed(vendors):
+    target = vendors.target("npu")
+    region = Region("r", ir.function((X,), ir.tuple_([ops.abs(X, span=ir.Span("m", "here"))])), target)
+    with pytest.raises(Unsupported, match=r"has no rule for abs \(operator abs, at m:here\)"):
+        vendors.codegen(target).compile(region, DriverContext(target, vendors, ops.TABLE))

@@ -1,0 +1,293 @@
+"""Loop programs in C, bit for bit what the interpreter computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay import arith, ops
+from inlay.arith import SizeVar
+from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlay.codegen.c_kernel import index_text, print_kernel
+from inlay.codegen.c_region import region_in_c
+from inlay.codegen.c_values import NATIVE
+from inlay.errors import CompileError, KernelFault, Unsupported
+from inlay.graph import ir as graph
+from inlay.lowering.finish import finish
+from inlay.lowering.region import RegionSource, lower_region
+from inlay.plugins import Capabilities
+from inlay.runtime.c_source import CSourceRuntime, find_compiler
+from inlay.schedules.default import SHARED_RULES
+from inlay.schedules.rule import KernelContext
+from inlay.tensor import interp, ir, te
+from inlay.tensor.build import Builder
+from inlay.tensor.lower import lower
+from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlay.types import TensorType, dtype
+
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+
+FLOATS = ("float32", "float64")
+INTEGERS = tuple(sorted(name for name in NATIVE if dtype(name).is_int))
+OPERATIONS = {
+    "int": (("neg", "abs", "not", "popcount", "clz"), ir.ARITHMETIC),
+    "float": (("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc"), ("add", "sub", "mul", "div", "mod", "min", "max")),
+    "bool": (("not",), ("and", "or", "xor")),
+}
+
+
+def elements(of: str, seed: int) -> np.ndarray:
+    """Values at the edges of an element type, and random ones, in a random order."""
+    element, rng = dtype(of), np.random.default_rng(seed)
+    if of == "bool":
+        return rng.integers(0, 2, 64).astype(np.bool_)
+    if element.is_float:
+        info = np.finfo(element.numpy)
+        edges = [0.0, -0.0, 1, -1, 0.5, -1.5, 2.5, np.inf, -np.inf, np.nan, info.max, info.min, info.tiny, info.smallest_subnormal]
+        edges += [127.5, -128.5, 255.5, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 1e30, -1e30]
+        found = np.concatenate([edges, rng.normal(size=40) * 10.0 ** rng.integers(-3, 12, 40)]).astype(element.numpy)
+    else:
+        low, high = element.limits
+        edges = [
+            low,
+            low + 1,
+            high,
+            high - 1,
+            0,
+            1,
+            2,
+            3,
+            element.bits - 1,
+            element.bits,
+            *([-1, -2, -element.bits] if low else []),
+        ]
+        rest = rng.integers(low, high, 64, element.numpy, endpoint=True)
+        found = np.concatenate([np.array(edges, element.numpy), rest])[:64]
+    return rng.permutation(found)
+
+
+def pointwise(name, body, *types):
+    """A kernel that computes one element of 64 after another."""
+    tensors = [te.placeholder((64,), of, f"x{number}") for number, of in enumerate(types)]
+    return lower([te.compute((64,), lambda i: body(*(x[i] for x in tensors)), "y")], tensors, name)
+
+
+def region_of(programs):
+    """A region that calls each kernel once, on inputs and outputs of its own."""
+    programs = list(map(finish, programs))
+    buffers, calls, inputs, outputs, dims = [], [], [], [], {}
+
+    def add(buffer, storage, specs):
+        buffers.append(RegionBuffer(f"{storage}{len(specs)}", storage, buffer.shape, buffer.dtype, len(specs)))
+        specs.append(TensorSpec(f"{storage}{len(specs)}", buffer.shape, buffer.dtype))
+        return len(buffers) - 1
+
+    for number, program in enumerate(programs):
+        own = {buffer for _, buffer in program.defines}
+        for buffer in program.inputs:
+            for axis, dim in enumerate(buffer.shape):
+                if isinstance(dim, SizeVar):
+                    dims.setdefault(dim, DimSource(dim.name, len(inputs), axis))
+        given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
+        made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
+        defines = tuple(size for size, _ in program.defines)
+        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
+        calls.append(KernelCall(number, given, made, size_vars(program), defines, (f"node{number}",)))
+    return RegionProgram(
+        "region", tuple(programs), tuple(calls), tuple(buffers), Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
+    )
+
+
+def load(region):
+    artifact = Artifact(region.name, "c", 1, region_in_c(region), region.signature, region.constants, {"": region.workspace})
+    return CSourceRuntime("c", 1).load(artifact, artifact.constants)
+
+
+def check(programs, arrays):
+    """All kernels in one region give what the interpreter gives."""
+    region = region_of(programs)
+    expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
+    results = [np.zeros_like(array) for array in expected]
+    load(region).invoke([array for given in arrays for array in given], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    names = [program.name for program in programs for _ in program.outputs]
+    for name, found, wanted in zip(names, results, expected, strict=True):
+        np.testing.assert_array_equal(found, wanted, err_msg=name, strict=True)
+        if found.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]), err_msg=name)
+
+
+@pytest.mark.parametrize("of", sorted(NATIVE))
+def test_arithmetic(of):
+    kind = dtype(of).kind.replace("uint", "int")
+    one, two = OPERATIONS[kind]
+    programs = [pointwise(f"{of} {op}", lambda a, op=op: ir.unary(op, a), of) for op in one]
+    arrays = [[elements(of, 0)] for _ in programs]
+    binary = [*two, *ir.COMPARISONS]
+    a, b = elements(of, 1), elements(of, 2)
+    extremes = [op for op in two if op in ("min", "max") and kind == "float"]
+    for op in binary:
+        programs.append(pointwise(f"{of} {op}", lambda x, y, op=op: ir.binary(op, x, y), of, of))
+        # Which of two zeros is less is not defined.
+        arrays.append([np.where(a == 0, a.dtype.type(1), a), b] if op in extremes else [a, b])
+    if kind == "float":
+        tests = ("isnan", "isinf")
+        programs += [pointwise(f"{of} {op}", lambda x, op=op: te.cast(ir.unary(op, x), "uint8"), of) for op in tests]
+        arrays += [[a]] * len(tests)
+    programs.append(pointwise(f"{of} fma", lambda x, y, z: ir.fma(x, y, z), of, of, of)) if kind != "bool" else None
+    arrays += [[a, b, elements(of, 3)]] if kind != "bool" else []
+    check(programs, arrays)
+
+
+@pytest.mark.parametrize("source", sorted(NATIVE))
+def test_conversions(source):
+    targets = [name for name in sorted(NATIVE) if name != source]
+    programs = [pointwise(f"{source} to {target}", lambda x, target=target: te.cast(x, target), source) for target in targets]
+    same = [
+        name
+        for name in sorted(NATIVE - {"bool"})
+        if dtype(name).bytes == dtype(source).bytes and name != source and source != "bool"
+    ]
+    programs += [pointwise(f"{source} as {target}", lambda x, target=target: ir.bitcast(x, target), source) for target in same]
+    check(programs, [[elements(source, 4)]] * len(programs))
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16", "float8e4m3fn", "int4"])
+def test_narrow_types(of):
+    wide = "int8" if of == "int4" else "float32"
+    values = np.random.default_rng(5).integers(-8, 8, 64).astype(dtype(wide).numpy)
+    given = values.astype(dtype(of).numpy)
+    programs = [
+        pointwise(f"{of} more", lambda x: te.cast(te.cast(x, wide) + 1, of), of),
+        pointwise("to", lambda x: te.cast(x, of), wide),
+    ]
+    region = region_of(programs)
+    results = [np.zeros(64, dtype(of).numpy) for _ in programs]
+    load(region).invoke([given, values], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    for program, array, found in zip(programs, (given, values), results, strict=True):
+        (expected,) = interp.run(program, [array])
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+def test_constants_are_exact():
+    values = {
+        "float32": [0.1, 3.4e38, 1e39, 1e-45, -0.0, float("inf"), -float("inf"), float("nan")],
+        "float64": [0.1, 1.7e308, 5e-324, float("inf")],
+        "int64": [-(2**63), 2**63 - 1, 0, -1],
+        "uint64": [2**64 - 1],
+        "int8": [-128, 127],
+        "bool": [True, False],
+    }
+    pairs = [(of, value) for of, listed in values.items() for value in listed]
+    programs = [pointwise(f"{of} {value}", lambda x, of=of, value=value: te.const(value, of), "int8") for of, value in pairs]
+    check(programs, [[elements("int8", 0)]] * len(programs))
+
+
+def test_indices():
+    i, n = arith.Var("i"), SizeVar("n")
+    names = {i: "i", n: "n"}
+    text = index_text((i * 3 - 4) // n + arith.minimum(i % 5, n), names.get)
+    assert text == "(inlay_floordiv(((i * 3) + (-4)), n) + inlay_min(inlay_floormod(i, 5), n))"
+    condition = arith.logical_and(arith.compare("<", i, n), arith.logical_not(arith.compare("==", i, 2)))
+    assert index_text(condition, names.get) in ("((i < n) && (!(i == 2)))", "((i < n) && (i != 2))")
+    with pytest.raises(CompileError, match="is not in scope"):
+        index_text(arith.Var("j"), names.get)
+
+    x = te.placeholder((40,), "int64", "x")
+    values = [i - 20 for i in range(40)]
+    body = te.compute((40,), lambda i: ir.Index(dtype("int64"), (i - 20) // 7 * 100 + (i - 20) % 7) + x[i], "y")
+    check([lower([body], [x], "floors")], [[np.zeros(40, np.int64)]])
+    assert [value // 7 * 100 + value % 7 for value in values] == interp.run(lower([body], [x], "f"), [np.zeros(40, np.int64)])[
+        0
+    ].tolist()
+
+
+def guarded():
+    """A load that is in range only where it is chosen, and an index that data gives."""
+    x, at = te.placeholder((8,), "float32", "x"), te.placeholder((8,), "int64", "at")
+
+    def element(i):
+        inside = te.select(ir.Index(dtype("bool"), arith.compare("<", i, 7)), x[i + 1], te.const(-1, "float32"))
+        return inside + x[te.checked(at[i], 0, 7)]
+
+    return lower([te.compute((8,), element, "y")], [x, at], "guarded")
+
+
+def test_what_is_not_chosen_is_not_read_and_indices_are_checked():
+    x, at = np.arange(8, dtype=np.float32), np.array([7, 0, 1, 1, 5, 4, 3, 2])
+    check([guarded()], [[x, at]])
+    kernel = load(region_of([guarded()]))
+    for bad in (8, -1, 2**62):
+        at[3] = bad
+        with pytest.raises(KernelFault, match="region region: an index is out of range in kernel guarded at node0"):
+            kernel.invoke([x, at], [np.zeros(8, np.float32)], np.zeros(0, np.uint8), np.zeros(0, np.int64))
+
+
+def test_statements():
+    b = Builder()
+    x, y = ir.Buffer("x", (6,), dtype("int64")), ir.Buffer("y", (6,), dtype("int64"))
+    kept = b.alloc((2,), "int64", "kept")
+    with b.loop(6, "i", ir.ForKind.PARALLEL) as i:
+        b.store(kept, (0,), x[i])
+        b.store(kept, (1,), te.const(0, "int64"))
+        with b.while_(te.const(0, "int64") < kept[0]):
+            b.store(kept, (1,), kept[1] + kept[0])
+            b.store(kept, (0,), kept[0] - 2)
+        with b.if_(kept[1].equal(6)):
+            b.store(y, (i,), te.const(-6, "int64"))
+        with b.else_():
+            at = b.let(kept[1] % 3, "at", (0, 2))
+            b.store(y, (i,), kept[1] * 10 + ir.Index(dtype("int64"), at))
+    check([ir.LoopProgram("statements", (x,), (y,), b.finish())], [[np.array([0, 1, 4, 5, -3, 10])]])
+
+
+def unlucky(stmt):
+    x = ir.Buffer("x", (4,), dtype("float32"))
+    return ir.LoopProgram("unlucky", (x,), (ir.Buffer("y", (4,), dtype("float32")),), stmt)
+
+
+def test_what_c_has_not():
+    loop = ir.For(arith.Var("i"), arith.wrap(4), ir.Seq(()), ir.ForKind.THREAD, "threadIdx.x")
+    with pytest.raises(Unsupported, match="loop i is thread, which C has not"):
+        print_kernel(unlucky(loop), "k")
+    with pytest.raises(Unsupported, match="tensor intrinsic 'gemm', which C has not"):
+        print_kernel(unlucky(ir.Intrinsic("gemm", ())), "k")
+    with pytest.raises(Unsupported, match="too large for the stack"):
+        print_kernel(unlucky(ir.Alloc(ir.Buffer("m", (1 << 15,), dtype("float32")), ir.Seq(()))), "k")
+
+
+def lowered(body, *params):
+    """A graph as loop programs, scheduled as those of a plugin without capabilities are."""
+    context = KernelContext(Capabilities(tuple(NATIVE)), 1, ())
+    return lower_region(
+        RegionSource("region", graph.function(params, graph.tuple_([body]))), SHARED_RULES, context, lambda done, total: None
+    )
+
+
+def test_sizes_known_later_and_an_arena():
+    x = graph.var("x", TensorType((SizeVar("n", 1), 5), "float32"))
+    region = lowered(ops.softmax(ops.matmul(x, graph.constant(np.ones((5, 3), np.float32))), axis=0), x)
+    kernel = load(region)
+    assert region.workspace != 0
+    for rows in (1, 7):
+        array = np.random.default_rng(rows).normal(size=(rows, 5)).astype(np.float32)
+        result, workspace = (
+            np.zeros((rows, 3), np.float32),
+            np.zeros(arith.evaluate(region.workspace, {SizeVar("n"): rows}), np.uint8),
+        )
+        kernel.invoke([array], [result], workspace, np.array([rows], np.int64))
+        shares = np.exp(array.sum(1))
+        np.testing.assert_allclose(result, np.repeat((shares / shares.sum())[:, None], 3, 1), rtol=1e-5)
+
+
+def test_sizes_that_the_region_works_out():
+    x = graph.var("x", TensorType((9,), "int64"))
+    region = lowered(ops.nonzero(x), x)
+    kernel = load(region)
+    values = np.array([0, 3, 0, 1, 1, 0, 0, 0, 2])
+    dims, result = np.zeros(1, np.int64), np.zeros((1, 9), np.int64)
+    kernel.invoke([values], [result], np.zeros(1 << 12, np.uint8), dims)
+    assert dims.tolist() == [4] and result.reshape(-1)[:4].tolist() == [1, 3, 4, 8]
+
+
+def test_equal_regions_give_equal_bytes():
+    assert region_in_c(region_of([guarded()])) == region_in_c(region_of([guarded()]))
