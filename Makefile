@@ -15,7 +15,7 @@ METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
 
-.PHONY: help demo test test-fast check lint format types contracts bench peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs bench peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ types: $(DEVELOPING) ## mypy, strict
 
 contracts: $(DEVELOPING) ## import-linter: the layers of the core
 	$(BIN)/lint-imports
+
+docs: $(DEVELOPING) ## web pages of docs/, in docs/_build/html
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
 
 bench: $(DEVELOPING) ## time Inlay beside its peers, about an hour; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md

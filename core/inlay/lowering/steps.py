@@ -10,7 +10,7 @@ import numpy as np
 
 from inlay.arith import Dim
 from inlay.artifact import Artifact, Signature
-from inlay.errors import CompileError
+from inlay.errors import CompileError, Unsupported
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, match
@@ -121,8 +121,8 @@ class StepProgram:
 
 def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule], outside: ir.Function | None = None) -> StepProgram:
     """The steps of a region's function for a target with these rules. What enters and leaves is stored as the function `outside`
-    takes and gives it, None for the function itself. Raises `CompileError`, naming the node, for what is neither
-    an operator nor a composite of the rules."""
+    takes and gives it, None for the function itself. Raises `Unsupported` for an operator that no rule names, `CompileError` for
+    what is neither an operator nor a composite of the rules."""
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
     program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
     _Walk(program, rules).run(function, outside or function)
@@ -135,6 +135,7 @@ class _Walk:
     def __init__(self, program: StepProgram, rules: Sequence[OpRule]) -> None:
         self.program = program
         self.patterns = [(rule.name, rule.pattern) for rule in rules if isinstance(rule.pattern, Pattern)]
+        self.operators = {rule.pattern for rule in rules if isinstance(rule.pattern, str)}
         self.lives: dict[int, tuple[int, int]] = {}
         self.values: dict[int, tuple[int, ...]] = {}
 
@@ -168,6 +169,8 @@ class _Walk:
             case ir.Constant():
                 return (self.program.constant(expr.data),)
             case ir.Call(callee=Operator() as operator, args=args):
+                if not self.operators & {operator.name, "*"}:
+                    raise Unsupported("no rule of the target takes it", operator=operator.name, node=str(expr.span or "") or None)
                 parts = {"": expr, **dict(zip(operator.inputs, args, strict=False))}
                 return self._step(operator.name, expr, parts, {})
             case ir.Call(callee=ir.Function() as function, args=args) if function.attr(COMPOSITE) is not None:

@@ -1,0 +1,47 @@
+"""The page on the contract says what the contract is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import inlay.plugins
+from inlay.plugins import hookspecs
+from inlay.plugins.contract import PLUGIN_API_VERSION
+
+PAGE = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
+HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("inlay_")}
+
+
+def test_every_hook_has_a_section_and_no_other_has() -> None:
+    assert re.findall(r"^### (inlay_\w+)$", PAGE, re.MULTILINE) == list(HOOKS)
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_signatures_are_exact(name: str) -> None:
+    section = PAGE.split(f"### {name}\n")[1].split("\n### ")[0]
+    found = re.search(r"```text\n(.*?)\n```", section, re.DOTALL)
+    assert found is not None
+    written = inspect.signature(HOOKS[name])
+    parameters = ", ".join(f"{p.name}: {p.annotation}" for p in written.parameters.values())
+    assert found.group(1) == f"{name}({parameters}) -> {written.return_annotation}"
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_who_is_asked_is_what_the_hook_says(name: str) -> None:
+    section = PAGE.split(f"### {name}\n")[1].split("\n### ")[0]
+    owner = "Asked only of the plugin that provides" in " ".join((HOOKS[name].__doc__ or "").split())
+    assert ("Asked of the owner." in section) == owner
+    assert ("Asked of every plugin" in section) != owner
+
+
+def test_every_public_name_is_listed() -> None:
+    listed = set(re.findall(r"`(\w+)`", PAGE))
+    assert set(inlay.plugins.__all__) - listed == set()
+
+
+def test_the_version_is_the_one_in_force() -> None:
+    assert f"the version of this contract, now {PLUGIN_API_VERSION}." in PAGE
