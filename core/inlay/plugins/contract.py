@@ -76,7 +76,7 @@ class Capabilities:
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
     one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
     vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
-    be symbolic; control_flow: whether a region may hold `If` and `Loop`; peak: floating-point operations a second;
+    be symbolic; control_flow: whether a region may be a `Loop`; peak: floating-point operations a second;
     bandwidth: bytes a second; link: the way between the host's memory and the target's.
     """
 
@@ -296,7 +296,8 @@ class CompileContext(Protocol):
 
 
 class Codegen(Protocol):
-    """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`.
+    """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`, or a `RegionLoop`
+    where the target's capabilities say so.
 
     Raises `Unsupported` for what it cannot compile. Equal units give equal bytes.
     """

@@ -153,3 +153,29 @@ def test_the_profile_adds_up_the_rounds_of_each_kernel():
     assert all(event.seconds >= 0 for event in profile.events)
     again = executable.run(feed)
     assert all(np.array_equal(plain[name], again[name]) for name in plain)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("layer", "gates", "functions"),
+    [("lstm", 4, ("Sigmoid", "Tanh", "Tanh")), ("gru", 3, ("Sigmoid", "Tanh")), ("rnn", 1, ("Tanh",))],
+)
+def test_recurrent_layers(layer, gates, functions, direction, threads):
+    """Long enough that they are loops; lengths of sequences differ."""
+    steps, batch, inputs, hidden, sides = 23, 3, 5, 18, 1 + (direction == "bidirectional")
+    shapes = {
+        "x": (steps, batch, inputs), "w": (sides, gates * hidden, inputs), "r": (sides, gates * hidden, hidden),
+        "b": (sides, 2 * gates * hidden), "h": (sides, batch, hidden),
+    }  # fmt: skip
+    if layer == "lstm":
+        shapes["c"] = (sides, batch, hidden)
+    arguments = [variable(name, shape) for name, shape in shapes.items()]
+    lengths = variable("lengths", (batch,), "int32")
+    many = functions * sides
+    made = getattr(ops, layer)(
+        *arguments, lengths, direction=direction, activations=many, alphas=(0.0,) * len(many), betas=(0.0,) * len(many), masked=True
+    )
+    results = graph.tuple_([graph.tuple_item(made, index) for index in range(len(made.type.fields))])
+    feed = {name: random(*shape) * np.float32(0.3) for name, shape in shapes.items()}
+    check(graph.function([*arguments, lengths], results), {**feed, "lengths": np.array([23, 1, 9], np.int32)}, threads=threads)
