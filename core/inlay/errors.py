@@ -103,9 +103,17 @@ class KernelFault(InlayError):
     """A kernel reported an error while it ran, such as an index out of range."""
 
 
-class LockWarning(UserWarning):
+class InlayWarning(UserWarning):
+    """Base of the warnings that are for whoever compiles a model."""
+
+
+class PlacementWarning(InlayWarning):
+    """Placement by cost stopped before it knew the best."""
+
+
+class LockWarning(InlayWarning):
     """A lock holds operators where they would not go any more."""
 
 
-class FallbackWarning(UserWarning):
+class FallbackWarning(InlayWarning):
     """A region could not be compiled by its target's plugin, and went to other targets."""

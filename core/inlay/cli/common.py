@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from inlay.artifact import TensorSpec
 from inlay.cli.text import printable
-from inlay.errors import FallbackWarning, InputError, LockWarning
+from inlay.errors import InlayWarning, InputError
 from inlay.runtime.example import example_inputs
 from inlay.runtime.executable import Executable
 
@@ -131,15 +131,13 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
-    """Says on standard error what a lock holds otherwise than it would be, and which regions their plugins could not compile. Gives
-    the list of all warnings, complete at the end."""
-    told = (LockWarning, FallbackWarning)
+    """Says Inlay's own warnings on standard error, such as what a lock holds otherwise than it would be. Gives the list of all
+    warnings, complete at the end."""
     with warnings.catch_warnings(record=True) as caught:
-        for category in told:
-            warnings.simplefilter("always", category)
+        warnings.simplefilter("always", InlayWarning)
         yield caught
     for warning in caught:
-        if issubclass(warning.category, told):
+        if issubclass(warning.category, InlayWarning):
             click.echo(printable(str(warning.message)), err=True)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -17,6 +17,7 @@ from inlay.cli.common import (
     print_json,
     refuse_package,
     target_option,
+    warnings_told,
 )
 from inlay.runtime.output import check_output
 
@@ -68,7 +69,8 @@ def partition_command(
     for path in filter(None, (html, lock)):
         check_output(path, [model])
     registry, settings = default_registry(), Settings(precision=precision, placement=placement)
-    partitioned, takers = cut(inlay.load(model, dims), targets, registry, settings=settings)
+    with warnings_told():
+        partitioned, takers = cut(inlay.load(model, dims), targets, registry, settings=settings)
     seconds = {}
     if measured:
         executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)

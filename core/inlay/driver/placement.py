@@ -6,14 +6,17 @@ import warnings
 from collections.abc import Sequence
 
 from inlay.driver.measure import MeasuredCosts
-from inlay.errors import InputError, LockWarning
-from inlay.partitioning.annotate import Candidate
+from inlay.errors import InputError, LockWarning, PlacementWarning
+from inlay.partitioning.annotate import Annotated, Candidate, Claim
 from inlay.partitioning.cost import CostModel
 from inlay.partitioning.lock import Lock, replay
 from inlay.partitioning.optimise import by_cost
 from inlay.partitioning.outline import Place, first_come
 from inlay.plugins.registry import PluginRegistry
 from inlay.settings import MEASURED, PLACEMENTS, PRIORITY, Settings
+
+WORTH_TELLING = 1e-3
+"""Share of the predicted time by which the best placement may be faster, from which on the user is told."""
 
 
 def placement(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
@@ -30,7 +33,15 @@ def _fresh(settings: Settings, takers: Sequence[Candidate], registry: PluginRegi
         return first_come
     costs = cost_model(settings, takers, registry)
     last = next((number for number, taker in enumerate(takers) if taker.target.kind == fallback), None)
-    return lambda name, annotated: by_cost(annotated, costs, last).claims
+
+    def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+        found = by_cost(annotated, costs, last)
+        if found.gap > WORTH_TELLING:
+            text = f"the solver ran out of time: a placement of {name} may be up to {found.gap:.1%} faster than this one"
+            warnings.warn(text, PlacementWarning, stacklevel=2)
+        return found.claims
+
+    return place
 
 
 def cost_model(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:

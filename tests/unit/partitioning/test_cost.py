@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.unit.graph.strategies import Program, assert_same
 
 from inlay import ops
 from inlay.driver.compile import candidates, compile_module
-from inlay.errors import InputError
+from inlay.errors import InputError, PlacementWarning
 from inlay.graph import ir
 from inlay.graph.interp import evaluate
 from inlay.graph.pattern import is_op, wildcard
@@ -147,3 +148,11 @@ def test_the_driver_places_by_cost() -> None:
     assert [info.target for info in executable.regions] == ["a"]
     with pytest.raises(InputError, match=r"there is no placement 'luck'.*priority, cost"):
         compile_module(module, list(judges), registry_of(judges), settings=Settings(placement="luck"))
+
+
+def test_a_placement_that_may_not_be_the_best_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = registry_of({"a": priced(relu=1.0)})
+    whole = ir.Module({"main": ir.function([X], ops.relu(X))})
+    monkeypatch.setattr("inlay.driver.placement.by_cost", lambda *given: replace(by_cost(*given), gap=0.25))
+    with pytest.warns(PlacementWarning, match="a placement of main may be up to 25.0% faster than this one"):
+        compile_module(whole, ["a"], registry, settings=Settings(placement=COST))
