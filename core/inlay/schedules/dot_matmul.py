@@ -1,14 +1,23 @@
-"""Matrix products of narrow numbers through dot-product instructions, over a tile of rows times columns in registers."""
+"""Matrix products of narrow numbers through dot-product instructions, over a tile of rows times columns in registers.
+
+The right operand lies in panels as wide as a tile, K/g N g each: a constant is packed so when the model is compiled, with zeros
+where it fills no whole panel; any other is copied, a panel before its first use.
+"""
 
 from __future__ import annotations
 
-from inlay import arith
-from inlay.schedules.dot import DotTile, choose_dot_tile, fitting_dot, narrow_product, with_dots
+from dataclasses import dataclass
+
+from inlay.arith import Var
+from inlay.schedules.collapse import collapse
+from inlay.schedules.dot import Dot, DotTile, dots_for, with_dots
+from inlay.schedules.matmul import Product, find_product, share_out
+from inlay.schedules.register_tile import LONGEST_ROW, MOST_ROWS, Tile, cycles, fits
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
-    Anchor,
     accumulate_in_registers,
     axis_loops,
+    blocks_of,
     constant_extent,
     find_anchor,
     is_static,
@@ -17,69 +26,172 @@ from inlay.schedules.shape import (
     present,
 )
 from inlay.tensor import ir
+from inlay.tensor.primitives import stream
 from inlay.tensor.schedule import Schedule
 from inlay.types import ROW_MAJOR, Layout
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """A product, the instruction that sums it, and its tile. `constant`: the right operand is packed when the model is compiled."""
+
+    product: Product
+    dot: Dot
+    tile: Tile
+    constant: bool
+
+    @property
+    def depth(self) -> int:
+        """Elements that are summed, whole groups of them."""
+        return _whole(constant_extent(self.product.anchor.reduced[0]), self.dot.group)
+
+    @property
+    def packed(self) -> Layout:
+        """How the right operand lies for the instruction."""
+        k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
+        place = self.product.right.indices.index(k)
+        return Layout(((place, self.depth), (n, self.tile.width), (place, self.dot.group)))
+
+
 class DotMatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[k, n] of narrow operands, of static shape, b constant or not."""
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
 
     name = "dot_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines sums whose length is no multiple of an instruction's group, and columns that do not fill its lanes."""
-        if not is_static(program):
+        """Declines products that no instruction sums, and fewer columns than one has lanes."""
+        if not context.intrinsics or not is_static(program):
             return None
-        anchor = find_anchor(program)
-        if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
+        merged = collapse(program)
+        product = find_product(merged)
+        if product is None or not _is_plain(merged, product):
             return None
-        product = narrow_product(anchor)
-        if product is None:
-            return None
-        a, b = product
-        k, n = anchor.reduced[0].var, anchor.spatial[-1].var
-        if len(b.indices) != 2 or b.indices != (k, n) or b.buffer not in program.inputs or not a.indices or a.indices[-1] != k:
-            return None
-        if any(n in arith.free_vars(index) for index in a.indices):
-            return None
-        columns, depth = constant_extent(anchor.spatial[-1]), constant_extent(anchor.reduced[0])
-        dot = fitting_dot(anchor, context, columns, depth)
+        columns = constant_extent(product.anchor.spatial[-1])
+        dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= columns), None)
         if dot is None:
             return None
-        rows = constant_extent(anchor.spatial[-2]) if len(anchor.spatial) > 1 else 1
-        tile = choose_dot_tile(dot, rows, columns, context)
-        layouts = {b.buffer: Layout(((0, depth), (1, tile.width), (0, dot.group)))}
-        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda source: _schedule(source, anchor, tile, layouts, context))
+        place = merged.inputs.index(product.right.buffer)
+        constant = given[place].constant and len(product.right.indices) == len(program.inputs[place].shape) == 2
+        plan = _Plan(product, dot, _choose_tile(product, dot, context), constant)
+        layouts = {product.right.buffer: plan.packed} if constant else {}
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
+        return Offer(params, lambda _: _schedule(merged, plan, layouts, context))
 
 
-def _schedule(
-    program: ir.LoopProgram, anchor: Anchor, tile: DotTile, layouts: dict[ir.Buffer, Layout], context: KernelContext
-) -> ir.LoopProgram:
+def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
+    """Whether the left operand lies in rows of k, and the right one, an input, in rows of n, one for each k."""
+    k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
+    left, right = product.left, product.right
+    return (
+        left.indices[-1] == k
+        and right.indices[-2:] == (k, n)
+        and right.buffer in program.inputs
+        and left.buffer is not right.buffer
+    )
+
+
+def _whole(extent: int, size: int) -> int:
+    """An extent, up to a multiple of a size."""
+    return -(-extent // size) * size
+
+
+def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
+    """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
+    rows, columns, depth = product.rows, product.columns, product.depth
+    assert rows is not None and columns is not None and depth is not None
+    threads = 1 if product.shared else max(context.threads, 1)
+    widest = min(LONGEST_ROW, -(-columns // dot.lanes))
+    tiles = [
+        Tile(dot.lanes, vectors, height)
+        for vectors in range(widest, 0, -1)
+        for height in range(1, min(rows, MOST_ROWS) + 1)
+        if rows == 1 or fits(height, vectors, context.capabilities.vector_registers)
+    ]
+    steps = -(-depth // dot.group)
+    return min(tiles, key=lambda tile: cycles(rows, _whole(columns, tile.width), steps, tile, threads))
+
+
+def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
     """
-    for ..., columns, rows:                   # parallel over the outermost
-        total[row, vector, lane] = 0
-        for group of k:
-            dot(a, b, total)                  # row and vector unrolled
-        out = after(total)
+    for shared ..., columns:                  # parallel over what is longest
+        panel = b                             # where b is not constant
+        for free ..., rows:
+            total[row, vector, lane] = 0
+            for group of k:
+                prefetch a part of the next panel
+                dot(a, panel, total)          # row and vector unrolled
+            out = after(total)
     """
     s = Schedule(program, context.intrinsics)
-    matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
-    *outer, n = axis_loops(s, final)
+    product, tile, matmul = plan.product, plan.tile, plan.product.anchor.block.name
+    copied = _copies(s, plan, context)
+    right = copied or product.right.buffer.name
+    anchor = find_anchor(s.program)
+    assert anchor is not None
+    final = accumulate_in_registers(s, anchor)
+    loops = axis_loops(s, final)
+    n = loops[-1]
     assert n is not None
-    m = outer.pop() if outer else None
-    columns, vector, lane = s.split(n, (None, tile.vectors, tile.dot.lanes))
+    m = None if product.row is None else loops[product.row]
+    columns, vector, lane = s.split(n, (None, tile.vectors, tile.lanes))
     rows, row = (None, None) if m is None else s.split(m, (None, tile.rows))
-    outside = present(*outer, columns, rows)
+    shared = present(*(loops[place] for place in product.shared))
+    free = present(*(loops[place] for place in product.free))
+    outside = [*shared, columns, *free, *present(rows)]
     s.reorder(*outside, *present(row), vector, lane)
     s.compute_at(matmul, outside[-1])
     mark_tile(s, *present(row), vector, lane)
     k = axis_loops(s, matmul)[-1]
     assert k is not None
     *own_rows, n = [loop for loop in s.loops(matmul)[len(outside) :] if loop != k]
-    vector, lane = s.split(n, (tile.vectors, tile.dot.lanes))
-    k, part = s.split(k, (None, tile.dot.group))
+    vector, lane = s.split(n, (tile.vectors, tile.lanes))
+    k, part = s.split(k, (None, plan.dot.group))
     s.reorder(k, *own_rows, vector, lane, part)
+    more: dict[str, Layout] = {}
+    if copied is not None:
+        more[right] = plan.packed
+        _interleave(s, copied, plan, columns, context)
+    share_out(s, shared, columns, free, rows, product, tile, context)
+    found = layouts_by_name(s.program, layouts, more)
+    program = with_dots(s, matmul, k, (*own_rows, vector), lane, DotTile(plan.dot, tile.vectors, tile.rows), found, context)
+    if plan.constant:
+        # One row alone reads each panel once, at the speed of memory, as it is.
+        name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
+        if rows is not None:
+            program, _ = stream(program, name, right, columns, k)
+    return program
+
+
+def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
+    """Copy what has to be: operands that fill no whole groups or panels, with zeros beside them, and any right operand that is not
+    constant. The name of the copy of the right one, None where there is none."""
+    anchor, known = plan.product.anchor, s.blocks
+    left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
+    sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
+    multiples = tuple(sizes.get(item, 1) for item in anchor.block.iters)
+    if any(constant_extent(item) % size for item, size in sizes.items()):
+        s.pad(anchor.block.name, multiples, (right,) if plan.constant else ())
+    made = {region.buffer.name: block for block in blocks_of(s.program) if block.name not in known for region in block.reads}
+    if left in made:
+        loops = s.loops(made[left].name)
+        _, lane = s.split(loops[-1], (None, context.capabilities.vector_bits // 8 // plan.product.left.dtype.bytes))
+        s.vectorize(lane)
+        if context.threads != 1 and len(loops) > 1:
+            s.parallel(loops[0])
+    if plan.constant:
+        return None
+    return made[right].name if right in made else s.cache_read(anchor.block.name, right)
+
+
+def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:
+    """Copy the right operand in groups: a panel at a time, or, for several threads, which share it, all at once."""
+    if context.threads == 1:
+        s.compute_at(block, columns)
+    k, n = s.loops(block)[-2:]
+    k, part = s.split(k, (None, plan.dot.group))
+    n, lane = s.split(n, (None, plan.dot.lanes))
+    s.reorder(k, n, lane, part)
+    s.unroll(part)
+    s.vectorize(lane)
     if context.threads != 1:
-        s.parallel(outside[0])
-    return with_dots(s, matmul, k, (*own_rows, vector), lane, tile, layouts_by_name(s.program, layouts), context)
+        s.parallel(s.loops(block)[0])

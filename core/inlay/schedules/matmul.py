@@ -41,7 +41,7 @@ Rows shared out read all panels again for each tile of rows: 1.7 times ONNX Runt
 
 
 @dataclass(frozen=True)
-class _Product:
+class Product:
     """out[..., m, ..., n] = sum over k of a * b: the axes of a product, by their places among the anchor's spatial ones.
 
     `shared` axes are those of the right operand besides n, `free` ones those that it lacks, besides `row`, the longest of them.
@@ -80,7 +80,7 @@ class MatmulRule:
         if not context.capabilities.vector_bits:
             return None
         merged = collapse(program)
-        product = _product(merged)
+        product = find_product(merged)
         if product is None:
             return None
         lanes = _lanes(product, context)
@@ -97,7 +97,7 @@ def _known(extent: arith.Expr) -> int | None:
     return extent.value if isinstance(extent, arith.Const) else None
 
 
-def _product(program: ir.LoopProgram) -> _Product | None:
+def find_product(program: ir.LoopProgram) -> Product | None:
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
         return None
@@ -117,10 +117,10 @@ def _product(program: ir.LoopProgram) -> _Product | None:
     shared = tuple(place for place in places if anchor.spatial[place].var in used)
     free = [place for place in places if place not in shared]
     row = max(free, key=lambda place: (_length(anchor.spatial[place].extent), place), default=None)
-    return _Product(anchor, left, right, shared, tuple(place for place in free if place != row), row)
+    return Product(anchor, left, right, shared, tuple(place for place in free if place != row), row)
 
 
-def _sure(product: _Product) -> tuple[int | None, int | None]:
+def _sure(product: Product) -> tuple[int | None, int | None]:
     """Rows and columns of which a tile may be made. It must not hold all that there ever are of an unknown number: half of the most
     do."""
     spatial = product.anchor.spatial
@@ -138,7 +138,7 @@ def _length(extent: arith.Expr) -> float:
     return float("inf") if known is None else known
 
 
-def _lanes(product: _Product, context: KernelContext) -> int:
+def _lanes(product: Product, context: KernelContext) -> int:
     """Lanes of a vector, all or half of what there are: those that leave fewer out; 0 for too few columns."""
     widest = context.capabilities.vector_bits // 32
     columns = _sure(product)[1]
@@ -149,7 +149,7 @@ def _lanes(product: _Product, context: KernelContext) -> int:
 
 
 def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: _Product, tile: Tile, given: tuple[Given, ...]
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[Given, ...]
 ) -> dict[ir.Buffer, Layout]:
     """The right operand in panels of the tile's columns, where it is a constant matrix."""
     right = product.right.buffer
@@ -161,7 +161,7 @@ def _layouts(
     return {right: Layout(((0, product.depth), (1, tile.width)))}
 
 
-def _packs(product: _Product, layouts: dict[ir.Buffer, Layout]) -> bool:
+def _packs(product: Product, layouts: dict[ir.Buffer, Layout]) -> bool:
     """Whether panels of the right operand are copied before they are used."""
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
@@ -170,7 +170,7 @@ def _packs(product: _Product, layouts: dict[ir.Buffer, Layout]) -> bool:
 
 
 def _schedule(
-    program: ir.LoopProgram, product: _Product, tile: Tile, layouts: dict[ir.Buffer, Layout], context: KernelContext
+    program: ir.LoopProgram, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> ir.LoopProgram:
     """
     for shared ..., columns:                  # parallel over what is longest
@@ -209,7 +209,7 @@ def _schedule(
     packed = _packs(product, layouts)
     if packed:
         more = _pack(s, product, tile, columns, context)
-    _parallel(s, shared, columns, [] if packed else free, None if packed else rows, product, tile, context)
+    share_out(s, shared, columns, [] if packed else free, None if packed else rows, product, tile, context)
     program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
     if layouts and rows is not None and product.rows and all(_known(anchor.spatial[place].extent) for place in product.free):
         # One row alone reads each panel once, at the speed of memory, as it is.
@@ -217,7 +217,7 @@ def _schedule(
     return program
 
 
-def _pack(s: Schedule, product: _Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
+def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
     """Copy the right operand: a panel at a time, or, for several threads, which share it, all at once. How the copy lies."""
     depth, rank = product.depth, len(product.right.indices)
     assert depth is not None
@@ -233,13 +233,13 @@ def _pack(s: Schedule, product: _Product, tile: Tile, columns: Var, context: Ker
     return {block: Layout(((k, depth), (rank - 1, tile.width)))}
 
 
-def _parallel(
+def share_out(
     s: Schedule,
     shared: list[Var],
     columns: Var,
     free: list[Var],
     rows: Var | None,
-    product: _Product,
+    product: Product,
     tile: Tile,
     context: KernelContext,
 ) -> None:

@@ -18,18 +18,18 @@ CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
 BYTES = ("uint8", "int8")
 
 
-def run(function, feeds, cpu):
-    executable = inlay.compile(function, targets=[f"x86:threads=1,cpu={cpu}"])
+def run(function, feeds, cpu, threads=1):
+    executable = inlay.compile(function, targets=[f"x86:threads={threads},cpu={cpu}"])
     (result,) = executable.run(feeds).values()
     return result
 
 
-def product(a, b, total, constant, cpu):
+def product(a, b, total, constant, cpu, threads=1):
     x = graph.var("x", TensorType(a.shape, a.dtype.name))
     w = graph.constant(b, b.dtype.name) if constant else graph.var("w", TensorType(b.shape, b.dtype.name))
     params = [x] if constant else [x, w]
     feeds = {"x": a} if constant else {"x": a, "w": b}
-    return run(graph.function(params, ops.matmul(x, w, out_dtype=total)), feeds, cpu)
+    return run(graph.function(params, ops.matmul(x, w, out_dtype=total)), feeds, cpu, threads)
 
 
 @pytest.mark.parametrize("cpu", CPUS)
@@ -59,8 +59,8 @@ def test_bfloat16_products_are_close_to_exact(cpu):
 @pytest.mark.parametrize(
     ("a", "b", "total"), [("bfloat16", "bfloat16", "float32"), ("uint8", "int8", "int32"), ("int8", "int8", "int32")]
 )
-@pytest.mark.parametrize("constant", [True, False])
-def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant):
+@pytest.mark.parametrize(("constant", "threads"), [(True, 1), (False, 1), (False, 2)])
+def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant, threads):
     """Columns that fill no vectors, sums of an odd length, rows that fill no tile, and a right operand for every left one."""
     generator = np.random.default_rng(3)
 
@@ -78,9 +78,20 @@ def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant):
     ]
     for left, right in shapes:
         x, w = some(left, a), some(right, b)
-        got = product(x, w, total, constant, cpu)
+        got = product(x, w, total, constant, cpu, threads)
         wanted = x.astype(np.float64) @ w.astype(np.float64)
         assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_rows_do_not_touch_each_other(constant):
+    """Sums of an odd length end in a group that holds zeros, not the next row: infinities stay where they are."""
+    a, b = np.ones((5, 7), ml_dtypes.bfloat16), np.ones((7, 33), ml_dtypes.bfloat16)
+    a[1, 0], a[3, 0] = np.inf, np.nan
+    if not constant:
+        b[0, 4] = np.inf
+    got = product(a, b, "float32", constant, "native")
+    np.testing.assert_array_equal(got, a.astype(np.float32) @ b.astype(np.float32))
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -11,7 +11,8 @@ from inlay.tensor.footprint import reads, writes
 from inlay.tensor.lower_blocks import joined
 from inlay.tensor.primitives.cache import nest_of
 from inlay.tensor.primitives.place import check_open, failed, outer_block
-from inlay.tensor.transform import nest, rebuilt, remapped, unique_name, with_body
+from inlay.tensor.rewrite import Rewriter
+from inlay.tensor.transform import nest, rebuilt, unique_name, with_body
 
 
 def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:
@@ -38,7 +39,8 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
     top, site = nest_of(path, old.writes[0].buffer)
     if (
         old.predicate != arith.ONE
-        or old.bindings != tuple(loop.var for loop in site.loops)
+        or [binding for binding in old.bindings if binding != arith.ZERO] != [loop.var for loop in site.loops]
+        or any(binding == arith.ZERO and multiple != 1 for binding, multiple in zip(old.bindings, multiples, strict=True))
         or any(not isinstance(stmt, ir.For) for stmt in path[len(top) - 1 : -1])
     ):
         raise failed(
@@ -78,7 +80,9 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
         else:
             before.append(_copy(name, buffer, new, shape, buffer.shape))
     inner = _replaced(with_body(program, replace(old, iters=iters)), taken).body
-    loops = [(loop.var, item.extent) for loop, item in zip(site.loops, iters, strict=True)]
+    # What has no loop is of one iteration.
+    extents = [item.extent for item, binding in zip(iters, old.bindings, strict=True) if binding != arith.ZERO]
+    loops = [(loop.var, extent) for loop, extent in zip(site.loops, extents, strict=True)]
     body: ir.Stmt = joined(*before, nest(loops, inner), *after)
     for new in reversed(fresh):
         body = ir.Alloc(new, body)
@@ -87,7 +91,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
 
 def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
     """The program with buffers replaced by others, in which the elements have the same indices."""
-    return remapped(program, {old: (new, lambda indices: indices) for old, new in buffers.items()})
+    return Rewriter(buffers=buffers).program(program)
 
 
 def _grown_shape(

@@ -46,6 +46,7 @@ class ExpressionPrinter:
         self.epoch = 0
         self._guarded: dict[ir.Expr, bool] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, int], set[int]] = {}
+        self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
         self._turned: dict[tuple[ir.Buffer, arith.Expr, int, int], list[Value]] = {}
 
     # --- memory ---
@@ -139,6 +140,46 @@ class ExpressionPrinter:
                     rest, constant = without_constant(base)
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
+    def _find_combs(self, body: ir.Stmt) -> None:
+        """Find which stores of a vectorised loop of nothing else fill each other's gaps: see `_interleaved`."""
+        self._combs = {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if not all(isinstance(item, ir.Store) for item in stores):
+            return
+        for item in stores:
+            assert isinstance(item, ir.Store)
+            base, stride = self._by_lane(self._flat(item.buffer, item.indices)) or (None, 0)
+            if base is not None and stride in (2, 4, 8):
+                rest, constant = without_constant(base)
+                self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
+        read = {
+            node.buffer
+            for item in stores
+            if isinstance(item, ir.Store)
+            for node in ir.walk_exprs(item.value)
+            if isinstance(node, ir.Load)
+        }
+        self._combs = {
+            key: places
+            for key, places in self._combs.items()
+            if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
+        }
+
+    def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: int, value: Value) -> bool:
+        """Keep what is stored to every `stride`-th place until all places between are there too, and store all in one run. False
+        where there are no such others."""
+        rest, constant = without_constant(base)
+        places = self._combs.get((buffer, rest, stride))
+        if places is None:
+            return False
+        places[constant] = value
+        parts = [part for _, part in sorted(places.items()) if part is not None]
+        if len(parts) == stride:
+            whole = self.p.interleave(parts)
+            address = self._address(buffer, arith.add(rest, min(places)))
+            self.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
+        return True
+
     def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: int) -> Value | None:
         """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
         loaded by rows and turned. None where there are no such others."""
@@ -210,6 +251,8 @@ class ExpressionPrinter:
             name = f"llvm.masked.store.{mangle(kind, self.lanes)}.p0"
             self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
             self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
+            return
+        if shape is not None and self._interleaved(buffer, *shape, stored):
             return
         addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
         mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)

@@ -134,6 +134,14 @@ class FunctionPrinter:
             size //= 2
         return rows
 
+    def interleave(self, parts: list[Value]) -> Value:
+        """The first elements of all vectors, of which there are a power of two, then the second ones, and so on."""
+        if len(parts) == 1:
+            return parts[0]
+        a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
+        places = ", ".join(f"i32 {lane}, i32 {a.lanes + lane}" for lane in range(a.lanes))
+        return self.op(f"shufflevector {a}, {b}, <{2 * a.lanes} x i32> <{places}>", a.scalar, 2 * a.lanes)
+
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Stack memory for the whole function; the pointer's name."""
         name = f"%{self.fresh('local')}"

@@ -197,6 +197,7 @@ class KernelPrinter(ExpressionPrinter):
         self.lane, self.lanes = loop.var, lanes
         with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._find_squares(loop.body)
+            self._find_combs(loop.body)
             self._statement(loop.body)
         self.lane, self.lanes = None, 0
         self.private.clear()
