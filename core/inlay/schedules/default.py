@@ -26,5 +26,6 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     MatmulRule(),
     TransposeRule(),
     BlockedRule(),
+    RowsRule(copies=True),
     GenericRule(),
 )

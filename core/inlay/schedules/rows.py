@@ -49,16 +49,21 @@ class _Shape:
     rows: tuple[int, ...]
 
 
+@dataclass(frozen=True)
 class RowsRule:
-    """Reductions of rows that lie one after another, in any number, and element-wise blocks before, between and after them."""
+    """Reductions of rows that lie one after another, in any number, and element-wise blocks before, between and after them.
+    `copies`: also where inputs lie otherwise, and must be copied."""
 
     name = "rows"
+    copies: bool = False
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines reductions of anything but plain rows, several results, and whatever a primitive refuses."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
-        if not any(block.init is not None for block in blocks_of(program)) or any(item.layout != ROW_MAJOR for item in given):
+        if not any(block.init is not None for block in blocks_of(program)):
+            return None
+        if not self.copies and any(item.layout != ROW_MAJOR for item in given):
             return None
         plain = _without_empty(program)
         if plain is None:
