@@ -139,9 +139,7 @@ def metadata(file: Path) -> list[str]:
 
 def modules(folder: Path) -> set[str]:
     """The files of a package that belong into its wheel."""
-    return {
-        path.relative_to(folder.parent).as_posix() for path in folder.rglob("*") if path.suffix == ".py" or path.name == "py.typed"
-    }
+    return {path.relative_to(folder.parent).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_what_is_built_for_others_names_plugins_by_version(checkout, environment, tmp_path):

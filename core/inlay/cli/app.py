@@ -10,6 +10,7 @@ from inlay.cli.cache import cache_command
 from inlay.cli.compile import compile_command
 from inlay.cli.conformance import conformance_command
 from inlay.cli.export import export_command
+from inlay.cli.new_plugin import new_plugin_command
 from inlay.cli.partition import partition_command
 from inlay.cli.run import run_command
 from inlay.cli.show import show_command
@@ -39,6 +40,7 @@ for command in (
     partition_command,
     show_command,
     conformance_command,
+    new_plugin_command,
     cache_command,
 ):
     app.add_command(command)

@@ -1,0 +1,144 @@
+"""inlay new-plugin: what it writes installs, works and conforms as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from inlay.cli import main
+from inlay.cli.new_plugin import render
+from inlay.errors import InputError
+from inlay.plugins import Level
+from inlay.runtime.c_source import find_compiler
+
+ROOT = Path(__file__).parents[2]
+CORE = ("core", "pyproject.toml", "hatch_build.py", "build_backend.py", "README.md", "CHANGELOG.md", "LICENSE", "plugins")
+LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
+
+
+def new_plugin(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as done:
+        main(["new-plugin", *arguments])
+    assert isinstance(done.value.code, int)
+    return done.value.code
+
+
+def run(*command: str | Path, folder: Path, **variables: str) -> str:
+    """Run a command in a folder; what it prints."""
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XDG_CACHE_HOME")  # pip keeps what it fetches in a cache of its own
+    environment = {name: value for name, value in os.environ.items() if name not in hidden} | variables
+    done = subprocess.run(list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@LEVELS
+def test_what_is_written(tmp_path, monkeypatch, capsys, level):
+    monkeypatch.chdir(tmp_path)
+    assert new_plugin("acme_tpu", "--level", level) == 0
+    folder = tmp_path / "inlay-acme-tpu"
+    assert f"cd {folder.name}" in capsys.readouterr().out
+    written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    sources = {f"src/inlay_acme_tpu/{name}.py" for name in ("__init__", "plugin", "rules", "codegen", "runtime")}
+    assert written == {
+        "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml", "tests/test_acme_tpu.py", *sources,
+    }  # fmt: skip
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "inlay-acme-tpu"
+    assert project["entry-points"]["inlay.plugins"] == {"acme_tpu": "inlay_acme_tpu.plugin"}
+    text = "".join((folder / name).read_text() for name in written)
+    assert "{{ name" not in text and "{%" not in text and "${{ matrix.python }}" in text
+    assert "class AcmeTpuCodegen" in text
+    assert ("Level.LOOP" in text) == (level == "loop")
+
+
+@LEVELS
+@pytest.mark.parametrize("name", ["acme", "quantum_npu"])
+def test_it_is_in_good_order(tmp_path, level, name):
+    assert new_plugin(name, "--level", level, "-o", str(tmp_path / "p")) == 0
+    rules = ["--isolated", "--config", f"src=['{tmp_path}/p/src']", "--line-length", "132", "--select", "E,F,W,I,UP,B,SIM,RUF"]
+    run(sys.executable, "-m", "ruff", "check", *rules, ".", folder=tmp_path / "p")
+    if name == "acme":  # where lines break depends on how long the name is
+        run(sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "132", "--check", ".", folder=tmp_path / "p")
+
+
+@pytest.mark.parametrize("name", ["Acme", "2d", "acme-tpu", "class", "", "äcme"])
+def test_names_that_no_target_may_have(name):
+    with pytest.raises(InputError, match="is no name of a target"):
+        render(name, Level.REGION)
+
+
+def test_a_name_that_is_taken():
+    with pytest.raises(InputError, match="there is a target reference already, of plugin reference"):
+        render("reference", Level.LOOP)
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "kept").write_text("mine")
+    assert new_plugin("acme", "-o", str(tmp_path)) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert new_plugin("acme", "-o", str(tmp_path / "kept")) == 2
+    (tmp_path / "empty").mkdir()
+    assert new_plugin("acme", "-o", str(tmp_path / "empty")) == 0
+
+
+def beside(project: Path, site: Path) -> None:
+    """Put a project's package where Python finds it, with the facts of an installed one."""
+    facts = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    shutil.copytree(project / "src", site)
+    info = site / f"{facts['name'].replace('-', '_')}-{facts['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {facts['name']}\nVersion: {facts['version']}\n")
+    points = [f"{name} = {module}" for name, module in facts["entry-points"]["inlay.plugins"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[inlay.plugins]", *points, ""]))
+
+
+@LEVELS
+def test_its_tests_pass_and_its_declarations_conform(tmp_path, level):
+    if level == "loop" and find_compiler() is None:
+        pytest.skip("there is no C compiler")
+    project, site = tmp_path / "p", tmp_path / "site"
+    assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
+    beside(project, site)
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
+    run(sys.executable, "-m", "mypy", "--strict", "src", folder=project, MYPYPATH=str(ROOT / "core"))
+    command = (sys.executable, "-c", "from inlay.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
+    run(*command, "--only", "plugin", "--only", "annotations", "--jobs", "1", folder=project, PYTHONPATH=path)
+    report = json.loads((project / "r.json").read_text())
+    assert report["target"] == "acme"
+
+
+@pytest.mark.slow
+@LEVELS
+def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, level):
+    """With the pip and the index of a developer; the index is asked for what Inlay depends on, never for Inlay itself."""
+    if level == "loop" and find_compiler() is None:
+        pytest.skip("there is no C compiler")
+    import venv
+
+    checkout, project = tmp_path / "checkout", tmp_path / "inlay-acme"
+    checkout.mkdir()
+    for part in CORE:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, checkout / part)
+    assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", f"{checkout}[conformance]", f"{project}[test]", folder=tmp_path)
+    run(python, "-m", "pytest", folder=project)
+    inlay = python.parent / "inlay"
+    rows = json.loads(run(inlay, "targets", "--json", folder=tmp_path))
+    assert {row["target"]: row["available"] for row in rows} == {"acme": True, "reference": True}
+    run(inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1", folder=tmp_path)
+    report = json.loads((tmp_path / "acme.json").read_text())
+    assert report["target"] == "acme"
+    shutil.rmtree(tmp_path / "venv")
