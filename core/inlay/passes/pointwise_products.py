@@ -71,18 +71,29 @@ def _dtype(expr: Expr) -> str:
 
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
-    """Whether the convolution would leave lanes empty for longer than images take to go from channel blocks to rows and back.
-
-    In channel blocks, output channels of a group are taken by whole vectors or by halves; others one by one.
-    """
+    """Whether the convolution would leave lanes empty for longer than a product over pixels does, and images take to go from
+    channel blocks to rows and back."""
     attrs: Any = call.attrs
     channels, depth = _shape(call.args[1])[:2]
-    if channels // attrs.groups % max(lanes // 2, 1) == 0:
-        return False
     elements = math.prod(_shape(call))
     seconds = 2 * elements * depth / capabilities.peak
     copies = 2 * 4 * (elements + math.prod(_shape(call.args[0]))) / capabilities.bandwidth
-    return seconds * (lanes - 1) > copies
+    pixels = _filled(math.prod(_shape(call)[2:]), lanes)
+    return seconds / pixels + copies < seconds / _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1)
+
+
+def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
+    """The share of lanes that the output channels of a group fill, by vectors or by halves. A single group may be padded; of others
+    that fill neither, channels are taken one by one."""
+    half = max(lanes // 2, 1)
+    if channels % lanes == 0 or (alone and 2 * channels > lanes):
+        return _filled(channels, lanes)
+    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else 1 / lanes
+
+
+def _filled(count: int, lanes: int) -> float:
+    """The share of lanes that so many elements fill."""
+    return count / (-(-count // lanes) * lanes)
 
 
 def _product(call: Call) -> Expr:

@@ -58,15 +58,20 @@ def test_what_follows_joins_the_product() -> None:
     ("unit", "capabilities"),
     [
         (model(1, 4, 30, 32, (7, 7)), VECTORS),
-        (model(1, 4, 30, 24, (7, 7)), VECTORS),
+        (model(1, 4, 30, 24, (2, 2)), VECTORS),
+        (model(1, 1, 30, 30, (7, 7)), VECTORS),
         (model(1, 1, 30, 34, (7, 7), size=3), VECTORS),
         (model(1, 4, 30, 34, (7, 7)), Capabilities(("float32",))),
         (model(1, 1, 1, 34, (7, 7)), Capabilities(("float32",), vector_bits=512, peak=1e12, bandwidth=1e9)),
     ],
 )
 def test_what_stays(unit: Function, capabilities: Capabilities) -> None:
-    """Whole and half vectors of channels, larger windows, targets without vectors, and too little work to copy for."""
+    """Whole vectors of channels, half ones where pixels fill less, a group that can be padded, larger windows, targets without vectors, and too little work to copy for."""
     assert pointwise_products(unit, capabilities) is unit
+
+
+def test_half_vectors_of_channels_lose_to_pixels_that_fill_more() -> None:
+    assert "matmul" in names(pointwise_products(model(1, 4, 30, 24, (7, 7)), VECTORS))
 
 
 def test_groups_of_bfloat16_are_summed_in_float32() -> None:
