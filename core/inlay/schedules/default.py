@@ -10,6 +10,7 @@ from inlay.schedules.generic import GenericRule
 from inlay.schedules.matmul import MatmulRule
 from inlay.schedules.rows import RowsRule
 from inlay.schedules.rule import ScheduleRule
+from inlay.schedules.tile_conv import TileConvRule
 from inlay.schedules.tile_matmul import TileMatmulRule
 from inlay.schedules.transpose import TransposeRule
 from inlay.schedules.window import WindowRule
@@ -17,6 +18,7 @@ from inlay.schedules.winograd import WinogradRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
     TileMatmulRule(),
+    TileConvRule(),
     DotMatmulRule(),
     DotConvRule(),
     ConvRule(),

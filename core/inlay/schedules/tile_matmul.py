@@ -10,14 +10,22 @@ from inlay import arith
 from inlay.arith import Expr, Var
 from inlay.schedules.dot import narrow_product
 from inlay.schedules.rule import Given, KernelContext, Offer
-from inlay.schedules.shape import Anchor, constant_extent, find_anchor, is_static
-from inlay.schedules.tile_nest import Epilogue, TiledProduct, read_epilogue, scheduled, unravelled
+from inlay.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name
+from inlay.schedules.tile_nest import (
+    LEAST_ROWS,
+    TiledProduct,
+    box,
+    buffer_of,
+    read_epilogue,
+    unravelled,
+    with_epilogue,
+    with_nest,
+)
 from inlay.schedules.tiles import TileUnit, find_unit
 from inlay.tensor import ir
+from inlay.tensor.layouts import with_layouts
+from inlay.tensor.schedule import Schedule
 from inlay.types import ROW_MAJOR, Layout
-
-LEAST_ROWS = 4
-"""Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
 
 
 class TileMatmulRule:
@@ -37,14 +45,12 @@ class TileMatmulRule:
             return None
         a, b = product
         unit = find_unit(context, a.dtype.name, b.dtype.name, anchor.buffer.dtype.name)
-        epilogue = read_epilogue(program, anchor)
-        if unit is None or epilogue is None:
+        schedule = with_epilogue(program, anchor)
+        if unit is None or schedule is None or read_epilogue(schedule.program, anchor) is None:
             return None
-        plan = _Plan(anchor, a, b, unit, epilogue)
-        if any(epilogue.reads(buffer) for buffer in plan.layouts):
-            return None
+        plan = _Plan(anchor, a, b, unit)
         params = tuple(plan.layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda source: plan.schedule(source, context.threads))
+        return Offer(params, lambda _: plan.nest(schedule, context.threads))
 
 
 def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load) -> bool:
@@ -67,7 +73,6 @@ class _Plan:
     a: ir.Load
     b: ir.Load
     unit: TileUnit
-    epilogue: Epilogue
 
     @property
     def depth(self) -> int:
@@ -103,15 +108,15 @@ class _Plan:
             found[self.a.buffer] = Layout(((rank - 2, self.unit.rows_of(self.length)), (rank - 1, whole)))
         return found
 
-    def schedule(self, program: ir.LoopProgram, threads: int) -> ir.LoopProgram:
+    def nest(self, schedule: Schedule, threads: int) -> ir.LoopProgram:
         """Axes along which the right factor differs are batches; lines are what else stands outside of rows and columns."""
         own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
         batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
         lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
-        buffers = {
-            buffer: ir.Buffer(buffer.name, layout.shape(buffer.shape), buffer.dtype) for buffer, layout in self.layouts.items()
-        }
-        rows, step = self.unit.rows_of(self.length), Var("step")
+        laid = with_layouts(schedule.program, layouts_by_name(schedule.program, self.layouts))
+        a, b = (buffer_of(laid, load.buffer.name) for load in (self.a, self.b))
+        rows, step, epilogue = self.unit.rows_of(self.length), Var("step"), read_epilogue(laid, self.anchor)
+        assert epilogue is not None
 
         def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
             return {**_indices(batches, batch), **_indices(lines, line)}
@@ -119,24 +124,24 @@ class _Plan:
         def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
             front = [arith.substitute(index, outer(batch, line)) for index in self.a.indices[:-2]]
             back = [tile, arith.ZERO, (arith.ZERO, rows)] if self.padded else [(row, rows)]
-            return _region(buffers.get(self.a.buffer, self.a.buffer), *front, *back, (step * self.step, self.step))
+            return box(a, *front, *back, (step * self.step, self.step))
 
         def right(batch: Expr, tile: Expr) -> ir.Region:
             front = [arith.substitute(index, _indices(batches, batch)) for index in self.b.indices[:-2]]
             groups = self.step // self.unit.group
             inner = ((step * groups, groups), (arith.ZERO, self.unit.columns), (arith.ZERO, self.unit.group))
-            return _region(buffers[self.b.buffer], *front, arith.ZERO, tile, *inner)
+            return box(b, *front, arith.ZERO, tile, *inner)
 
         def store(batch: Expr, line: Expr, row: Expr, column: Expr, value: ir.Expr) -> ir.Stmt:
             places = outer(batch, line)
             axes = tuple(places[item.var] for item in self.anchor.spatial[:-2])
-            return self.epilogue.at((*axes, row, column), value)
+            return epilogue.at((*axes, row, column), value)
 
         product = TiledProduct(
             self.unit, _count(batches), _count(lines), self.length, rows, constant_extent(self.anchor.spatial[-1]), self.step,
             ((step, self.steps),), left, right, store, self.padded,
         )  # fmt: skip
-        return scheduled(program, product.nest(threads), buffers)
+        return with_nest(laid, self.anchor, product.nest(threads))
 
 
 def _count(items: Sequence[ir.IterVar]) -> int:
@@ -146,9 +151,3 @@ def _count(items: Sequence[ir.IterVar]) -> int:
 def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
     """The values of iteration variables, by their number in row-major order."""
     return dict(zip((item.var for item in items), unravelled(number, [constant_extent(item) for item in items]), strict=True))
-
-
-def _region(buffer: ir.Buffer, *places: Expr | tuple[Expr, int]) -> ir.Region:
-    """A box, by single indices, and first indices with extents."""
-    pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
-    return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))

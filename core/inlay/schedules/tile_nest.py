@@ -21,9 +21,12 @@ from inlay.schedules.tiles import TileUnit
 from inlay.tensor import ir
 from inlay.tensor.build import Builder
 from inlay.tensor.footprint import whole
-from inlay.tensor.lower_blocks import truth
+from inlay.tensor.lower_blocks import joined, truth
 from inlay.tensor.rewrite import Rewriter
 from inlay.tensor.schedule import Schedule
+
+LEAST_ROWS = 4
+"""Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,30 @@ class Epilogue:
         return Rewriter(dict(zip(self.variables, places, strict=True)), expr=sum_of).stmt(self.result)
 
 
-def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
-    """What follows an anchor; None where that is more than one store of elements that each depend on one sum."""
-    if len(program.outputs) != 1:
-        return None
-    final = last_of(anchor)
-    if final is None:
-        variables = tuple(item.var for item in anchor.spatial)
-        return Epilogue(anchor.buffer, variables, ir.Store(anchor.buffer, variables, ir.load(anchor.buffer, variables)))
-    schedule = Schedule(program)
+def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
+    """The kernel with all that follows an anchor in its last block; None where that cannot be, or there are several results."""
+    schedule, final = Schedule(program), last_of(anchor)
     try:
         inline_all(schedule, [block.name for block in anchor.after if block.name != final])
     except ScheduleError:
         return None
-    block = next(block for block in blocks_of(schedule.program) if block.name == final)
-    if not isinstance(block.body, ir.Store) or block.predicate != arith.ONE:
-        return None
+    return schedule if len(program.outputs) == 1 else None
+
+
+def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
+    """What follows an anchor, in a kernel that has it all in its last block; None where that is more than a store of elements that
+    each depend on one sum."""
+    final = last_of(anchor) or anchor.block.name
+    block = next(block for block in blocks_of(program) if block.name == final)
+    assert isinstance(block.body, ir.Store)
+    if not anchor.after:
+        variables = tuple(item.var for item in block.iters[: len(anchor.spatial)])
+        sums = ir.Buffer("sum", anchor.buffer.shape, anchor.buffer.dtype)
+        return Epilogue(sums, variables, ir.Store(block.body.buffer, block.body.indices, ir.load(sums, variables)))
     name = anchor.buffer.name
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and node.buffer.name == name]
-    places = {load.indices for load in loads}
-    own = {item.var for item in block.iters}
-    if len(places) != 1:
+    places, own = {load.indices for load in loads}, {item.var for item in block.iters}
+    if len(places) != 1 or block.predicate != arith.ONE:
         return None
     (indices,) = places
     found = tuple(index for index in indices if isinstance(index, Var) and index in own)
@@ -193,10 +199,32 @@ def _where(b: Builder, condition: Expr, needed: bool) -> AbstractContextManager[
     return b.if_(truth(condition)) if needed else nullcontext()
 
 
-def scheduled(program: ir.LoopProgram, body: ir.Stmt, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
-    """A kernel with another body, over buffers that replace its own."""
-    inputs, outputs = (tuple(buffers.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
-    return replace(program, inputs=inputs, outputs=outputs, body=body)
+def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
+    """A kernel with another nest in place of an anchor and of what follows it."""
+    final = last_of(anchor)
+
+    def replaced(stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.Alloc(buffer=buffer, body=body):
+                return replaced(body) if buffer.name == anchor.buffer.name else ir.Alloc(buffer, replaced(body))
+            case ir.Seq(stmts=stmts):
+                return joined(*map(replaced, stmts))
+        names = {block.name for block in ir.walk_stmts(stmt) if isinstance(block, ir.Block)}
+        return nest if anchor.block.name in names else ir.Seq(()) if final in names else stmt
+
+    return replace(program, body=replaced(program.body))
+
+
+def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
+    """The buffer of a name."""
+    local = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
+    return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
+
+
+def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, int]) -> ir.Region:
+    """A box, by single indices, and first indices with extents."""
+    pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
+    return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
 def unravelled(number: Expr, extents: list[int]) -> list[Expr]:

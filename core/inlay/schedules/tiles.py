@@ -27,11 +27,19 @@ def tile_zero(total: str, scope: str) -> ir.LoopProgram:
     return ir.LoopProgram("tile_zero", (), (tile,), nest([(i, m), (j, n)], store))
 
 
-def tile_copy(of: str, source: str, target: str) -> ir.LoopProgram:
-    """t[i, j] = s[i, j], from one scope to another."""
+def tile_sums(total: str, scope: str) -> ir.LoopProgram:
+    """s[i, j] = t[i, j]: what a tile has summed, to main memory."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
-    a, b = ir.Buffer("s", (m, n), dtype(of), source), ir.Buffer("t", (m, n), dtype(of), target)
-    return ir.LoopProgram("tile_copy", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
+    a, b = ir.Buffer("t", (m, n), dtype(total), scope), ir.Buffer("s", (m, n), dtype(total))
+    return ir.LoopProgram("tile_sums", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
+
+
+def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
+    """t[i, j] = s[i * step, j]: a left factor, whose rows may have others between them."""
+    m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
+    a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(of))
+    b = ir.Buffer("t", (m, n), dtype(of), scope)
+    return ir.LoopProgram("tile_rows", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i * step, j)))))
 
 
 def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
@@ -57,10 +65,12 @@ def tile_product(a: str, b: str, total: str, group: int, scope: str) -> ir.LoopP
 
 @dataclass(frozen=True)
 class TileUnit:
-    """The instructions on the tiles of one scope that sum products of two types. `group` products go to one element at a time."""
+    """The instructions on the tiles of one scope that sum products of two types. `group` products go to one element at a time; the
+    rows of a left factor stand `step` apart."""
 
     scope: MemoryScope
     group: int
+    step: int
     types: tuple[str, str, str]
     zero: TensorIntrin
     rows: TensorIntrin
@@ -88,20 +98,20 @@ class TileUnit:
         return -(-length // -(-length // self.scope.rows))
 
 
-def find_unit(context: KernelContext, a: str, b: str, total: str) -> TileUnit | None:
-    """The unit that a target has for products of these types."""
+def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1) -> TileUnit | None:
+    """The unit that a target has for products of these types, the rows of the left factor so far apart."""
     group = dtype(total).bytes // dtype(a).bytes
     for scope in context.capabilities.scopes:
         wanted = (
             tile_zero(total, scope.name),
-            tile_copy(a, "", scope.name),
+            tile_rows(a, step, scope.name),
             tile_groups(b, group, scope.name),
             tile_product(a, b, total, group, scope.name),
-            tile_copy(total, scope.name, ""),
+            tile_sums(total, scope.name),
         )
         found = [item for program in wanted if (item := _intrinsic(context, program)) is not None]
         if len(found) == len(wanted):
-            return TileUnit(scope, group, (a, b, total), *found)
+            return TileUnit(scope, group, step, (a, b, total), *found)
     return None
 
 

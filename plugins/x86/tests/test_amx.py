@@ -229,3 +229,52 @@ def test_padding_holds_no_infinities_back():
     wanted = np.zeros((9, 17), np.float32)
     wanted[2], wanted[7] = np.inf, np.nan
     assert np.array_equal(run(x, w, "float32"), wanted, equal_nan=True)
+
+
+def integers(shape, of, generator):
+    return generator.integers(np.iinfo(of).min, np.iinfo(of).max + 1, shape).astype(of)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("stride", "pad", "size"), [(1, 1, 3), (2, 1, 3), (1, 0, 1), (2, 0, 1)])
+def test_integer_convolutions_are_exact(stride, pad, size, threads):
+    """Two of them, with requantisation between and behind; padding holds the zero point, here 3."""
+    generator = np.random.default_rng(4)
+    data = integers((2, 36, 13, 9), "uint8", generator)
+    weights = [integers(shape, "int8", generator) for shape in ((48, 36, size, size), (16, 48, size, size))]
+    scales = [generator.uniform(1e-4, 2e-4, len(item)).astype(np.float32) for item in weights]
+    x = graph.var("x", TensorType(data.shape, "uint8"))
+    y, wanted = x, data
+    for item, scale in zip(weights, scales, strict=True):
+        padded = ops.pad(y, graph.constant(3, "uint8"), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else y
+        y = ops.conv(padded, graph.constant(item, "int8"), strides=(stride,) * 2, pads=(), dilations=(1, 1), out_dtype="int32")
+        y = ops.requantize(y, graph.constant(scale, "float32"), graph.constant(5, "uint8"), dtype="uint8", axis=1)
+        wide = np.pad(wanted, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
+        windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
+        exact = np.einsum("nchwyx,ocyx->nohw", windows, item.astype(np.int64))
+        real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
+        wanted = np.clip(real, 0, 255).astype(np.uint8)
+    executable = inlay.compile(graph.function([x], y), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
+    (found,) = executable.run({"x": data}).values()
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bfloat16_convolutions_are_close_to_exact(stride):
+    """With a residual sum behind."""
+    generator = np.random.default_rng(6)
+    data, weights = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1, 32, 9, 17), (32, 32, 3, 3)))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(data.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+    )
+    wanted = np.einsum("nchwyx,ocyx->nohw", windows[:, :, ::stride, ::stride], weights.astype(np.float64))
+    other = generator.standard_normal(wanted.shape).astype(np.float32)
+    x, r = graph.var("x", TensorType(data.shape, "bfloat16")), graph.var("r", TensorType(other.shape, "float32"))
+    w = graph.constant(weights, "bfloat16")
+    y = ops.conv(x, w, strides=(stride,) * 2, pads=(1,) * 4, dilations=(1, 1), out_dtype="float32")
+    executable = inlay.compile(graph.function([x, r], ops.relu(ops.add(y, r))), targets=["x86:cpu=sapphirerapids,threads=1"])
+    (found,) = executable.run({"x": data, "r": other}).values()
+    wanted = np.maximum(wanted + other, 0)
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5

@@ -14,8 +14,10 @@ from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities, MemoryScope
 from inlay.schedules.rule import Given, KernelContext
-from inlay.schedules.tile_matmul import LEAST_ROWS, TileMatmulRule
-from inlay.schedules.tiles import tile_copy, tile_groups, tile_product, tile_zero
+from inlay.schedules.tile_conv import TileConvRule
+from inlay.schedules.tile_matmul import TileMatmulRule
+from inlay.schedules.tile_nest import LEAST_ROWS
+from inlay.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlay.tensor import interp, ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.types import ROW_MAJOR, Layout, TensorType
@@ -28,10 +30,11 @@ MEANING = {
     for a, b, total, group in PAIRS
     for name, kind, program in (
         ("zero", total, tile_zero(total, "tile")),
-        ("rows", a, tile_copy(a, "", "tile")),
+        ("rows", a, tile_rows(a, 1, "tile")),
+        ("rows", f"{a}.2", tile_rows(a, 2, "tile")),
         ("groups", b, tile_groups(b, group, "tile")),
         ("product", a + b, tile_product(a, b, total, group, "tile")),
-        ("store", total, tile_copy(total, "tile", "")),
+        ("store", total, tile_sums(total, "tile")),
     )
 }
 CAPABILITIES = Capabilities(dtypes=(), scopes=(TILES,), vector_bits=128, vector_registers=16)
@@ -49,10 +52,10 @@ def random(buffer, generator):
     return generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy)
 
 
-def check(program, threads=1):
+def check(program, threads=1, rule=TileMatmulRule):
     """The scheduled kernel uses the instructions and equals the unscheduled one on the extremes of its operands."""
     facts = tuple(Given(ROW_MAJOR, number == 1) for number in range(len(program.inputs)))
-    offer = TileMatmulRule().offer(program, context(threads), facts)
+    offer = rule().offer(program, context(threads), facts)
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
     assert {stmt.name.split(".")[0] for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Intrinsic)} == {
@@ -60,10 +63,13 @@ def check(program, threads=1):
     }  # fmt: skip
     generator = np.random.default_rng(5)
     arrays = [random(buffer, generator) for buffer in program.inputs]
-    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-    wanted = interp.run(program, arrays)[0]
+    packed = [
+        layout.pack(array).reshape(buffer.shape)
+        for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
+    ]
+    wanted = offer.layouts[len(program.inputs)].pack(interp.run(program, arrays)[0])
     got = interp.run(scheduled, packed, intrinsics=MEANING)[0]
-    assert np.array_equal(got, wanted)
+    assert np.array_equal(got.reshape(wanted.shape), wanted)
     return offer, scheduled
 
 
@@ -131,3 +137,52 @@ def test_what_tiles_do_not_fit_is_declined():
     assert declines(product((8, 12), (12, 8), ("float32", "float32", "float32", 1)))
     assert declines(product((8, 12), (12, 8), PAIRS[2]), context(missing="store.float32"))
     assert declines(product((8, 12), (12, 8), PAIRS[2]), KernelContext(Capabilities(dtypes=()), 1, context().intrinsics))
+
+
+def convolution(pair, image, channels, window, stride=1, pad=0, after=""):
+    a, b, total, _ = pair
+    inputs, outputs = channels
+    params = variables(("x", (image[0], inputs, *image[1:]), a), ("w", (outputs, inputs, *window), b))
+    y = ops.conv(params[0], params[1], strides=(stride,) * 2, pads=(pad,) * 4, dilations=(1, 1), groups=1, out_dtype=total)
+    if after:
+        params += variables(("bias", (outputs, 1, 1), total), ("other", y.type.shape, total))
+        y = ops.mul(ops.maximum(ops.add(y, params[2]), y), params[3])
+    if after == "itself":
+        y = ops.add(y, ops.cast(params[0], dtype=total))
+    return build(KernelSource("kernel", tuple(params), y))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(PAIRS), st.integers(1, 2), st.integers(1, 3), st.integers(LEAST_ROWS, 9), st.sampled_from([4, 8, 12, 24]),
+    st.sampled_from([4, 8, 12, 20]), st.sampled_from([(1, 1), (3, 3), (2, 1)]), st.integers(1, 2), st.integers(0, 1),
+    st.sampled_from(["", "chain"]), st.integers(1, 2),
+)  # fmt: skip
+def test_convolutions_compute_the_same(pair, images, height, width, inputs, outputs, window, stride, pad, after, threads):
+    size = (images, (height - 1) * stride + window[0], (width - 1) * stride + window[1])
+    program = convolution(pair, size, (inputs, outputs), window, stride, pad, after)
+    offer, _ = check(program, threads, TileConvRule)
+    assert offer.layouts[0].blocks[0][1] <= 3 * pair[3] and inputs % offer.layouts[0].blocks[0][1] == 0
+
+
+def test_windows_of_one_pixel_take_an_image_for_a_line():
+    """7 by 3 pixels are seven tiles of 3 rows, although a row of pixels is no whole tile; not where the image is read again."""
+    pair = PAIRS[0]
+    offer, scheduled = check(convolution(pair, (1, 3, 7), (12, 12), (1, 1)), rule=TileConvRule)
+    assert scheduled.inputs[0].shape == (1, 1, 21, 12)
+    assert offer.layouts == (Layout(((1, 12),)), Layout(((1, 12), (0, 4), (1, 4))), Layout(((1, 12),)))
+    _, scheduled = check(convolution(pair, (1, 3, 7), (12, 12), (1, 1), after="itself"), rule=TileConvRule)
+    assert scheduled.inputs[0].shape == (1, 1, 3, 7, 12)
+
+
+def test_convolutions_that_tiles_do_not_fit_are_declined():
+    def declines(*arguments, **more):
+        program = convolution(*arguments, **more)
+        return TileConvRule().offer(program, context(), (Given(ROW_MAJOR),) * len(program.inputs)) is None
+
+    pair = PAIRS[0]
+    assert declines(pair, (1, 5, 3), (8, 8), (3, 1))  # rows of pixels too short
+    assert declines(pair, (1, 5, 9), (6, 8), (1, 1))  # no whole groups
+    assert declines(pair, (1, 5, 9), (8, 6), (1, 1))  # no whole columns
+    assert declines(pair, (1, 19, 19), (8, 8), (1, 1), 3)  # a stride that no load has
+    assert not declines(pair, (1, 19, 19), (8, 8), (1, 1), 2)

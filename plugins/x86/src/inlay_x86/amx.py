@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlay.errors import CompileError
-from inlay.schedules.tiles import tile_copy, tile_groups, tile_product, tile_zero
+from inlay.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay_x86.cpu import TILE, TILES
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.intrinsics import Emitter, Place, RegisterFile
 
+STEPS = (1, 2)
+"""How far apart the rows of a left factor may stand: the strides that convolutions have."""
 _BYTES = {"uint8": "u", "int8": "s"}
 _CONFIGURATION = struct.Struct("<BB14x16H16B")
 """Palette, first row, then bytes of a row and numbers of rows of all tiles."""
@@ -46,12 +48,12 @@ def _product(name: str) -> Emitter:
     return emit
 
 
-def _load(rank: int) -> Emitter:
-    """Of a box of so many dimensions, the first of which is that of rows."""
+def _load(rank: int, step: int = 1) -> Emitter:
+    """Of a box of so many dimensions, the first of which is that of rows, `step` apart."""
 
     def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
         source, tile = places
-        _call(p, "tileloadd64", [str(tile.register), source.address(), str(source.pitch(-rank))], [_TILE, "ptr", "i64"])
+        _call(p, "tileloadd64", [str(tile.register), source.address(), str(step * source.pitch(-rank))], [_TILE, "ptr", "i64"])
 
     return emit
 
@@ -105,9 +107,10 @@ def _available(features: Sequence[str]) -> Iterator[tuple[TensorIntrin, Emitter]
 def _moves(total: str, factors: Mapping[str, int]) -> Iterator[tuple[TensorIntrin, Emitter]]:
     scope = TILES.name
     yield TensorIntrin(f"amx.zero.{total}", tile_zero(total, scope)), _zero
-    yield TensorIntrin(f"amx.store.{total}", tile_copy(total, scope, "")), _store
+    yield TensorIntrin(f"amx.store.{total}", tile_sums(total, scope)), _store
     for of, group in factors.items():
-        yield TensorIntrin(f"amx.rows.{of}", tile_copy(of, "", scope)), _load(2)
+        for step in STEPS:
+            yield TensorIntrin(f"amx.rows{step}.{of}", tile_rows(of, step, scope)), _load(2, step)
         yield TensorIntrin(f"amx.groups.{of}", tile_groups(of, group, scope)), _load(3)
 
 
