@@ -66,7 +66,8 @@ def test_what_follows_joins_the_product() -> None:
     ],
 )
 def test_what_stays(unit: Function, capabilities: Capabilities) -> None:
-    """Whole vectors of channels, half ones where pixels fill less, a group that can be padded, larger windows, targets without vectors, and too little work to copy for."""
+    """Whole vectors of channels, half ones where pixels fill less, a group that can be padded, larger windows, targets without
+    vectors, and too little work to copy for."""
     assert pointwise_products(unit, capabilities) is unit
 
 
