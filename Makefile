@@ -14,8 +14,10 @@ DEVELOPING := $(VENV)/.developing
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
+# Where `make conformance` writes.
+REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs bench peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs conformance bench peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -63,6 +65,11 @@ contracts: $(DEVELOPING) ## import-linter: the layers of the core
 
 docs: $(DEVELOPING) ## web pages of docs/, in docs/_build/html
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+
+conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report of each to docs/conformance/
+	@mkdir -p $(REPORTS)
+	@set -e; for target in reference $(notdir $(wildcard plugins/*)); do \
+		$(BIN)/inlay conformance --target $$target --report $(REPORTS)/$$target.json; done
 
 bench: $(DEVELOPING) ## time Inlay beside its peers, about an hour; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md

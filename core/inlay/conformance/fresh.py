@@ -71,14 +71,14 @@ def imports(request: Request) -> Json:
 
 def compile_samples(request: Request) -> Json:
     """Hashes of the artifacts of samples. `cut_off`: whatever asks for the run side of the plugin raises."""
-    from inlay.conformance.samples import fingerprints
+    from inlay.conformance.samples import compiled, fingerprints
 
     subject = _subject(request)
     if request["cut_off"]:
         module = importlib.import_module(subject.registry.module(subject.plugin))
         for hook in ("inlay_runtime", "inlay_probe"):
             setattr(module, hook, _refuse)
-    return fingerprints(subject)
+    return fingerprints(compiled(subject))
 
 
 def run_cases(request: Request) -> Json:
@@ -97,8 +97,8 @@ def resident(request: Request) -> Json:
     return resident_growth(_subject(request))
 
 
-def run_package(request: Request) -> Json:
-    """Run a package on inputs in an .npz file, and write its outputs to another. `alone`: the compiler cannot be imported."""
+def run_packages(request: Request) -> Json:
+    """Run packages, each on inputs in an .npz file, and write their outputs to others. `alone`: the compiler cannot be imported."""
     import numpy as np
 
     from inlay.runtime.executable import Executable
@@ -107,11 +107,12 @@ def run_package(request: Request) -> Json:
     registry = _registry(request)
     if request["alone"]:
         sys.meta_path.insert(0, _NoCompiler())
-    executable = Executable(read_package(Path(request["package"])), registry=registry)
-    with np.load(request["inputs"]) as inputs:
-        results = executable.run(dict(inputs))
-    np.savez(request["outputs"], **results)
-    return list(results)
+    for stem in map(Path, request["stems"]):
+        executable = Executable(read_package(stem.with_suffix(".inlay")), registry=registry)
+        with np.load(stem.with_suffix(".in.npz")) as inputs:
+            results = executable.run(dict(inputs))
+        np.savez(stem.with_suffix(".out.npz"), **results)
+    return len(request["stems"])
 
 
 class _NoCompiler(MetaPathFinder):
@@ -123,8 +124,9 @@ class _NoCompiler(MetaPathFinder):
             raise ImportError(f"{fullname} is of the compiler, and running a package must not need it")
 
 
-def run_library(request: Request) -> Json:
-    """Call a function of a shared library on inputs in an .npz file, and write its outputs, of given shapes, to another."""
+def run_libraries(request: Request) -> Json:
+    """Call functions of shared libraries, each on inputs in an .npz file, and write their outputs to others. `libraries`: stem,
+    names of the inputs, names, shapes and element types of the outputs, and bytes of workspace."""
     import ctypes
 
     import numpy as np
@@ -132,16 +134,17 @@ def run_library(request: Request) -> Json:
     from inlay.runtime.arrays import aligned_empty, usable
     from inlay.types import dtype
 
-    function = getattr(ctypes.CDLL(request["library"]), request["function"])
-    with np.load(request["inputs"]) as inputs:
-        given = [usable(inputs[name]) for name in request["names"]]
-    results = {name: aligned_empty(tuple(shape), dtype(element).numpy) for name, shape, element in request["results"]}
-    message = ctypes.create_string_buffer(256)
-    status = function(*(array.ctypes for array in (*given, *results.values())), None, message)
-    if status:
-        raise RuntimeError(message.value.decode(errors="replace"))
-    np.savez(request["outputs"], **results)  # type: ignore[arg-type]
-    return list(results)
+    for stem, names, outputs, workspace in request["libraries"]:
+        function = ctypes.CDLL(str(Path(stem).with_suffix(".so"))).model_run
+        with np.load(Path(stem).with_suffix(".in.npz")) as inputs:
+            given = [usable(inputs[name]) for name in names]
+        results = {name: aligned_empty(tuple(shape), dtype(element).numpy) for name, shape, element in outputs}
+        message = ctypes.create_string_buffer(256)
+        scratch = aligned_empty((workspace,), np.uint8)
+        if function(*(array.ctypes for array in (*given, *results.values(), scratch)), message):
+            raise RuntimeError(message.value.decode(errors="replace"))
+        np.savez(Path(stem).with_suffix(".out.npz"), **results)  # type: ignore[arg-type]
+    return len(request["libraries"])
 
 
 def _refuse(*arguments: object, **named: object) -> None:
@@ -166,8 +169,8 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
     "compile": compile_samples,
     "run": run_cases,
     "resident": resident,
-    "package": run_package,
-    "library": run_library,
+    "packages": run_packages,
+    "libraries": run_libraries,
 }
 
 

@@ -92,14 +92,15 @@ def runs(subject: Subject) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def compiled(subject: Subject, region: Region) -> Artifact:
-    """What the target's code generator makes of a region, none of it from the user's cache."""
-    return subject.codegen.compile(subject.unit(region, keep=False), subject.context(keep=False))
+def compiled(subject: Subject) -> dict[Region, Artifact]:
+    """What the target's code generator makes of the samples, none of it from the user's cache."""
+    units = {region: subject.unit(region, keep=False) for region in regions(subject)}
+    return {region: subject.codegen.compile(unit, subject.context(keep=False)) for region, unit in units.items()}
 
 
-def fingerprints(subject: Subject) -> dict[str, str]:
-    """A hash of the artifact of each sample, by what the sample is made of."""
-    return {f"{region.symbol} ({operators_of(region)})": _hashed(compiled(subject, region)) for region in regions(subject)}
+def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:
+    """A hash of each artifact, by what it was made of."""
+    return {f"{region.symbol} ({operators_of(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
 
 
 def operators_of(region: Region) -> str:

@@ -17,7 +17,20 @@ from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.compose import dissolve
 from inlay.partitioning.outline import REGION_TARGET, call_by_name
-from inlay.plugins import Capabilities, Codegen, Conformance, DeviceStatus, Level, Region, Reject, Target, Verdict
+from inlay.plugins import (
+    Accept,
+    AcceptIf,
+    Artifact,
+    Capabilities,
+    Codegen,
+    Conformance,
+    DeviceStatus,
+    Level,
+    Region,
+    Reject,
+    Target,
+    Verdict,
+)
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
@@ -89,16 +102,20 @@ class Subject:
         return self.registry.codegen(self.target)
 
     @cached_property
-    def fingerprints(self) -> Mapping[str, str]:
-        """Hashes of the artifacts of the suite's samples; see `samples.fingerprints`."""
+    def samples(self) -> Mapping[Region, Artifact]:
+        """What its code generator makes of the suite's samples; see `samples.compiled`."""
         from inlay.conformance import samples
 
-        return samples.fingerprints(self)
+        return samples.compiled(self)
 
     def verdict(self, function: ir.Function) -> Verdict:
-        """What its rules say of the operator whose call a function is."""
+        """What its rules say of the operator whose call a function is. Rules that fail to say reject; see `levels.annotations`."""
         assert isinstance(function.body, ir.Call)
-        return self.candidate.judge(function.body)
+        try:
+            found: object = self.candidate.judge(function.body)
+        except Exception as error:
+            return Reject(f"its rule fails: {type(error).__name__}: {error}")
+        return found if isinstance(found, (Accept, AcceptIf, Reject)) else Reject("its rule gives no verdict")
 
     def claims(self, function: ir.Function) -> bool:
         """Whether it takes the operator whose call a function is, under a condition at most."""

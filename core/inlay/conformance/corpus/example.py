@@ -171,6 +171,12 @@ class Form:
     function: ir.Function
     inputs: tuple[Any, ...]
 
+    @property
+    def call(self) -> ir.Call:
+        """The operator's call."""
+        assert isinstance(self.function.body, ir.Call)
+        return self.function.body
+
     def __str__(self) -> str:
         return f"{self.example} with {self.kind}" if self.kind else str(self.example)
 

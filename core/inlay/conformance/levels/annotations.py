@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 
 from inlay import ops
 from inlay.arith import Expr
@@ -14,7 +14,7 @@ from inlay.driver import FALLBACK, candidates
 from inlay.driver.prepare import prepare
 from inlay.errors import InlayError
 from inlay.partitioning.annotate import ANY, annotate
-from inlay.plugins import Accept, AcceptIf, Reject, Verdict
+from inlay.plugins import Accept, AcceptIf, Reject
 
 
 def names_operators(subject: Subject) -> None:
@@ -37,34 +37,28 @@ def judges_operators(subject: Subject) -> None:
     """Every rule has a verdict on every example of the corpus, with constant arguments and symbolic sizes too, and a rejection has
     a reason."""
     for form in _forms():
-        judge(subject, form)
-
-
-def judge(subject: Subject, form: Form) -> Verdict:
-    """The verdict on the operator of a form, checked. Raises `Failed`."""
-    try:
-        verdict: object = subject.verdict(form.function)
-    except Exception as error:
-        raise Failed(f"the verdict on {form} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(verdict, (Accept, AcceptIf, Reject)):
-        raise Failed(f"the verdict on {form} is {verdict!r}, and not Accept, AcceptIf or Reject")
-    if isinstance(verdict, Reject) and not verdict.reason.strip():
-        raise Failed(f"{form} is rejected without a reason")
-    return verdict
+        try:
+            verdict: object = subject.candidate.judge(form.call)
+        except Exception as error:
+            raise Failed(f"the verdict on {form} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(verdict, (Accept, AcceptIf, Reject)):
+            raise Failed(f"the verdict on {form} is {verdict!r}, and not Accept, AcceptIf or Reject")
+        if isinstance(verdict, Reject) and not verdict.reason.strip():
+            raise Failed(f"{form} is rejected without a reason")
 
 
 def judges_alike(subject: Subject) -> None:
-    """The verdict on equal operators is the same each time."""
-    for first, second in zip(_forms(), _forms(), strict=True):
-        verdicts = judge(subject, first), judge(subject, second)
-        if repr(verdicts[0]) != repr(verdicts[1]):
-            raise Failed(f"{first} is judged {verdicts[0]!r} and then {verdicts[1]!r}")
+    """The verdict on an operator is the same each time."""
+    for form in _forms():
+        first, second = subject.verdict(form.function), subject.verdict(form.function)
+        if repr(first) != repr(second):
+            raise Failed(f"{form} is judged {first!r} and then {second!r}")
 
 
 def predicts_sound_costs(subject: Subject) -> None:
     """Predicted seconds are positive and finite, and a condition is over sizes of the operator."""
     for form in _forms():
-        verdict = judge(subject, form)
+        verdict = subject.verdict(form.function)
         seconds = None if isinstance(verdict, Reject) else verdict.seconds
         if seconds is not None and not 0 < seconds < 1e9:
             raise Failed(f"{form} is predicted to take {seconds!r} seconds")
@@ -92,10 +86,11 @@ def judges_models(subject: Subject) -> None:
                 raise Failed(f"{call!r} in {net.name} is rejected without a reason")
 
 
-def _forms() -> Iterator[Form]:
-    for entry in CORPUS:
-        for element in entry.dtypes:
-            yield from entry.example(Choices.pinned(0), element).forms()
+@functools.cache
+def _forms() -> tuple[Form, ...]:
+    """A plain example of every operator and element type, in each of its forms."""
+    examples = (entry.example(Choices.pinned(0), element) for entry in CORPUS for element in entry.dtypes)
+    return tuple(form for example in examples for form in example.forms())
 
 
 CASES = (

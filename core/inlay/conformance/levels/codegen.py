@@ -20,8 +20,7 @@ from inlay.types import TensorType, TupleType, Type
 
 def artifacts_are_whole(subject: Subject) -> None:
     """An artifact is one: it has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
-    for region in samples.regions(subject):
-        artifact: object = samples.compiled(subject, region)
+    for region, artifact in subject.samples.items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile gave {type(artifact).__name__}, not an Artifact")
         wrong = _unsound(artifact, region)
@@ -68,28 +67,24 @@ def _fits(spec: TensorSpec, type_: Type) -> bool:
 
 def gives_the_same_again(subject: Subject) -> None:
     """Equal units give equal bytes."""
-    _compare(subject.fingerprints, samples.fingerprints(subject), "when it is compiled again")
+    _compare(subject, samples.fingerprints(samples.compiled(subject)), "when it is compiled again")
 
 
 def gives_the_same_elsewhere(subject: Subject) -> None:
     """Another process, with other hashes of strings, gives equal bytes."""
-    _compare(subject.fingerprints, _in_a_process(subject, {"PYTHONHASHSEED": "7"}), "in another process")
+    found = fresh.ask("compile", subject.registry.modules(), {"PYTHONHASHSEED": "7"}, target=subject.text, cut_off=False)
+    _compare(subject, found, "in another process")
 
 
 def needs_no_device(subject: Subject) -> None:
-    """Compiling asks nothing of the run side: in a process where `inlay_runtime` and `inlay_probe` raise, and where the usual
-    variables hide devices, it gives equal bytes."""
+    """Compiling asks nothing of the run side: it works in a process where `inlay_runtime` and `inlay_probe` raise, and where the
+    usual variables hide devices."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
-    _compare(subject.fingerprints, _in_a_process(subject, hidden, cut_off=True), "without a device")
+    fresh.ask("compile", subject.registry.modules(), hidden, target=subject.text, cut_off=True)
 
 
-def _in_a_process(subject: Subject, environment: dict[str, str], cut_off: bool = False) -> dict[str, str]:
-    answer = fresh.ask("compile", subject.registry.modules(), environment, target=subject.text, cut_off=cut_off)
-    return {str(name): str(value) for name, value in answer.items()}
-
-
-def _compare(first: Mapping[str, str], second: dict[str, str], when: str) -> None:
-    changed = [name for name, value in first.items() if second.get(name) != value]
+def _compare(subject: Subject, others: Mapping[str, str], when: str) -> None:
+    changed = [name for name, value in samples.fingerprints(subject.samples).items() if others.get(name) != value]
     if changed:
         raise Failed(f"{changed[0]} has other bytes {when}")
 

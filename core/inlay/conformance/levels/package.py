@@ -1,10 +1,10 @@
-"""Level 7: packages are reproducible, and run in a process that compiled nothing."""
+"""Level 7: packages are whole, and run in a process that compiled nothing."""
 
 from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,25 +19,25 @@ from inlay.conformance.subject import Subject
 from inlay.driver.export import export_library
 from inlay.errors import CompileError, Unsupported
 from inlay.runtime.executable import Executable
+from inlay.runtime.package import read_package, write_package
 
 TRIED = 3
 """Operators, and models, that are packaged."""
 
 
-def writes_the_same_bytes(subject: Subject) -> None:
-    """A model that is compiled and saved twice gives equal files."""
+def survives_a_file(subject: Subject) -> None:
+    """A package that is written, read and written again is the same."""
     with _folder() as folder:
         for run in _tried(subject):
-            for name in ("first", "second"):
-                run.load().save(folder / name)
-            if (folder / "first").read_bytes() != (folder / "second").read_bytes():
-                raise Failed(f"{run.name}, compiled and saved twice, gives different files")
+            run.load().save(folder / "first.inlay")
+            write_package(read_package(folder / "first.inlay"), folder / "second.inlay")
+            if (folder / "first.inlay").read_bytes() != (folder / "second.inlay").read_bytes():
+                raise Failed(f"the package of {run.name} changes when it is read and written again")
 
 
 def runs_elsewhere(subject: Subject) -> None:
     """A package gives the same bits in a process of its own."""
-    for run in _tried(subject):
-        _run_elsewhere(subject, run, alone=False)
+    _run_elsewhere(subject, _tried(subject), alone=False)
 
 
 def runs_without_the_compiler(subject: Subject) -> None:
@@ -45,44 +45,46 @@ def runs_without_the_compiler(subject: Subject) -> None:
     alone = [run for run in _tried(subject) if {info.target for info in run.load().regions} == {str(subject.target)}]
     if not alone:
         raise Skipped("it takes no model whole")
-    for run in alone:
-        _run_elsewhere(subject, run, alone=True)
+    _run_elsewhere(subject, alone, alone=True)
 
 
-def _run_elsewhere(subject: Subject, run: Run, alone: bool) -> None:
+def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
     with _folder() as folder:
-        executable = run.load()
-        executable.save(folder / "model.inlay")
-        np.savez(folder / "inputs.npz", **run.inputs)  # type: ignore[arg-type]
-        paths = {name: str(folder / name) for name in ("model.inlay", "inputs.npz", "outputs.npz")}
-        fresh.ask(
-            "package", subject.registry.modules(), package=paths["model.inlay"], inputs=paths["inputs.npz"],
-            outputs=paths["outputs.npz"], alone=alone,
-        )  # fmt: skip
-        _compare(run.name, executable.run(run.inputs), folder / "outputs.npz")
+        stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
+        wanted = {}
+        for stem, run in stems.items():
+            executable = run.load()
+            executable.save(f"{stem}.inlay")
+            np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
+            wanted[stem] = executable.run(run.inputs)
+        fresh.ask("packages", subject.registry.modules(), stems=list(stems), alone=alone)
+        for stem, run in stems.items():
+            _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
 
 
 def exports(subject: Subject) -> None:
     """A model exported as a shared library, where its regions are native code, gives the same values without Inlay's runtime."""
-    exported = 0
     reason = ""
-    for run in _tried(subject):
-        executable = run.load()
-        with _folder() as folder:
+    with _folder() as folder:
+        exported: dict[str, tuple[Run, Executable, int]] = {}
+        for number, run in enumerate(_tried(subject)):
+            executable = run.load()
             try:
-                library = export_library(executable, folder / "libmodel.so").library
+                workspace = export_library(executable, folder / f"{number}.so", "model").workspace
             except (Unsupported, CompileError) as error:
                 reason = reason or str(error)
                 continue
-            exported += 1
-            np.savez(folder / "inputs.npz", **run.inputs)  # type: ignore[arg-type]
-            fresh.ask(
-                "library", {}, library=str(library), function="model_run", names=[spec.name for spec in executable.inputs],
-                inputs=str(folder / "inputs.npz"), outputs=str(folder / "outputs.npz"), results=_results(executable),
-            )  # fmt: skip
-            _compare(run.name, executable.run(run.inputs), folder / "outputs.npz")
-    if not exported:
-        raise Skipped(f"nothing can be exported: {reason}")
+            exported[str(folder / f"{number}")] = run, executable, workspace
+            np.savez(folder / f"{number}.in.npz", **run.inputs)  # type: ignore[arg-type]
+        if not exported:
+            raise Skipped(f"nothing can be exported: {reason}")
+        libraries = [
+            (stem, [spec.name for spec in executable.inputs], _results(executable), workspace)
+            for stem, (_, executable, workspace) in exported.items()
+        ]
+        fresh.ask("libraries", {}, libraries=libraries)
+        for stem, (run, executable, _) in exported.items():
+            _compare(run.name, executable.run(run.inputs), Path(f"{stem}.out.npz"))
 
 
 def _results(executable: Executable) -> list[tuple[str, list[int], str]]:
@@ -113,7 +115,7 @@ def _folder() -> Iterator[Path]:
 
 
 CASES = (
-    Case("package", "writes-the-same-bytes", writes_the_same_bytes),
+    Case("package", "survives-a-file", survives_a_file),
     Case("package", "runs-elsewhere", runs_elsewhere),
     Case("package", "runs-without-the-compiler", runs_without_the_compiler),
     Case("package", "exports", exports),

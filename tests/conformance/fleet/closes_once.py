@@ -1,0 +1,18 @@
+"""Cannot be closed twice."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Runtime
+
+    class Broken(Runtime):
+        def close(self):
+            if self.closed:
+                raise RuntimeError("the machine is off")
+            super().close()
+
+    return Broken()

@@ -1,0 +1,16 @@
+"""Never gives back what its kernels took."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Runtime
+
+    class Broken(Runtime):
+        def release(self, count):
+            pass
+
+    return Broken()

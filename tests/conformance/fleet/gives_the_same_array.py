@@ -1,0 +1,31 @@
+"""Gives the array of the last run again."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_runtime(target):
+    import threading
+
+    import numpy as np
+
+    from fleet.machine import Kernel, Runtime
+
+    class Wrong:
+        def __init__(self, artifact, constants):
+            self.inner = Kernel(artifact, constants)
+            self.outputs = artifact.signature.outputs
+            self.last = threading.local()
+
+        def call(self, inputs):
+            if not hasattr(self.last, "results"):
+                self.last.results = [np.empty(spec.shape, spec.dtype.numpy) for spec in self.outputs]
+            self.inner.invoke(inputs, self.last.results, None, None)
+            return self.last.results
+
+    class Broken(Runtime):
+        kernel = Wrong
+
+    return Broken()

@@ -1,0 +1,22 @@
+"""Keeps every result for ever."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+KEPT = []
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Kernel, Runtime
+
+    class Wrong(Kernel):
+        def invoke(self, inputs, outputs, workspace, dims):
+            super().invoke(inputs, outputs, workspace, dims)
+            KEPT.append([output.repeat(64) for output in outputs])
+
+    class Broken(Runtime):
+        kernel = Wrong
+
+    return Broken()

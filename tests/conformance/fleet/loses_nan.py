@@ -1,0 +1,21 @@
+"""Takes NaN for a number."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_runtime(target):
+    import numpy as np
+
+    from fleet.machine import Kernel, Runtime
+
+    class Wrong(Kernel):
+        def mul(self, a, b):
+            return np.nan_to_num(a * b, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+    class Broken(Runtime):
+        kernel = Wrong
+
+    return Broken()

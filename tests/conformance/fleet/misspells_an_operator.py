@@ -1,0 +1,10 @@
+"""Has a rule for an operator that there is not."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_op_rules(target):
+    return [*rules(), OpRule("matmull")] if target.kind == KIND else []

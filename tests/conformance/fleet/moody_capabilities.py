@@ -1,0 +1,18 @@
+"""Says something else of its speed each time."""
+
+import itertools
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+SPEEDS = itertools.count(1)
+
+
+def moody(options):
+    return Capabilities(("float32", "int64"), dynamic_dims=False, peak=float(next(SPEEDS)))
+
+
+@hookimpl
+def inlay_targets():
+    return [TargetSpec(KIND, "a machine of moods", moody)]

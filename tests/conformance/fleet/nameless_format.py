@@ -1,0 +1,24 @@
+"""Does not say what its code is."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_codegen(target):
+    from fleet.machine import Codegen
+
+    class Nameless(Codegen):
+        format = ""
+
+    return Nameless()
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Runtime
+
+    runtime = Runtime()
+    runtime.format = ""
+    return runtime

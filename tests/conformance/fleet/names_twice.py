@@ -1,0 +1,10 @@
+"""Has two composites of one name."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_op_rules(target):
+    return [*rules(), *rules()] if target.kind == KIND else []

@@ -1,0 +1,31 @@
+"""Writes a set into its code, in whatever order the hashes of strings give."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_codegen(target):
+    import dataclasses
+
+    from fleet.machine import Codegen
+
+    class Unordered(Codegen):
+        def compile(self, unit, context):
+            artifact = super().compile(unit, context)
+            order = " ".join({f"unit{number}" for number in range(20)})
+            return dataclasses.replace(artifact, requires=(order,))
+
+    return Unordered()
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Runtime
+
+    class Lenient(Runtime):
+        def check(self, artifact):
+            return super().check(artifact) if "unit0" not in " ".join(artifact.requires) else None
+
+    return Lenient()

@@ -1,0 +1,10 @@
+"""Raises where it should say that there is no device."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_probe(target):
+    raise OSError("no such device")

@@ -1,0 +1,14 @@
+"""Has a rule that cannot cope with sizes that are not known."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+def of_one_row(call):
+    return Accept() if call.type.dims[0] == 1 else Reject("it has more than one row")
+
+
+@hookimpl
+def inlay_op_rules(target):
+    return [*rules(), OpRule("sin", "", of_one_row)] if target.kind == KIND else []

@@ -1,0 +1,72 @@
+"""A plugin that keeps the contract: a few operators and a composite, on a machine that numpy plays."""
+
+from inlay.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
+
+PLUGIN_API_VERSION = 1
+KIND = "fleet"
+
+
+def capabilities(options):
+    return Capabilities(("float32", "int64"), dynamic_dims=False)
+
+
+@hookimpl
+def inlay_targets():
+    return [TargetSpec(KIND, "a machine that numpy plays", capabilities)]
+
+
+def rules():
+    from inlay.graph.pattern import is_op, wildcard
+
+    product = is_op("matmul")(wildcard().named("x"), wildcard().named("w"))
+    affine = is_op("add")(product, wildcard().named("b"))
+    return [
+        OpRule(affine, "affine", of_matrices),
+        *(OpRule(name, "", of_floats) for name in ("add", "mul", "relu")),
+        OpRule("take"),
+    ]
+
+
+def of_floats(call):
+    return Accept() if call.type.dtype.name == "float32" else Reject("it computes in float32 alone")
+
+
+def of_matrices(found):
+    return Accept() if found.root.type.rank == 2 else Reject("it multiplies matrices alone")
+
+
+@hookimpl
+def inlay_op_rules(target):
+    return rules() if target.kind == KIND else []
+
+
+@hookimpl
+def inlay_codegen(target):
+    from fleet.machine import Codegen
+
+    return Codegen()
+
+
+@hookimpl
+def inlay_runtime(target):
+    from fleet.machine import Runtime
+
+    return Runtime()
+
+
+__all__ = [
+    "KIND",
+    "Accept",
+    "Capabilities",
+    "OpRule",
+    "Reject",
+    "TargetSpec",
+    "capabilities",
+    "hookimpl",
+    "inlay_codegen",
+    "inlay_op_rules",
+    "inlay_runtime",
+    "inlay_targets",
+    "of_floats",
+    "rules",
+]

@@ -1,0 +1,21 @@
+"""Reads something for any index."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_runtime(target):
+    import numpy as np
+
+    from fleet.machine import Kernel, Runtime
+
+    class Wrong(Kernel):
+        def take(self, x, where, axis):
+            return np.take(x, where % x.shape[axis], axis)
+
+    class Broken(Runtime):
+        kernel = Wrong
+
+    return Broken()

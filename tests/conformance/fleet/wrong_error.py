@@ -1,0 +1,20 @@
+"""Fails with an error of its own for what it cannot compile."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_codegen(target):
+    from fleet.machine import Codegen
+    from inlay.errors import Unsupported
+
+    class Careless(Codegen):
+        def compile(self, unit, context):
+            try:
+                return super().compile(unit, context)
+            except Unsupported as error:
+                raise KeyError("opcode") from error
+
+    return Careless()

@@ -1,0 +1,106 @@
+"""The suite on itself: a plugin that keeps the contract passes, and each that breaks one promise is caught by the check for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from inlay.conformance.case import Case, Outcome
+from inlay.conformance.subject import Subject
+from inlay.conformance.suite import CASES, run, run_in_processes
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+
+pytestmark = pytest.mark.slow
+
+CAUGHT = {
+    "of_another_version": "plugin/loads",
+    "imports_early": "plugin/loads-lazily",
+    "borrows_its_version": "plugin/states-its-version",
+    "answers_for_others": "plugin/leaves-others-alone",
+    "moody_capabilities": "plugin/declares-targets",
+    "probe_raises": "plugin/probes",
+    "waives_the_binding": "plugin/declares-tolerances",
+    "allows_anything": "plugin/declares-tolerances",
+    "expects_nothing_known": "plugin/expects-what-there-is",
+    "misspells_an_operator": "annotations/names-operators",
+    "names_twice": "annotations/names-composites",
+    "rule_raises": "annotations/judges-operators",
+    "fickle_rule": "annotations/judges-alike",
+    "negative_cost": "annotations/predicts-sound-costs",
+    "nameless_format": "codegen/artifacts-are-whole",
+    "counts_compilations": "codegen/gives-the-same-again",
+    "orders_by_hash": "codegen/gives-the-same-elsewhere",
+    "asks_the_device": "codegen/needs-no-device",
+    "wrong_error": "codegen/refuses-what-it-cannot",
+    "expects_what_passes": "operators/agrees[add-float32]",
+    "flushes_denormals": "operators/agrees[relu-float32]",
+    "loses_nan": "operators/agrees[mul-float32]",
+    "takes_all_code": "runtime/checks-artifacts",
+    "writes_beyond": "runtime/keeps-to-its-buffers",
+    "gives_the_same_array": "runtime/gives-new-results",
+    "takes_any_index": "runtime/reports-faults",
+    "forgets_to_free": "runtime/counts-its-memory",
+    "closes_once": "runtime/closes",
+    "keeps_results": "runtime/keeps-no-memory",
+    "shares_scratch": "runtime/runs-in-two-threads",
+    "needs_its_compilation": "package/runs-elsewhere",
+    "needs_the_compiler": "package/runs-without-the-compiler",
+}
+"""The case that fails, by the plugin that it is meant for."""
+CONSEQUENCES = {
+    "flushes_denormals": "operators/drawn[relu-float32]",
+    "loses_nan": "operators/drawn[mul-float32]",
+    "needs_its_compilation": "package/runs-without-the-compiler",
+}
+"""What may fail as well: the same check on drawn examples, or one that needs the first to pass."""
+TAKEN = ("add-float32", "mul-float32", "relu-float32", "take-float32", "take-int64", "matmul-float32", "add-int64", "sin-float32")
+"""The operators of the fleet, and some that it refuses."""
+
+
+def cases() -> tuple[Case, ...]:
+    """The suite's, without those on operators that no plugin of the fleet has a rule for."""
+    return tuple(case for case in CASES if case.level != "operators" or case.of in (*TAKEN, ""))
+
+
+@pytest.fixture
+def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Subject]]:
+    """`join(name)` is a target whose plugin is that module of the fleet."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    reference = EntryPoint("reference", "inlay.reference.plugin", GROUP)
+
+    def make(name: str) -> Subject:
+        return Subject("fleet", PluginRegistry.discover([EntryPoint("fleet", f"fleet.{name}", GROUP), reference]))
+
+    return make
+
+
+def test_a_sound_plugin_passes(join: Callable[[str], Subject]) -> None:
+    results = run(join("sound"), cases())
+    assert not [result for result in results if result.outcome is Outcome.FAILED]
+    passed = {result.id for result in results if result.outcome is Outcome.PASSED}
+    assert passed >= set(CAUGHT.values()) | {"operators/composites", "models/agrees[perceptron]", "package/survives-a-file"}
+    refused = {result.id: result.reason for result in results if not result.claimed}
+    assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
+    assert refused["operators/agrees[sin-float32]"] == "has no rule for sin"
+    assert "models/agrees[perceptron-float16]" in refused
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable[[str], Subject]) -> None:
+    results = run(join(name), cases())
+    failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
+    assert CAUGHT[name] in failed, failed
+    assert set(failed) <= {CAUGHT[name], CONSEQUENCES.get(name, "")}, failed
+
+
+def test_a_crash_costs_one_case(join: Callable[[str], Subject]) -> None:
+    wanted = [case for case in CASES if case.id.startswith("operators/agrees") and case.of in ("mul-float32", *TAKEN[:1], TAKEN[2])]
+    results = run_in_processes(join("crashes"), wanted, jobs=1)
+    failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
+    assert list(failed) == ["operators/agrees[mul-float32]"]
+    assert "signal 6" in failed["operators/agrees[mul-float32]"]
+    assert [result.id for result in results] == [case.id for case in wanted]

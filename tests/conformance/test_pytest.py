@@ -1,0 +1,45 @@
+"""The suite under pytest, as a vendor runs it: the plugin is found by its entry point, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RUN = (sys.executable, "-m", "pytest", "-p", "inlay.conformance.pytest_plugin", "--pyargs", "inlay.conformance", "-q")
+"""Without `-p`, pytest finds the options by Inlay's entry point; it may be named all the same."""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite in an empty folder, where a distribution provides `fleet.expects_what_passes`."""
+    facts = folder / "fleet-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: fleet\nVersion: 1.0\n", encoding="utf-8")
+    (facts / "entry_points.txt").write_text("[inlay.plugins]\nfleet = fleet.expects_what_passes\n", encoding="utf-8")
+    paths = os.pathsep.join(filter(None, (str(folder), str(HERE), *sys.path)))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run([*RUN, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False)
+
+
+def test_cases_are_tests(tmp_path: Path) -> None:
+    chosen = "declares-tolerances or add-float32 or add-int64"
+    done = run(tmp_path, "--inlay-target", "fleet", "--inlay-report", "fleet.json", "-k", chosen)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 passed, 2 skipped" in done.stdout.replace("1 failed, ", "")
+    assert "it is expected to fail (it was wrong once), and passes" in done.stdout
+    found = json.loads((tmp_path / "fleet.json").read_text(encoding="utf-8"))
+    outcomes = {item["id"]: item["outcome"] for item in found["results"]}
+    assert outcomes["operators/agrees[add-float32]"] == "failed"
+    assert outcomes["operators/drawn[add-float32]"] == "passed"
+    assert outcomes["operators/agrees[add-int64]"] == "skipped"
+    assert (found["plugin"]["distribution"], found["plugin"]["version"]) == ("fleet", "1.0")
+    assert (found["conforms"], found["complete"]) == (False, False)
+
+
+def test_a_target_has_to_be_named(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode != 0
+    assert "name the target to check: --inlay-target acme" in done.stdout
