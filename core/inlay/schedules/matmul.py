@@ -139,13 +139,13 @@ def _length(extent: arith.Expr) -> float:
 
 
 def _lanes(product: Product, context: KernelContext) -> int:
-    """Lanes of a vector, all or half of what there are: those that leave fewer out; 0 for too few columns."""
+    """Lanes of a vector: all that there are, half of them where columns fill no more, and 0 for fewer columns. The last vector of
+    a row may be cut off, which costs less than vectors of half the lanes."""
     widest = context.capabilities.vector_bits // 32
     columns = _sure(product)[1]
-    if columns is None:
+    if columns is None or 2 * columns > widest:
         return widest
-    lanes = next((lanes for lanes in (widest, widest // 2) if lanes > 1 and columns % lanes == 0), widest)
-    return lanes if columns >= lanes else 0
+    return widest // 2 if widest > 2 and 2 * columns == widest else 0
 
 
 def _layouts(
@@ -185,6 +185,9 @@ def _schedule(
     s = Schedule(program)
     anchor = product.anchor
     matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    if len(anchor.buffer.shape) > 1:
+        # A vector that is cut off at the end of a row reaches into no other row.
+        s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
     loops = axis_loops(s, final)
     n = loops[-1]
     assert n is not None

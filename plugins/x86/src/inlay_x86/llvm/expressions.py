@@ -22,6 +22,9 @@ from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, spla
 INDEX_ERROR = 1
 """Error code of a kernel that met an index outside its bounds."""
 
+CUT_BYTES = 64
+"""Room behind a buffer of registers, for the last lanes of a vector that its end cuts off."""
+
 
 class ExpressionPrinter:
     """Prints expressions of a kernel into the current function.
@@ -219,7 +222,7 @@ class ExpressionPrinter:
     def _vector_load(self, buffer: ir.Buffer, base: arith.Expr) -> Value:
         kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self._address(buffer, base)
         wide = vector_type(kind, self.lanes)
-        if self.mask is None:
+        if self.mask is None or self._holds_all(buffer, base):
             return self.p.op(f"load {wide}, ptr {address}, align {align}", kind, self.lanes)
         name = f"llvm.masked.load.{mangle(kind, self.lanes)}.p0"
         self.declarations[name] = f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})"
@@ -245,12 +248,13 @@ class ExpressionPrinter:
         shape = self._by_lane(flat)
         if shape is not None and shape[1] == 1:
             address = self._address(buffer, shape[0])
-            if self.mask is None:
-                self.p.emit(f"store {stored}, ptr {address}, align {align}")
+            if self.mask is not None and self._holds_all(buffer, shape[0]):
+                before = self.p.op(f"load {stored.type}, ptr {address}, align {align}", kind, self.lanes)
+                stored = self._merge(self.mask, stored, before)
+            elif self.mask is not None:
+                self._masked_store(stored, address, align)
                 return
-            name = f"llvm.masked.store.{mangle(kind, self.lanes)}.p0"
-            self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
-            self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
+            self.p.emit(f"store {stored}, ptr {address}, align {align}")
             return
         if shape is not None and self._interleaved(buffer, *shape, stored):
             return
@@ -259,6 +263,19 @@ class ExpressionPrinter:
         name = f"llvm.masked.scatter.{mangle(kind, self.lanes)}.v{self.lanes}p0"
         self.declarations[name] = f"declare void @{name}({stored.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)"
         self.p.emit(f"call void @{name}({stored}, <{self.lanes} x ptr> align {align} {addresses.ref}, {mask})")
+
+    def _masked_store(self, stored: Value, address: str, align: int) -> None:
+        name = f"llvm.masked.store.{mangle(stored.scalar, self.lanes)}.p0"
+        self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
+        self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
+
+    def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
+        """Whether a buffer of registers holds all lanes of a vector, those too that a mask leaves out. It is then loaded and stored
+        whole: LLVM would leave what is stored under a mask in memory."""
+        rest, first = without_constant(base)
+        size = arith.product(buffer.shape)
+        room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
+        return buffer.scope == "register" and rest == arith.ZERO and first + self.lanes <= room
 
     def _from_memory(self, value: Value, buffer: ir.Buffer) -> Value:
         if buffer.dtype.kind != "bool":

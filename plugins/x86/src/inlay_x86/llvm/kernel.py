@@ -15,7 +15,7 @@ from inlay.errors import CompileError, Unsupported
 from inlay.tensor import ir
 from inlay.tensor.region import size_vars
 from inlay.tensor.rewrite import Rewriter
-from inlay_x86.llvm.expressions import ExpressionPrinter
+from inlay_x86.llvm.expressions import CUT_BYTES, ExpressionPrinter
 from inlay_x86.llvm.function import FunctionPrinter
 from inlay_x86.llvm.indices import INDEX, IndexPrinter
 from inlay_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
@@ -340,6 +340,8 @@ class KernelPrinter(ExpressionPrinter):
             # Every lane has a buffer of its own: the elements of all lanes lie side by side.
             self.private.add(buffer)
             count *= self.lanes
+        if buffer.scope == "register":
+            count += CUT_BYTES // buffer.dtype.bytes
         self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), count)
 
     def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:

@@ -1,0 +1,54 @@
+"""Vectors that the end of a row cuts off: what is summed in them stays in registers."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.graph.ir import var
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules.matmul import MatmulRule
+from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor import ir
+from inlay.types import ROW_MAJOR, TensorType
+from inlay_x86.llvm.region import Dialect, print_kernel
+from inlay_x86.machine import TRIPLE, data_layout
+from inlay_x86.options import X86Options
+
+from .native import Native
+
+MACHINES = {"x86-64-v4": (512, 32), "x86-64-v3": (256, 16), "x86-64-v2": (128, 16)}
+
+
+def product(rows: int, depth: int, columns: int, cpu: str) -> ir.LoopProgram:
+    a, b = var("a", TensorType((rows, depth), "float32")), var("b", TensorType((depth, columns), "float32"))
+    program = build(KernelSource("product", (a, b), ops.relu(ops.matmul(a, b))))
+    bits, registers = MACHINES[cpu]
+    capabilities = Capabilities(dtypes=("float32",), vector_bits=bits, vector_registers=registers)
+    offer = MatmulRule().offer(program, KernelContext(capabilities), (Given(ROW_MAJOR),) * 2)
+    assert offer is not None
+    return offer.schedule(program)
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+@pytest.mark.parametrize("shape", [(13, 5, 19), (1, 7, 21), (30, 4, 9), (5, 3, 39)])
+def test_products_of_rows_that_fill_no_vectors(shape: tuple[int, int, int], cpu: str) -> None:
+    rows, depth, columns = shape
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-4, 5, size).astype(np.float32) for size in ((rows, depth), (depth, columns)))
+    (found,) = Native([product(rows, depth, columns, cpu)], X86Options(threads=1, cpu=cpu)).run([a, b])
+    np.testing.assert_array_equal(found, np.maximum(a @ b, 0))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(13, 19), (1, 21), (30, 9)])
+def test_sums_are_stored_whole(rows: int, columns: int) -> None:
+    """LLVM leaves what is stored under a mask in memory; only the result may be."""
+    text = print_kernel(finish(product(rows, 6, columns, "x86-64-v4")), "kernel", Dialect(TRIPLE, data_layout(), ""))
+    masked = re.findall(r"call void @llvm\.masked\.store\S*\(<16 x float> %\S+ ptr align 4 (%\S+),", text)
+    assert masked and not [place for place in masked if re.search(rf"{re.escape(place)} = getelementptr .*%local", text)]
+    assert not any(place.startswith("%local") for place in masked)
