@@ -1,4 +1,4 @@
-"""Quantisation: real value = (stored value - zero point) * scale.
+"""Quantisation: real value = (stored value - zero point) * scale. NaN is stored as zero.
 
 Scales and zero points have one shape: 0-d for one pair for the whole tensor; 1-d, one pair for each index along `axis`; or, with
 `block_size` b > 0, the shape of the data with ceil(d / b) in place of d along `axis`, one pair for each run of b elements.
@@ -108,19 +108,22 @@ def _store(real: Array, zero_point: Array | None, to: DType, saturate: bool) -> 
         converted: Array = convert(shifted, to, saturate)
         return converted
     shifted = np.rint(real) if zero_point is None else np.rint(real) + zero_point.astype(real.dtype)
-    stored: Array = convert(np.clip(shifted, *map(real.dtype.type, to.limits)), to)
+    nothing = 0 if zero_point is None else zero_point
+    stored: Array = convert(np.where(np.isnan(real), nothing, np.clip(shifted, *map(real.dtype.type, to.limits))), to)
     return stored
 
 
 def _store_value(real: ir.Expr, zero_point: ir.Expr | None, to: DType, saturate: bool) -> ir.Expr:
-    if not to.is_float:
-        real = te.unary("round", real)
-    if zero_point is not None:
-        real = real + te.cast(widen(zero_point), real.dtype)
     if to.is_float:
+        if zero_point is not None:
+            real = real + te.cast(widen(zero_point), real.dtype)
         return convert_value(real, to, saturate)
-    lowest, highest = to.limits
-    return convert_value(te.minimum(te.maximum(real, lowest), highest), to)
+    # Clipped first: then an int32 holds what is rounded, and code generators have an instruction for both steps.
+    limits: list[ir.Expr] = [te.const(limit, real.dtype) for limit in to.limits]
+    if zero_point is not None:
+        limits = [limit - te.cast(widen(zero_point), real.dtype) for limit in limits]
+    whole = te.cast(te.unary("round", te.minimum(te.maximum(real, limits[0]), limits[1])), "int32")
+    return convert_value(whole if zero_point is None else whole + te.cast(widen(zero_point), "int32"), to)
 
 
 def _check_stored(to: DType) -> DType:

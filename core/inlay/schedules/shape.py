@@ -195,7 +195,8 @@ def merge_chains(schedule: Schedule) -> None:
 
 
 def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
-    """Whether an element-wise block has one reader, which reads each element once: nothing is computed twice then."""
+    """Whether an element-wise block is a constant, or has one reader, which reads each element once: nothing is computed twice
+    then."""
     if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
         return False
     if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
@@ -203,6 +204,8 @@ def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
     buffer = block.body.buffer
     others = [item for item in blocks_of(program) if item is not block]
     readers = [item for item in others if any(region.buffer is buffer for region in item.reads)]
+    if readers and isinstance(block.body.value, ir.Const):
+        return not any(region.buffer is buffer for item in others for region in item.writes)
     if len(readers) != 1 or any(region.buffer is buffer for item in others for region in item.writes):
         return False
     reader = readers[0]

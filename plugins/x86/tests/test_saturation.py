@@ -27,3 +27,16 @@ def test_vectors_saturate(cpu, to, source):
     whole = np.trunc(data.astype(np.float64)) if to == "int32" else np.rint(data.astype(np.float64))
     wanted = np.clip(np.nan_to_num(whole, nan=0.0), limits.min, limits.max).astype(np.int64)
     assert np.array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize(("to", "point"), [("int8", -128), ("int8", 7), ("uint8", 128), ("uint16", 40000), ("int16", -3)])
+def test_zero_points_are_added_before(cpu, to, point):
+    """NaN is stored as zero; what is rounded lies between the limits, less the zero point."""
+    data = np.resize(np.asarray(VALUES, np.float32), (5, 64))
+    x, zero_point = graph.var("x", TensorType(data.shape, "float32")), graph.constant(np.asarray(point, to), to)
+    y = ops.quantize(x, graph.constant(1.0, "float32"), zero_point, dtype=to)
+    executable = inlay.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
+    (got,) = executable.run({"x": data}).values()
+    whole = np.rint(np.nan_to_num(data.astype(np.float64), nan=0.0)) + point
+    assert np.array_equal(got, np.clip(whole, np.iinfo(to).min, np.iinfo(to).max).astype(np.int64))

@@ -17,6 +17,7 @@ from inlay_x86.llvm import arithmetic
 from inlay_x86.llvm.function import FunctionPrinter, mangle
 from inlay_x86.llvm.indices import INDEX, IndexPrinter, without_constant
 from inlay_x86.llvm.intrinsics import MathEmitter
+from inlay_x86.llvm.rounding import rounded
 from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
@@ -383,6 +384,8 @@ class ExpressionPrinter:
                 return arithmetic.binary(p, op, left, right, a.dtype)
             case ir.Unary(op=op, a=a):
                 return arithmetic.unary(p, op, self._expr(a), a.dtype)
+            case ir.Cast() if (parts := rounded(expr)) is not None:
+                return self._rounded(expr, *parts)
             case ir.Cast(a=a, dtype=dtype):
                 return arithmetic.convert(p, self._expr(a), a.dtype, dtype)
             case ir.Bitcast(a=a, dtype=dtype):
@@ -394,6 +397,14 @@ class ExpressionPrinter:
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise)
         raise CompileError(f"kernel {self.name} holds a {type(expr).__name__}, which must be expanded first")
+
+    def _rounded(self, expr: ir.Cast, real: ir.Expr, other: ir.Expr | None) -> Value:
+        a = self._expr(real)
+        whole = self.p.intrinsic("lrint", a.scalar, [a], result="i32")
+        if other is not None:
+            whole, added = self._same_lanes(whole, self._expr(other))
+            whole = arithmetic.binary(self.p, "add", whole, added, other.dtype)
+        return arithmetic.convert(self.p, whole, expr.a.dtype, expr.dtype)
 
     def _narrow(self, value: Value, to: str) -> Value:
         if not value.ref.startswith("%") and not value.lanes:
