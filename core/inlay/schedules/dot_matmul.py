@@ -101,11 +101,15 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
     assert rows is not None and columns is not None and depth is not None
     threads = 1 if product.shared else max(context.threads, 1)
     widest = min(LONGEST_ROW, -(-columns // dot.lanes))
+    if rows == 1:
+        # Panels are read at the speed of memory; where each begins costs about as much as another vector.
+        lines = [Tile(dot.lanes, vectors, 1) for vectors in range(widest, 0, -1)]
+        return min(lines, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
     tiles = [
         Tile(dot.lanes, vectors, height)
         for vectors in range(widest, 0, -1)
         for height in range(1, min(rows, MOST_ROWS) + 1)
-        if rows == 1 or fits(height, vectors, context.capabilities.vector_registers)
+        if fits(height, vectors, context.capabilities.vector_registers)
     ]
     steps = -(-depth // dot.group)
     return min(tiles, key=lambda tile: cycles(rows, _whole(columns, tile.width), steps, tile, threads))
@@ -157,7 +161,7 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
     if plan.constant:
         # One row alone reads each panel once, at the speed of memory, as it is.
         name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
-        if rows is not None:
+        if rows is not None and product.rows != 1:
             program, _ = stream(program, name, right, columns, k)
     return program
 

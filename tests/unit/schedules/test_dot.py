@@ -91,6 +91,14 @@ def test_the_packed_operand_lies_in_panels_of_groups():
     assert offer.layouts == (ROW_MAJOR, Layout(((0, 16), (1, 12), (0, 4))), ROW_MAJOR)
 
 
+def test_one_line_of_the_next_panel_is_asked_for_at_a_time():
+    """Groups are shorter than a line: lines count, not groups."""
+    _, scheduled = check(DotMatmulRule(), matmul(16, 64, 24, "uint8", "int8", "int32"), {1})
+    statements = list(ir.walk_stmts(scheduled.body))
+    assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH for stmt in statements)
+    assert not any(isinstance(stmt, ir.For) and isinstance(stmt.body, ir.Intrinsic) for stmt in statements)
+
+
 def test_operands_of_what_follows_are_converted_in_it():
     x, w, other = (graph.var(*item) for item in (("x", TensorType((5, 6), "bfloat16")), ("w", TensorType((6, 8), "bfloat16")),
                    ("other", TensorType((5, 8), "bfloat16"))))  # fmt: skip

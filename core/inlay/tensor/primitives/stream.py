@@ -27,8 +27,8 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
             for l in 1: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
             for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
 
-    A line lies along the last dimension. Lines are asked for several times where there are more iterations than lines. Past the end
-    of the buffer the last element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the
+    A line lies along the last dimensions. It is asked for several times where there are more iterations than lines. Past the end of
+    the buffer the last element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the
     inner loop, that is not in the outer one, a loop between them has no constant extent, or the block does not read the buffer, or
     reads no box of constant size.
     """
@@ -56,8 +56,8 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
     number: arith.Expr = arith.ZERO
     for other in around[place + 1 :]:
         number = number * other.extent + other.var
-    step = max(LINE // source.dtype.bytes, 1)
-    sizes[-1] = -(-sizes[-1] // step)
+    steps = _line(source, sizes)
+    sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
     share = -(-lines // rounds)
     some = Var("l")
@@ -69,7 +69,7 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
     left = lines
     for axis, dim in enumerate(source.shape):
         left //= sizes[axis]
-        offset = line // left % sizes[axis] * (step if axis == len(source.shape) - 1 else 1)
+        offset = line // left % sizes[axis] * steps[axis]
         first = arith.substitute(box[axis][0], later) + offset
         bindings.append(inside.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
@@ -78,3 +78,17 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
     asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
     body = joined(nest([(some, arith.Const(share))], asking), loop_of(path).body)
     return with_body(program, rebuilt((*path, loop_of(path).body), body)), name
+
+
+def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
+    """How many indices of each axis of a buffer a cache line holds, of which the box of these sizes is read: all of the last axes,
+    where they are shorter than a line."""
+    steps = [1] * len(sizes)
+    rest = max(LINE // buffer.dtype.bytes, 1)
+    for axis in reversed(range(len(sizes))):
+        if sizes[axis] != buffer.shape[axis] or rest % sizes[axis]:
+            steps[axis] = rest
+            break
+        steps[axis] = sizes[axis]
+        rest //= sizes[axis]
+    return steps

@@ -146,7 +146,7 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
     if source.is_float and target.is_float:
         return a if a.scalar == to else p.op(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {a} to {kind}", to, lanes)
     if source.is_float:
-        if lanes and target.bits <= 32 and target.name != "uint32":
+        if target.bits <= 32 and target.name != "uint32":
             return _saturated(p, a, target)
         return p.intrinsic("fptosi.sat" if target.kind == "int" else "fptoui.sat", a.scalar, [a], result=to)
     if target.is_float:
@@ -159,8 +159,8 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
-    """Floats in lanes as integers of at most 32 bits, saturated, NaN as 0. LLVM computes its own saturating conversion of vectors
-    lane by lane."""
+    """Floats as integers of at most 32 bits, saturated, NaN as 0. LLVM computes its own saturating conversion of vectors lane by
+    lane, and makes no vectors of loops that hold one."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:
