@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+PARTS = ("core", "plugins", "pyproject.toml", "hatch_build.py", "build_backend.py", "README.md", "CHANGELOG.md", "LICENSE")
+"""What the packages are made of."""
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Callable[[str, str], None]
 
@@ -35,3 +42,67 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         )
 
     return check
+
+
+def run(*command: str | Path, folder: Path, **more: str) -> str:
+    """Run a command in a folder, with no trace of the environment that the tests run in, but with more variables where they are
+    given. Returns what it prints."""
+    # The cache folder of the tests is Inlay's alone: pip and uv keep what they fetch in their own.
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAY_RELEASE", "XDG_CACHE_HOME")
+    variables = {name: value for name, value in os.environ.items() if name not in hidden} | {"INLAY_CACHE": "off", **more}
+    variables.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does
+    done = subprocess.run(list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class Environment:
+    """A fresh virtual environment with the pip that this Python brings. The index is asked for what Inlay depends on, never for
+    Inlay's own packages."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=True, symlinks=True)
+        self.python = folder / "bin" / "python"
+        self.inlay = folder / "bin" / "inlay"
+        self.folder = folder.parent
+
+    @staticmethod
+    def run(*command: str | Path, folder: Path) -> str:
+        """Run any command as in a shell of its own."""
+        return run(*command, folder=folder)
+
+    def pip(self, *arguments: str | Path, folder: Path | None = None) -> str:
+        return run(self.python, "-m", "pip", "--disable-pip-version-check", *arguments, folder=folder or self.folder)
+
+    def fetch(self, *requirements: str) -> None:
+        """Install a tool, or skip the test where there is none to be had."""
+        try:
+            self.pip("install", "--quiet", "--upgrade", *requirements)
+        except AssertionError as error:
+            pytest.skip(f"cannot install {' '.join(requirements)}: {str(error).splitlines()[-1]}")
+
+
+@pytest.fixture
+def run_command() -> Callable[..., str]:
+    """`run`."""
+    return run
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    """A fresh virtual environment."""
+    yield Environment(tmp_path / "venv")
+    shutil.rmtree(tmp_path / "venv")  # pytest keeps temporary folders for a while, and this one is large
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what the packages are made of."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache"))
+        else:
+            shutil.copy(ROOT / part, folder)
+    return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -19,7 +18,6 @@ from inlay.plugins import Level
 from inlay.runtime.c_source import find_compiler
 
 ROOT = Path(__file__).parents[2]
-CORE = ("core", "pyproject.toml", "hatch_build.py", "build_backend.py", "README.md", "CHANGELOG.md", "LICENSE", "plugins")
 LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
 
 
@@ -28,15 +26,6 @@ def new_plugin(*arguments: str) -> int:
         main(["new-plugin", *arguments])
     assert isinstance(done.value.code, int)
     return done.value.code
-
-
-def run(*command: str | Path, folder: Path, **variables: str) -> str:
-    """Run a command in a folder; what it prints."""
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XDG_CACHE_HOME")  # pip keeps what it fetches in a cache of its own
-    environment = {name: value for name, value in os.environ.items() if name not in hidden} | variables
-    done = subprocess.run(list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @LEVELS
@@ -61,12 +50,14 @@ def test_what_is_written(tmp_path, monkeypatch, capsys, level):
 
 @LEVELS
 @pytest.mark.parametrize("name", ["acme", "quantum_npu"])
-def test_it_is_in_good_order(tmp_path, level, name):
+def test_it_is_in_good_order(tmp_path, run_command, level, name):
     assert new_plugin(name, "--level", level, "-o", str(tmp_path / "p")) == 0
     rules = ["--isolated", "--config", f"src=['{tmp_path}/p/src']", "--line-length", "132", "--select", "E,F,W,I,UP,B,SIM,RUF"]
-    run(sys.executable, "-m", "ruff", "check", *rules, ".", folder=tmp_path / "p")
+    run_command(sys.executable, "-m", "ruff", "check", *rules, ".", folder=tmp_path / "p")
     if name == "acme":  # where lines break depends on how long the name is
-        run(sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "132", "--check", ".", folder=tmp_path / "p")
+        run_command(
+            sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "132", "--check", ".", folder=tmp_path / "p"
+        )
 
 
 @pytest.mark.parametrize("name", ["Acme", "2d", "acme-tpu", "class", "", "äcme"])
@@ -102,43 +93,32 @@ def beside(project: Path, site: Path) -> None:
 
 
 @LEVELS
-def test_its_tests_pass_and_its_declarations_conform(tmp_path, level):
+def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler")
     project, site = tmp_path / "p", tmp_path / "site"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
     beside(project, site)
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
-    run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
-    run(sys.executable, "-m", "mypy", "--strict", "src", folder=project, MYPYPATH=str(ROOT / "core"))
+    run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
+    run_command(sys.executable, "-m", "mypy", "--strict", "src", folder=project, MYPYPATH=str(ROOT / "core"))
     command = (sys.executable, "-c", "from inlay.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
-    run(*command, "--only", "plugin", "--only", "annotations", "--jobs", "1", folder=project, PYTHONPATH=path)
+    run_command(*command, "--only", "plugin", "--only", "annotations", "--jobs", "1", folder=project, PYTHONPATH=path)
     report = json.loads((project / "r.json").read_text())
     assert report["target"] == "acme"
 
 
 @pytest.mark.slow
 @LEVELS
-def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, level):
-    """With the pip and the index of a developer; the index is asked for what Inlay depends on, never for Inlay itself."""
+def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, environment, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler")
-    import venv
-
-    checkout, project = tmp_path / "checkout", tmp_path / "inlay-acme"
-    checkout.mkdir()
-    for part in CORE:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, checkout / part)
+    project = tmp_path / "inlay-acme"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
-    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", f"{checkout}[conformance]", f"{project}[test]", folder=tmp_path)
-    run(python, "-m", "pytest", folder=project)
-    inlay = python.parent / "inlay"
-    rows = json.loads(run(inlay, "targets", "--json", folder=tmp_path))
+    environment.pip("install", "--quiet", f"{checkout}[conformance]", f"{project}[test]")
+    environment.run(environment.python, "-m", "pytest", folder=project)
+    rows = json.loads(environment.run(environment.inlay, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows} == {"acme": True, "reference": True}
-    run(inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1", folder=tmp_path)
-    report = json.loads((tmp_path / "acme.json").read_text())
-    assert report["target"] == "acme"
-    shutil.rmtree(tmp_path / "venv")
+    command = (environment.inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1")
+    environment.run(*command, folder=tmp_path)
+    assert json.loads((tmp_path / "acme.json").read_text())["target"] == "acme"

@@ -1,0 +1,49 @@
+"""The vendors' plugins as their users have them: installed by pip into a fresh environment, used by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from inlay.runtime.c_source import find_compiler
+from zoo.net import Net
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+
+
+def product():
+    """A dense layer."""
+    net = Net("dense")
+    x = net.node("MatMul", net.input("x", (3, 16)), net.weight("w", (16, 4), 0.5))
+    net.output(net.node("Relu", x), "y", (3, 4))
+    return net.build()
+
+
+@pytest.mark.parametrize("name", ["npu", "blas"])
+def test_it_installs_and_conforms(tmp_path, checkout, environment, name):
+    if name == "blas" and find_compiler() is None:
+        pytest.skip("there is no C compiler")
+    environment.pip("install", "--quiet", f"{checkout}[x86,conformance]", HERE / name)
+    rows = json.loads(environment.run(environment.inlay, "targets", "--json", folder=tmp_path))
+    assert {row["target"]: row["available"] for row in rows} == {name: True, "reference": True, "x86": True}
+    command = (environment.inlay, "conformance", "--target", name, "--report", "report.json", "--examples", "1")
+    environment.run(*command, folder=tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["target"] == name
+
+    onnx.save(product(), tmp_path / "dense.onnx")
+    compiled = json.loads(
+        environment.run(
+            environment.inlay, "compile", "dense.onnx", "--targets", f"{name},x86", "--isolate", "--json", folder=tmp_path
+        )
+    )
+    assert compiled["fallbacks"] == []
+    assert {region["target"] for region in compiled["regions"]} == ({"blas"} if name == "blas" else {"x86"})
+    np.save(tmp_path / "x.npy", np.ones((3, 16), np.float32))
+    environment.run(environment.inlay, "run", "dense.inlay", "--input", "x=x.npy", folder=tmp_path)
