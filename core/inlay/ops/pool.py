@@ -112,11 +112,15 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
     axes = window_axes(attrs, attrs.kernel)
     padded = pad_spatial(x, axes, te.lowest(x.dtype))
     taps = tap_axes(axes)
-    made: te.Tensor = te.compute(
-        x.shape[:2] + window_shape(x.shape[2:], axes),
-        lambda n, c, *position: te.max_(padded[(n, c, *window_index(axes, position, taps))], taps),
-        "pool",
+    # Narrow floats are compared in float32: each is converted once, and the greatest once back, which changes nothing.
+    acc = working_dtype(x.dtype) if x.dtype.is_float else x.dtype
+    shape = x.shape[:2] + window_shape(x.shape[2:], axes)
+    greatest: te.Tensor = te.compute(
+        shape, lambda n, c, *position: te.max_(te.cast(padded[(n, c, *window_index(axes, position, taps))], acc), taps), "pool"
     )
+    if acc is x.dtype:
+        return greatest
+    made: te.Tensor = te.compute(shape, lambda *position: te.cast(greatest[position], x.dtype), "max_pool")
     return made
 
 
