@@ -247,9 +247,12 @@ class _RegionLowering:
         # Rules are asked once for every layout in which some input may lie.
         facts = tuple(id(arg) in constant for arg in args)
         offers: dict[tuple[Layout, ...], Offer] = {}
-        for layout in dict.fromkeys(item for layouts in known for item in layouts) or (ROW_MAJOR,):
+        lie = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
+        for layout in dict.fromkeys(lie) or (ROW_MAJOR,):
+            # Where some are row-major, others may have to be copied: what keeps blocks for the sake of one would copy all others.
             asked = tuple(
-                Given(layout if layout in layouts else layouts[0], fact) for layouts, fact in zip(known, facts, strict=True)
+                Given(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
+                for layouts, fact in zip(known, facts, strict=True)
             )
             for offer in self._offered(shape, asked):
                 best = offers.setdefault(offer.layouts, offer)

@@ -17,6 +17,7 @@ from inlay.plugins import Capabilities
 from inlay.schedules.default import SHARED_RULES
 from inlay.schedules.rule import KernelContext, ScheduleRule
 from inlay.tensor import ir, values
+from inlay.tensor.primitives import SEMANTICS
 from inlay.tensor.region import RegionProgram, size_vars
 from inlay.tensor.to_python import execute
 from inlay.tensor.verify import verify
@@ -106,7 +107,7 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)
         with np.errstate(all="ignore"):
-            execute(kernel, arrays, own, {})
+            execute(kernel, arrays, own, SEMANTICS)
         for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
             known[name] = int(arrays[cell])
     shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]

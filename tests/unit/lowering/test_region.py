@@ -238,6 +238,18 @@ def test_what_concatenations_cannot_take_over_is_copied() -> None:
         agrees(function, region)
 
 
+def test_one_input_in_blocks_is_copied_rather_than_all_others() -> None:
+    """A window leaves blocks of channels; what it is added to lies in rows, and so does the result."""
+    x, *rows = (image(name, 16) for name in "xabc")
+    body = opaque(x)
+    for other in rows:
+        body = ops.add(body, other)
+    function = ir.function([x, *rows], body)
+    region = lowered(function, fused=False)
+    assert names_of(region) == ["relayout", "max_pool", "relayout", "add", "add", "add"]
+    agrees(function, region)
+
+
 def test_slices_are_views() -> None:
     """Where they are one run of memory; at the borders of vectors."""
     x = image("x", 32)
