@@ -127,7 +127,7 @@ class Subject:
 
     def unit(self, region: Region, keep: bool = True) -> Any:
         """What its code generator is given for a region. Raises as lowering does."""
-        return self.context(keep).lower(region) if self.level is Level.LOOP else region
+        return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
         """A function as a region of its own, as the partitioner would outline it."""
