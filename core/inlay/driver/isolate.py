@@ -25,7 +25,7 @@ from inlay.errors import InlayError, PackageError, PluginError
 from inlay.graph.ir import Module
 from inlay.graph.text import print_module
 from inlay.plugins import Border, Borders, Region
-from inlay.plugins.blame import some
+from inlay.plugins.blame import describe, some
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package, read_package, write_package
 from inlay.settings import Settings
@@ -63,8 +63,11 @@ def compile_isolated(region: Region, registry: PluginRegistry, settings: Setting
 def borders_isolated(region: Region, registry: PluginRegistry, settings: Settings) -> Borders | None:
     """`borders_of` in a process of its own. Raises as `compile_isolated` does."""
     with _asked(region, registry, settings, keep=False, asked=True) as folder:
-        found = json.loads((folder / BORDERS).read_text(encoding="utf-8"))
-        return None if found is None else borders_from_json(found)
+        try:
+            found = json.loads((folder / BORDERS).read_text(encoding="utf-8"))
+            return None if found is None else borders_from_json(found)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PluginError(f"the code generator gave no sound borders: {describe(error)}") from error
 
 
 def borders_from_json(data: dict[str, Any]) -> Borders:
@@ -122,13 +125,18 @@ def _run(folder: Path, seconds: float) -> int:
 
 
 def _check(folder: Path, status: int) -> None:
-    """Raises the error that the process reports, or `PluginError` where it could not even do that."""
-    if (folder / ERROR).exists() and status == 1:
-        facts: dict[str, Any] = json.loads((folder / ERROR).read_text(encoding="utf-8"))
-        raise PluginError(**facts)
+    """Raises the error that the process reports, as `PluginError`, or says how it ended where it could not even do that."""
+    if status == 1:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            facts: dict[str, Any] = json.loads((folder / ERROR).read_text(encoding="utf-8"))
+            raise PluginError(**facts)
     if status:
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"left with exit status {status}"
+        how = f"was ended by {_signal(-status)}" if status < 0 else f"left with exit status {status}"
         raise PluginError(f"the process of the code generator {how}{_quoted(folder / LOG)}")
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _artifact(folder: Path, symbol: str) -> Artifact:

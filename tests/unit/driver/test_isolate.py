@@ -49,6 +49,7 @@ class Codegen:
 
 @hookimpl
 def inlay_codegen(target):
+    {made}
     return Codegen()
 
 
@@ -73,13 +74,13 @@ X = ir.var("x", TensorType((4,), "float32"))
 
 @pytest.fixture
 def acme(tmp_path, monkeypatch):
-    """`acme(body)`: a registry with a plugin whose code generator does that, and the core's own."""
+    """`acme(body)`: a registry with a plugin whose code generator does that, after `made` when it is made, and the core's own."""
     name = f"inlay_acme_{tmp_path.name}"
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def make(body: str) -> PluginRegistry:
+    def make(body: str, made: str = "pass") -> PluginRegistry:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body))
+        (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body).replace("{made}", made))
         own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name in ("reference", "x86")]
         return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("acme", name, GROUP)])
 
@@ -102,6 +103,8 @@ FAILURES = {
     "aborts": ('print("out of cheese", flush=True); os.abort()', 'was ended by SIGABRT, having said: "out of cheese"'),
     "leaves": ("os._exit(3)", "left with exit status 3"),
     "leaves silently": ("os._exit(0)", "gave no sound artifact"),
+    "ends by a signal without a name": ("os.kill(os.getpid(), 40); time.sleep(9)", "was ended by signal 40"),
+    "leaves a damaged error": ('open(sys.argv[1] + "/error.json", "w").write("{"); os._exit(1)', "left with exit status 1"),
     "exits": ("sys.exit(1)", "the code generator failed: SystemExit: 1"),
     "raises": ('raise ValueError("no cheese")', "the code generator failed: ValueError: no cheese"),
     "refuses": ('raise Unsupported("cheese is out")', "cheese is out"),
@@ -133,6 +136,12 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_one_that_leaves_when_it_is_made(acme, code):
+    with pytest.warns(FallbackWarning, match=r"region region1_acme went from acme to reference: .*plugin acme\)"):
+        compile_module(module(), ["acme"], acme(GOOD, f"os._exit({code})"), settings=settings())
 
 
 def test_one_that_hangs_is_ended_with_what_it_started(acme, tmp_path):
