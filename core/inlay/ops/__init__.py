@@ -17,6 +17,7 @@ from inlay.ops.conversion import OPERATORS as CONVERSION
 from inlay.ops.convolution import OPERATORS as CONV
 from inlay.ops.deform import OPERATORS as DEFORM
 from inlay.ops.elementwise import OPERATORS as ELEMENTWISE
+from inlay.ops.fixed_point import OPERATORS as FIXED_POINT
 from inlay.ops.index import OPERATORS as INDEX
 from inlay.ops.interpolation import OPERATORS as RESIZE
 from inlay.ops.linear import OPERATORS as LINEAR
@@ -41,6 +42,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     CONVERSION,
     DEFORM,
     ELEMENTWISE,
+    FIXED_POINT,
     INDEX,
     LINEAR,
     NORMALISE,

@@ -1,0 +1,115 @@
+"""Products of integers with real factors, in integers: what quantised networks compute where there is no floating point.
+
+A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm and
+its two roundings are those of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for
+Efficient Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlay import arith
+from inlay.graph.operator import Attrs, FusionKind, Operator
+from inlay.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
+from inlay.tensor import ir, te
+from inlay.types import TensorType, Type
+
+FRACTION = 31
+"""Bits of a multiplier behind the point."""
+LIMITS = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class FixedAttrs(Attrs):
+    """`axis` is that of 1-d multipliers and shifts."""
+
+    axis: int = 0
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """The multiplier and the shift for a real factor that is not negative. Factors below 2^-31 are 0."""
+    if factor == 0:
+        return 0, 0
+    fraction, shift = math.frexp(factor)
+    multiplier = math.floor(fraction * (1 << FRACTION) + 0.5)
+    if multiplier == 1 << FRACTION:
+        multiplier, shift = multiplier // 2, shift + 1
+    return (0, 0) if shift < -FRACTION else (multiplier, shift)
+
+
+def fixed_points(factors: Sequence[float]) -> tuple[Array, Array]:
+    """The multipliers and the shifts of several factors, as int32."""
+    multipliers, shifts = zip(*map(fixed_point, factors), strict=True)
+    return np.array(multipliers, np.int32), np.array(shifts, np.int32)
+
+
+def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
+    tensor = tensor_type(x)
+    for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
+        of = tensor_type(part, what=what)
+        if of.dtype.name != "int32" or tensor.dtype.name != "int32":
+            raise ValueError(f"multiplies int32 by int32, not {tensor.dtype} by {of.dtype}")
+        if of.rank:
+            check_axis(attrs.axis, tensor.rank)
+            if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[attrs.axis]):
+                raise ValueError(f"{what} must be 0-d or have one element for each index along axis {attrs.axis}, not {of!r}")
+    return tensor
+
+
+@quiet
+def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
+    shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
+    factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
+    left, right = np.maximum(places, 0), np.maximum(-places, 0)
+    product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
+    half = np.int64(1 << (FRACTION - 1))
+    nudged = product + np.where(product >= 0, half, 1 - half)
+    high = np.where(nudged >= 0, nudged >> FRACTION, -(-nudged >> FRACTION))
+    high = np.clip(high, LIMITS.min, LIMITS.max).astype(np.int32)
+    mask = np.left_shift(np.int32(1), right) - np.int32(1)
+    above = (high & mask) > (mask >> 1) + (high < 0)
+    found: Array = (high >> right) + above.astype(np.int32)
+    return found.astype(np.int32).reshape(x.shape)
+
+
+def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
+    def element(*indices: arith.Var) -> ir.Expr:
+        def read(of: te.Tensor) -> ir.Expr:
+            return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
+
+        places = read(shift)
+        left, right = te.maximum(places, 0), te.maximum(0 - places, 0)
+        product = te.cast(x[indices] << left, "int64") * te.cast(read(multiplier), "int64")
+        half = 1 << (FRACTION - 1)
+        nudged = product + te.select(product >= 0, te.const(half, "int64"), te.const(1 - half, "int64"))
+        # Division that truncates: a shift rounds down, which for negative numbers is one too low unless they divide.
+        high = (nudged + te.select(nudged < 0, te.const((1 << FRACTION) - 1, "int64"), te.const(0, "int64"))) >> FRACTION
+        high = te.cast(te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max)), "int32")
+        mask = (te.const(1, "int32") << right) - 1
+        above = (high & mask) > (mask >> 1) + te.cast(high < 0, "int32")
+        return (high >> right) + te.cast(above, "int32")
+
+    made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
+    return made
+
+
+multiply_fixed = Operator(
+    "multiply_fixed",
+    _infer,
+    FixedAttrs,
+    reference=_reference,
+    compute=_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(3, 3),
+    inputs=("x", "multiplier", "shift"),
+)
+"""x * multiplier * 2^(shift - 31) in int32. A shift to the left comes first, and wraps; then the upper half of the product is rounded
+to nearest, halves up; then a shift to the right, with halves away from zero."""
+
+OPERATORS: tuple[Operator, ...] = (multiply_fixed,)

@@ -1,0 +1,69 @@
+"""Products with real factors in integers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.ops.fixed_point import fixed_point, fixed_points
+
+from .generate import agree
+
+INT32 = np.iinfo(np.int32)
+
+
+def exact(x: int, multiplier: int, shift: int) -> int:
+    """The definition, in fractions: the high half of the product, halves up; then the shift, halves away from zero."""
+    wrapped = (x * 2 ** max(shift, 0) + 2**31) % 2**32 - 2**31
+    high = math.floor(Fraction(wrapped * multiplier, 2**31) + Fraction(1, 2))
+    last = Fraction(high, 2 ** max(-shift, 0))
+    return int(math.copysign(1, last)) * math.floor(abs(last) + Fraction(1, 2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(INT32.min, INT32.max), st.floats(2.0**-30, 2.0**8))
+def test_one_product(x: int, factor: float) -> None:
+    multiplier, shift = fixed_point(factor)
+    (found,) = ops.multiply_fixed.reference(ops.multiply_fixed.attrs(), *(np.array([v], np.int32) for v in (x, multiplier, shift)))
+    assert found == exact(x, multiplier, shift)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(2.0**-28, 2.0**20))
+def test_a_factor_is_kept_to_31_bits(factor: float) -> None:
+    multiplier, shift = fixed_point(factor)
+    assert 2**30 <= multiplier < 2**31
+    assert abs(Fraction(multiplier) * Fraction(2) ** (shift - 31) / Fraction(factor) - 1) <= Fraction(1, 2**31)
+
+
+def test_factors_that_are_no_more_than_nothing() -> None:
+    assert fixed_point(0.0) == (0, 0) and fixed_point(2.0**-40) == (0, 0)
+    assert fixed_point(1 - 2.0**-40) == (2**30, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 99), st.sampled_from([(), (5,), (2, 3), (3, 0), (2, 3, 4)]), st.booleans())
+def test_the_operator(seed: int, shape: tuple[int, ...], several: bool) -> None:
+    generator = np.random.default_rng(seed)
+    x = generator.integers(INT32.min, INT32.max, shape, np.int32, endpoint=True)
+    axis = int(generator.integers(0, len(shape))) if shape else 0
+    count = shape[axis] if several and shape else None
+    factors = np.exp2(generator.uniform(-20, 3, count or 1))
+    multiplier, shift = fixed_points([float(factor) for factor in factors]) if count != 0 else (np.zeros(0, np.int32),) * 2
+    if count is None:
+        multiplier, shift = multiplier.reshape(()), shift.reshape(())
+    agree(ops.multiply_fixed, x, multiplier, shift, axis=axis)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    x = np.zeros((2, 3), np.int32)
+    with pytest.raises(Exception, match="one element for each index along axis 1"):
+        agree(ops.multiply_fixed, x, np.zeros(2, np.int32), np.zeros(2, np.int32), axis=1)
+    with pytest.raises(Exception, match="multiplies int32 by int32"):
+        agree(ops.multiply_fixed, x.astype(np.int64), np.zeros((), np.int32), np.zeros((), np.int32))
