@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
-_MODELS = "give the path of an ONNX file, its bytes, an onnx.ModelProto, or an inlay.Module or Function"
+_MODELS = "give the path of an ONNX or TensorFlow Lite file, its bytes, an onnx.ModelProto, or an inlay.Module or Function"
+TFLITE = b"TFL3"
+"""What stands in a TensorFlow Lite file from its fifth byte on."""
 
 _OTHERS = {
     ".inlay": "a compiled package: inlay.runtime.load loads it",
-    **dict.fromkeys(
-        (".tflite", ".pt", ".pth", ".pt2", ".h5", ".keras"), "of a format that Inlay does not import: convert it to ONNX"
-    ),
+    **dict.fromkeys((".pt", ".pth", ".pt2", ".h5", ".keras"), "of a format that Inlay does not import: convert it to ONNX"),
 }
 
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
-    """Import a model: the path of an ONNX file, or an ONNX model in memory.
+    """Import a model: the path of an ONNX file, or an ONNX model in memory; or the path of a TensorFlow Lite file, or its bytes.
 
     `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, and `InputError` for
     arguments of a wrong kind.
@@ -54,6 +54,12 @@ def _load(
 ) -> Module:
     if isinstance(model, (str, Path)) and Path(model).suffix.lower() in _OTHERS:
         raise ModelImportError(f"{model} is {_OTHERS[Path(model).suffix.lower()]}")
+    if model[4:8] == TFLITE if isinstance(model, bytes) else isinstance(model, (str, Path)) and Path(model).suffix == ".tflite":
+        from inlay.frontends.tflite import load as load_tflite
+
+        if dims:
+            raise InputError("dims does not apply: the sizes of a TensorFlow Lite model are fixed", remedy="leave dims out")
+        return load_tflite(model)
     if not isinstance(model, (str, os.PathLike, bytes)):
         import onnx
 

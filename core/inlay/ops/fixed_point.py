@@ -1,8 +1,8 @@
 """Products of integers with real factors, in integers: what quantised networks compute where there is no floating point.
 
-A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm and
-its two roundings are those of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for
-Efficient Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses.
+A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm is
+that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with either of the roundings that its kernels have.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from inlay import arith
 from inlay.graph.operator import Attrs, FusionKind, Operator
 from inlay.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
 from inlay.tensor import ir, te
-from inlay.types import TensorType, Type
+from inlay.types import Type
 
 FRACTION = 31
 """Bits of a multiplier behind the point."""
 LIMITS = np.iinfo(np.int32)
+ROUNDINGS = ("up", "away")
 
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
-    """`axis` is that of 1-d multipliers and shifts."""
+    """`axis` is that of 1-d multipliers and shifts. `rounding` is where halves go in a shift to the right: "up", or "away" from
+    0."""
 
     axis: int = 0
+    rounding: str = "up"
 
 
 def fixed_point(factor: float) -> tuple[int, int]:
@@ -50,6 +53,8 @@ def fixed_points(factors: Sequence[float]) -> tuple[Array, Array]:
 
 def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
     tensor = tensor_type(x)
+    if attrs.rounding not in ROUNDINGS:
+        raise ValueError(f"rounding is {' or '.join(ROUNDINGS)}, not {attrs.rounding!r}")
     for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
         of = tensor_type(part, what=what)
         if of.dtype.name != "int32" or tensor.dtype.name != "int32":
@@ -67,14 +72,11 @@ def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> 
     factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
     left, right = np.maximum(places, 0), np.maximum(-places, 0)
     product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
-    half = np.int64(1 << (FRACTION - 1))
-    nudged = product + np.where(product >= 0, half, 1 - half)
-    high = np.where(nudged >= 0, nudged >> FRACTION, -(-nudged >> FRACTION))
-    high = np.clip(high, LIMITS.min, LIMITS.max).astype(np.int32)
-    mask = np.left_shift(np.int32(1), right) - np.int32(1)
-    above = (high & mask) > (mask >> 1) + (high < 0)
-    found: Array = (high >> right) + above.astype(np.int32)
-    return found.astype(np.int32).reshape(x.shape)
+    high = np.clip((product + (1 << (FRACTION - 1))) >> FRACTION, LIMITS.min, LIMITS.max)
+    lowest = (np.int64(1) << right) >> 1
+    if attrs.rounding == "away":
+        lowest = np.where(high < 0, np.maximum(lowest - 1, 0), lowest)
+    return np.asarray(((high + lowest) >> right).astype(np.int32)).reshape(x.shape)
 
 
 def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
@@ -85,14 +87,12 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
         places = read(shift)
         left, right = te.maximum(places, 0), te.maximum(0 - places, 0)
         product = te.cast(x[indices] << left, "int64") * te.cast(read(multiplier), "int64")
-        half = 1 << (FRACTION - 1)
-        nudged = product + te.select(product >= 0, te.const(half, "int64"), te.const(1 - half, "int64"))
-        # Division that truncates: a shift rounds down, which for negative numbers is one too low unless they divide.
-        high = (nudged + te.select(nudged < 0, te.const((1 << FRACTION) - 1, "int64"), te.const(0, "int64"))) >> FRACTION
-        high = te.cast(te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max)), "int32")
-        mask = (te.const(1, "int32") << right) - 1
-        above = (high & mask) > (mask >> 1) + te.cast(high < 0, "int32")
-        return (high >> right) + te.cast(above, "int32")
+        high = (product + (1 << (FRACTION - 1))) >> FRACTION
+        high = te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max))
+        added = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
+        if attrs.rounding == "away":
+            added = te.select(high < 0, te.maximum(added - 1, 0), added)
+        return te.cast((high + added) >> te.cast(right, "int64"), "int32")
 
     made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
     return made
@@ -109,7 +109,7 @@ multiply_fixed = Operator(
     arity=(3, 3),
     inputs=("x", "multiplier", "shift"),
 )
-"""x * multiplier * 2^(shift - 31) in int32. A shift to the left comes first, and wraps; then the upper half of the product is rounded
-to nearest, halves up; then a shift to the right, with halves away from zero."""
+"""x * multiplier * 2^(shift - 31) as int32. A shift to the left comes first, and wraps; then the upper half of the product is
+rounded to nearest, halves up; then comes a shift to the right, rounded to nearest."""
 
 OPERATORS: tuple[Operator, ...] = (multiply_fixed,)

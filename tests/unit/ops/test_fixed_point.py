@@ -11,27 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay import ops
-from inlay.ops.fixed_point import fixed_point, fixed_points
+from inlay.ops.fixed_point import ROUNDINGS, fixed_point, fixed_points
 
 from .generate import agree
 
 INT32 = np.iinfo(np.int32)
 
 
-def exact(x: int, multiplier: int, shift: int) -> int:
-    """The definition, in fractions: the high half of the product, halves up; then the shift, halves away from zero."""
+def exact(x: int, multiplier: int, shift: int, rounding: str) -> int:
+    """The definition, in fractions."""
     wrapped = (x * 2 ** max(shift, 0) + 2**31) % 2**32 - 2**31
     high = math.floor(Fraction(wrapped * multiplier, 2**31) + Fraction(1, 2))
     last = Fraction(high, 2 ** max(-shift, 0))
+    if rounding == "up":
+        return math.floor(last + Fraction(1, 2))
     return int(math.copysign(1, last)) * math.floor(abs(last) + Fraction(1, 2))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(INT32.min, INT32.max), st.floats(2.0**-30, 2.0**8))
-def test_one_product(x: int, factor: float) -> None:
+@given(st.integers(INT32.min, INT32.max), st.floats(2.0**-30, 2.0**8), st.sampled_from(ROUNDINGS))
+def test_one_product(x: int, factor: float, rounding: str) -> None:
     multiplier, shift = fixed_point(factor)
-    (found,) = ops.multiply_fixed.reference(ops.multiply_fixed.attrs(), *(np.array([v], np.int32) for v in (x, multiplier, shift)))
-    assert found == exact(x, multiplier, shift)
+    attrs = ops.multiply_fixed.attrs(rounding=rounding)
+    (found,) = ops.multiply_fixed.reference(attrs, *(np.array([v], np.int32) for v in (x, multiplier, shift)))
+    assert found == exact(x, multiplier, shift, rounding)
 
 
 @settings(max_examples=100, deadline=None)
@@ -48,8 +51,8 @@ def test_factors_that_are_no_more_than_nothing() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 99), st.sampled_from([(), (5,), (2, 3), (3, 0), (2, 3, 4)]), st.booleans())
-def test_the_operator(seed: int, shape: tuple[int, ...], several: bool) -> None:
+@given(st.integers(0, 99), st.sampled_from([(), (5,), (2, 3), (3, 0), (2, 3, 4)]), st.booleans(), st.sampled_from(ROUNDINGS))
+def test_the_operator(seed: int, shape: tuple[int, ...], several: bool, rounding: str) -> None:
     generator = np.random.default_rng(seed)
     x = generator.integers(INT32.min, INT32.max, shape, np.int32, endpoint=True)
     axis = int(generator.integers(0, len(shape))) if shape else 0
@@ -58,7 +61,7 @@ def test_the_operator(seed: int, shape: tuple[int, ...], several: bool) -> None:
     multiplier, shift = fixed_points([float(factor) for factor in factors]) if count != 0 else (np.zeros(0, np.int32),) * 2
     if count is None:
         multiplier, shift = multiplier.reshape(()), shift.reshape(())
-    agree(ops.multiply_fixed, x, multiplier, shift, axis=axis)
+    agree(ops.multiply_fixed, x, multiplier, shift, axis=axis, rounding=rounding)
 
 
 def test_what_does_not_fit_is_refused() -> None:

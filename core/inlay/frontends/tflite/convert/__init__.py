@@ -1,0 +1,14 @@
+"""Converters of TensorFlow Lite's operators, by family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
+from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
+from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
+from inlay.frontends.tflite.convert.shape import CONVERTERS as SHAPE
+from inlay.frontends.tflite.node import Converter
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType({**ARITHMETIC, **POOL, **PRODUCT, **SHAPE})

@@ -1,0 +1,61 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlay import ops
+from inlay.frontends.tflite.convert.window import channels_last, channels_second, strides_of, window_pads
+from inlay.frontends.tflite.node import Converter, Node
+from inlay.graph.ir import Expr, constant
+
+
+def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
+    kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
+    if min(kernel) < 1:
+        raise node.error(f"a window of {kernel}")
+    return kernel, strides, window_pads(node, kernel, strides, (1, 1))
+
+
+def _average(node: Node) -> Expr:
+    kernel, strides, pads = _window(node)
+    data = channels_second(node.input(0))
+    if node.is_float():
+        return channels_last(node.bounded(ops.avg_pool(data, kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))))
+    node.require("int8")
+    channels = node.tensor(0).shape[3]
+    ones = constant(np.ones((channels, 1, *kernel), np.int8))
+    total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
+    counts = constant(_counts(node.tensor(0).shape[1:3], kernel, strides, pads))
+    # Halves go away from zero; the division truncates.
+    half = ops.div(counts, constant(np.int32(2)))
+    sign = ops.where(ops.less(total, constant(np.int32(0))), constant(np.int32(-1)), constant(np.int32(1)))
+    rounded = ops.mul(sign, ops.div(ops.add(ops.mul(sign, total), half), counts))
+    least, greatest = node.limits()
+    return channels_last(ops.cast(ops.clip(rounded, minimum=float(least), maximum=float(greatest)), dtype="int8"))
+
+
+def _counts(
+    sizes: tuple[int, ...], kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...]
+) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    """How many elements that are no padding each window has."""
+    along = []
+    for axis in range(2):
+        size, taps, stride, before, after = sizes[axis], kernel[axis], strides[axis], pads[axis], pads[axis + 2]
+        starts = np.arange((size + before + after - taps) // stride + 1) * stride - before
+        along.append(np.minimum(starts + taps, size) - np.maximum(starts, 0))
+    return np.outer(*along).astype(np.int32)
+
+
+def _max(node: Node) -> Expr:
+    kernel, strides, pads = _window(node)
+    found = ops.max_pool(channels_second(node.input(0)), kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))
+    if node.is_float():
+        return channels_last(node.bounded(found))
+    least, greatest = node.limits()
+    return channels_last(ops.clip(found, minimum=float(least), maximum=float(greatest)))
+
+
+CONVERTERS: Mapping[str, Converter] = {"AVERAGE_POOL_2D": _average, "MAX_POOL_2D": _max}

@@ -1,0 +1,210 @@
+"""A TensorFlow Lite file, decoded: plain data in place of offsets into bytes.
+
+Nothing in the file is believed. The generated accessors of the `tflite` package read wherever an offset leads, and fail with errors
+of Python at the end of the bytes; so all decoding happens here, and whatever goes wrong is one `ModelImportError`. Lengths are
+compared with the size of the file before anything is walked.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay.errors import ModelImportError
+from inlay.types import DType, dtype
+
+Array = np.ndarray[Any, Any]
+
+IDENTIFIER = b"TFL3"
+ELEMENTS = {
+    0: "float32",
+    1: "float16",
+    2: "int32",
+    3: "uint8",
+    4: "int64",
+    6: "bool",
+    7: "int16",
+    9: "int8",
+    10: "float64",
+    12: "uint64",
+    15: "uint32",
+    16: "uint16",
+    17: "int4",
+}
+"""Element types by their numbers in the schema."""
+LARGEST = 1 << 40
+"""Bytes that a tensor may have."""
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """real = (stored - zero_point) * scale, with one pair for the tensor, or one for each index along `axis`."""
+
+    scale: Array
+    zero_point: Array
+    axis: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a graph. `data` is the value of a constant."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    data: Array | None
+    quantisation: Quantisation | None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operator: its name in the schema, the numbers of its tensors (-1: left out), its table of options."""
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Any
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A subgraph, with the numbers of the tensors that it takes and gives."""
+
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operations: tuple[Operation, ...]
+
+
+def read_model(data: bytes, file: str) -> tuple[Graph, ...]:
+    """The subgraphs of a file, the entry first. Raises `ModelImportError`."""
+    if data[4:8] != IDENTIFIER:
+        raise ModelImportError(f"{file} is no TensorFlow Lite model: it lacks the mark {IDENTIFIER.decode()}", node=file)
+    try:
+        return _Reader(data).graphs()
+    except ModelImportError as error:
+        error.node = error.node or file
+        raise
+    except (
+        struct.error,
+        LookupError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        AttributeError,
+        MemoryError,
+        RecursionError,
+    ) as error:
+        raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        import tflite
+
+        self.data = data
+        self.schema: Any = tflite
+        self.model = tflite.Model.GetRootAs(data, 0)
+        self.operators = {number: name for name, number in vars(tflite.BuiltinOperator).items() if isinstance(number, int)}
+        self.options = {number: name for name, number in vars(tflite.BuiltinOptions).items() if isinstance(number, int)}
+
+    def graphs(self) -> tuple[Graph, ...]:
+        model = self.model
+        if not self._count(model.SubgraphsLength()):
+            raise ModelImportError("the model has no graph")
+        return tuple(self._graph(model.Subgraphs(number)) for number in range(model.SubgraphsLength()))
+
+    def _count(self, length: int) -> int:
+        """A number of elements, each of which takes a byte at least."""
+        if not 0 <= length <= len(self.data):
+            raise ValueError(f"a list of {length} elements in {len(self.data)} bytes")
+        return length
+
+    def _numbers(self, length: int, item: Any) -> tuple[int, ...]:
+        return tuple(int(item(index)) for index in range(self._count(length)))
+
+    def _graph(self, graph: Any) -> Graph:
+        tensors = tuple(self._tensor(graph.Tensors(number)) for number in range(self._count(graph.TensorsLength())))
+        found = Graph(
+            tensors,
+            self._numbers(graph.InputsLength(), graph.Inputs),
+            self._numbers(graph.OutputsLength(), graph.Outputs),
+            tuple(self._operation(graph.Operators(number)) for number in range(self._count(graph.OperatorsLength()))),
+        )
+        for number in (*found.inputs, *found.outputs, *(n for each in found.operations for n in each.outputs)):
+            if not 0 <= number < len(tensors):
+                raise ValueError(f"there is no tensor {number}")
+        if any(not -1 <= number < len(tensors) for each in found.operations for number in each.inputs):
+            raise ValueError("an operator reads a tensor that there is not")
+        return found
+
+    def _operation(self, operator: Any) -> Operation:
+        index = operator.OpcodeIndex()
+        if not 0 <= index < self._count(self.model.OperatorCodesLength()):
+            raise ValueError(f"there is no operator code {index}")
+        code = self.model.OperatorCodes(index)
+        # Files from before the numbers grew past a byte have them in the older field.
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        name = self.operators.get(number)
+        if name is None:
+            raise ModelImportError(f"there is no built-in operator {number}")
+        if name == "CUSTOM":
+            custom = (code.CustomCode() or b"?").decode("utf-8", "replace")
+            raise ModelImportError(f"{custom} is a custom operator, which only its author's runtime knows", operator=custom)
+        return Operation(
+            name,
+            self._numbers(operator.InputsLength(), operator.Inputs),
+            self._numbers(operator.OutputsLength(), operator.Outputs),
+            self._options(operator),
+        )
+
+    def _options(self, operator: Any) -> Any:
+        table, kind = operator.BuiltinOptions(), operator.BuiltinOptionsType()
+        if table is None or not kind:
+            return None
+        found = getattr(self.schema, self.options[kind])()
+        found.Init(table.Bytes, table.Pos)
+        return found
+
+    def _tensor(self, tensor: Any) -> Tensor:
+        name = (tensor.Name() or b"").decode("utf-8", "replace")
+        shape = self._numbers(tensor.ShapeLength(), tensor.Shape)
+        of = ELEMENTS.get(tensor.Type())
+        if of is None:
+            raise ModelImportError(f"tensor {name} has an element type that is not supported: number {tensor.Type()} of the schema")
+        if any(dim < 0 for dim in shape):
+            raise ModelImportError(f"tensor {name} has a shape that is not known: {shape}")
+        element = dtype(of)
+        size = element.bytes
+        for dim in shape:
+            size *= dim
+        if size > LARGEST:
+            raise ValueError(f"tensor {name} of shape {shape} is too large")
+        return Tensor(name, shape, element, self._data(tensor, name, shape, element), self._quantisation(tensor, name, len(shape)))
+
+    def _data(self, tensor: Any, name: str, shape: tuple[int, ...], element: DType) -> Array | None:
+        index = tensor.Buffer()
+        if not 0 <= index < self._count(self.model.BuffersLength()):
+            raise ValueError(f"tensor {name} is in buffer {index}, which there is not")
+        buffer = self.model.Buffers(index)
+        if not index or not self._count(buffer.DataLength()):
+            return None
+        raw = buffer.DataAsNumpy()
+        if element.bits < 8:
+            raise ModelImportError(f"tensor {name} has packed elements of type {element}, which is not supported")
+        values = np.frombuffer(raw.tobytes(), element.numpy)
+        return values.reshape(shape)
+
+    def _quantisation(self, tensor: Any, name: str, rank: int) -> Quantisation | None:
+        found = tensor.Quantization()
+        if found is None or not self._count(found.ScaleLength()):
+            return None
+        scale = np.array([found.Scale(index) for index in range(found.ScaleLength())], np.float32)
+        points = [found.ZeroPoint(index) for index in range(self._count(found.ZeroPointLength()))] or [0] * len(scale)
+        axis = found.QuantizedDimension()
+        if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
+            raise ValueError(f"the quantisation of tensor {name} makes no sense")
+        return Quantisation(scale, np.array(points, np.int64), axis)

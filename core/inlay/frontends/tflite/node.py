@@ -1,0 +1,143 @@
+"""What a converter of a TensorFlow Lite operator sees, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlay import ops
+from inlay.errors import ModelImportError
+from inlay.frontends.tflite.model import Quantisation, Tensor
+from inlay.graph.ir import Constant, Expr, Span, constant
+from inlay.types import TensorType
+
+ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
+"""Fused activations, by their numbers in the schema."""
+BOUNDS = {"RELU": (0.0, np.inf), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a graph. `values` and `tensors` are of its inputs, None for one left out; `results` are the tensors of its
+    outputs."""
+
+    name: str
+    options: Any
+    values: tuple[Expr | None, ...]
+    tensors: tuple[Tensor | None, ...]
+    results: tuple[Tensor, ...]
+    span: Span
+
+    def input(self, index: int) -> Expr:
+        """A required input. Raises `ModelImportError` where it is left out."""
+        found = self.values[index] if index < len(self.values) else None
+        if found is None:
+            raise self.error(f"input {index} is missing")
+        return found
+
+    def has(self, index: int) -> bool:
+        """Whether there is such an input."""
+        return index < len(self.values) and self.values[index] is not None
+
+    def tensor(self, index: int) -> Tensor:
+        """The tensor of a required input."""
+        self.input(index)
+        found = self.tensors[index]
+        assert found is not None
+        return found
+
+    def array(self, index: int) -> np.ndarray[Any, Any]:
+        """The value of an input that must be a constant. Raises `ModelImportError`."""
+        found = self.input(index)
+        if not isinstance(found, Constant):
+            raise self.error(f"input {index} is computed by the model, and has to be a constant")
+        return found.data
+
+    @property
+    def result(self) -> Tensor:
+        """The tensor of the first output."""
+        return self.results[0]
+
+    def scales(self, tensor: Tensor) -> Quantisation:
+        """The quantisation of a tensor of integers. Raises `ModelImportError` where it has none."""
+        if tensor.quantisation is None:
+            raise self.error(f"tensor {tensor.name} of {tensor.dtype} has no scale")
+        return tensor.quantisation
+
+    def pair(self, tensor: Tensor) -> tuple[np.float32, int]:
+        """The scale and the zero point of a tensor that has one for all. Raises `ModelImportError`."""
+        found = self.scales(tensor)
+        if len(found.scale) != 1:
+            raise self.error(f"tensor {tensor.name} has {len(found.scale)} scales, where one is due")
+        return found.scale[0], int(found.zero_point[0])
+
+    def is_float(self) -> bool:
+        """Whether the operator computes in floats. Raises `ModelImportError` for inputs and outputs of different kinds."""
+        return self.result.dtype.is_float
+
+    def require(self, *dtypes: str) -> None:
+        """Raises `ModelImportError` for a result of another element type."""
+        if self.result.dtype.name not in dtypes:
+            raise self.error(f"{self.result.dtype} is not supported: of {', '.join(dtypes)} it is")
+
+    def bounded(self, value: Expr) -> Expr:
+        """A float value after the fused activation of the options."""
+        name = self._activation()
+        if name in BOUNDS:
+            least, greatest = BOUNDS[name]
+            return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
+        return ops.tanh(value) if name == "TANH" else value
+
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest stored value that the fused activation lets through."""
+        lowest, highest = map(int, self.result.dtype.limits)
+        name = self._activation()
+        if name == "NONE":
+            return lowest, highest
+        if name not in BOUNDS:
+            raise self.error(f"the fused activation {name} of integers is not supported")
+        scale, zero_point = self.pair(self.result)
+
+        def stored(real: float) -> int:
+            value = np.float32(real) / scale
+            return zero_point + int(np.floor(np.abs(value) + np.float32(0.5)) * np.sign(value))
+
+        least, greatest = BOUNDS[name]
+        return max(lowest, stored(least)), min(highest, stored(greatest)) if np.isfinite(greatest) else highest
+
+    def stored(self, total: Expr, factors: Sequence[float], axis: int = 0, rounding: str = "away") -> Expr:
+        """Sums in int32 as values of the result: times real factors, plus the zero point, within the fused activation's limits."""
+        multiplier, shift = ops.fixed_point.fixed_points(factors)
+        if len(factors) == 1:
+            multiplier, shift = multiplier.reshape(()), shift.reshape(())
+        scaled = ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=axis, rounding=rounding)
+        return self.placed(scaled)
+
+    def placed(self, scaled: Expr) -> Expr:
+        """Scaled int32 as values of the result: plus the zero point, within the fused activation's limits."""
+        _, zero_point = self.pair(self.result)
+        least, greatest = self.limits()
+        moved = ops.add(scaled, constant(np.int32(zero_point))) if zero_point else scaled
+        return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
+
+    def _activation(self) -> str:
+        number = self.options.FusedActivationFunction() if self.options is not None else 0
+        if not 0 <= number < len(ACTIVATIONS):
+            raise self.error(f"there is no fused activation {number}")
+        return ACTIVATIONS[number]
+
+    def error(self, message: str) -> ModelImportError:
+        """An error that names this operator."""
+        return ModelImportError(message, operator=self.name, node=str(self.span))
+
+
+Converter = Callable[[Node], Expr]
+
+
+def tensor_type(expr: Expr) -> TensorType:
+    """The type of an expression that is a tensor."""
+    assert isinstance(expr.type, TensorType)
+    return expr.type
