@@ -157,17 +157,39 @@ class _Groups:
         return list(found)
 
     def _fuse_epilogue(self, anchor: int) -> None:
-        """Take in what follows an anchor, as long as it is element-wise and of the anchor's shape."""
+        """Take in what follows an anchor, as long as it is element-wise and of the anchor's shape.
+
+        Where that ends in front of another anchor's epilogue, what only makes elements wider is left to that one: it can do so
+        itself, and reads fewer bytes.
+        """
         shape = _shape(self.nodes[anchor].expr)
         current = anchor
+        steps: list[tuple[list[int], int]] = []
         while (target := self.nodes[current].parent) != _NOWHERE:
             members = [*self._between(current, target), target]
-            if any(not self._elementwise(item, shape) or self.anchored[self.find(item)] for item in members):
-                return
+            if any(not self._elementwise(item, shape) for item in members):
+                break
+            if any(self.anchored[self.find(item)] for item in members):
+                while steps and self._widens(*steps[-1]):
+                    steps.pop()
+                break
+            steps.append((members, target))
+            current = target
+        for members, target in steps:
             if not self._join(anchor, members, target):
                 return
             self.anchored[self.find(target)] = True
-            current = target
+
+    def _widens(self, members: list[int], target: int) -> bool:
+        """Whether a step of an epilogue is one operator whose elements are larger than those it is computed from."""
+        expr = self.nodes[target].expr
+        sources = [
+            child.type.dtype.bits
+            for child in children(expr)
+            if isinstance(child.type, TensorType) and _shape(child) == _shape(expr)
+        ]
+        assert isinstance(expr.type, TensorType)
+        return len(members) == 1 and bool(sources) and max(sources) < expr.type.dtype.bits
 
     def _fuse_injective(self, number: int) -> None:
         """Join an injective operator with its post-dominator."""

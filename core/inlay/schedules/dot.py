@@ -15,7 +15,6 @@ from inlay.schedules.rule import KernelContext
 from inlay.schedules.shape import (
     Anchor,
     mark_tile,
-    tile_size,
 )
 from inlay.tensor import ir
 from inlay.tensor.keys import structurally_equal
@@ -96,19 +95,6 @@ def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
         if structurally_equal(intrinsic.semantics, dot_product(a, b, total, lanes, group)):
             found.append(Dot(intrinsic, lanes, group))
     return sorted(found, key=lambda dot: -dot.lanes * dot.group)
-
-
-def fitting_dot(anchor: Anchor, context: KernelContext, columns: int, depth: int) -> Dot | None:
-    fits = (dot for dot in dots_for(anchor, context) if columns % dot.lanes == 0 and depth % dot.group == 0)
-    return next(fits, None)
-
-
-def choose_dot_tile(dot: Dot, rows: int, columns: int, context: KernelContext) -> DotTile:
-    most = min(LONGEST_ROW if rows == 1 else 2, columns // dot.lanes)
-    vectors = next(count for count in range(most, 0, -1) if columns % (dot.lanes * count) == 0)
-    # All registers but those for the packed operand of a step, and one for a broadcast.
-    limit = max((context.capabilities.vector_registers - vectors - 2) // vectors, 1)
-    return DotTile(dot, vectors, tile_size(rows, limit))
 
 
 def with_dots(

@@ -12,7 +12,8 @@ from functools import cache
 from math import gcd, prod
 
 from inlay import arith
-from inlay.schedules.conv import schedule_padding
+from inlay.arith import Var
+from inlay.schedules.conv import STREAMED_BYTES, schedule_padding
 from inlay.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
 from inlay.schedules.fill import filled
 from inlay.schedules.register_tile import Tile, cycles, fits, seconds
@@ -32,6 +33,7 @@ from inlay.schedules.shape import (
     share_rows,
 )
 from inlay.tensor import ir
+from inlay.tensor.primitives import stream
 from inlay.tensor.schedule import Schedule
 from inlay.types import ROW_MAJOR, Layout
 
@@ -212,8 +214,10 @@ def _schedule(conv: _Conv, layouts: dict[ir.Buffer, Layout], context: KernelCont
     """
     for n, outer, y, x:                       # parallel: see `share_rows`
         total[row, pixel, vector, lane] = 0
-        for channel block, ky, kx, group of channels:
-            dot(data, weights, total)         # row, pixel and vector unrolled
+        for channel block, ky, kx:
+            prefetch a part of the next panel of weights
+            for group of channels:
+                dot(data, weights, total)     # row, pixel and vector unrolled
         out = after(total)
     """
     s, anchor, tile = Schedule(conv.program, context.intrinsics), conv.anchor, conv.tile
@@ -245,9 +249,18 @@ def _schedule(conv: _Conv, layouts: dict[ir.Buffer, Layout], context: KernelCont
     s.reorder(blocks, *present(*taps), groups, *pixels, vector, lane, part)
     if taps and conv.run <= SHORT_RUN * group:
         s.unroll(groups)
+    panels: Var | None = outer
     if context.threads != 1:
-        share_rows(s, [n], y, [outer], context.threads)
-    return with_dots(s, name, blocks, (*pixels, vector), lane, tile, layouts_by_name(s.program, layouts, local), context)
+        panels = share_rows(s, [n], y, [outer], context.threads)
+    program = with_dots(s, name, blocks, (*pixels, vector), lane, tile, layouts_by_name(s.program, layouts, local), context)
+    if panels is None or conv.weights.shape[0] == tile.width or _bytes(conv.weights) < STREAMED_BYTES:
+        return program
+    name = next(block.name for block in blocks_of(program) if any(item.buffer.name == conv.weights.name for item in block.reads))
+    return stream(program, name, conv.weights.name, panels, [blocks, *present(*taps)][-1])[0]
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    return prod(dim for dim in buffer.shape if isinstance(dim, int)) * buffer.dtype.bytes
 
 
 def _pad_channels(s: Schedule, conv: _Conv, context: KernelContext) -> str:

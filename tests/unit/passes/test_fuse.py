@@ -88,6 +88,15 @@ def test_opaque_operators_and_views_stay_alone() -> None:
     assert groups(ops.neg(plain(X))) == []
 
 
+def test_what_only_widens_is_left_to_the_epilogue_that_reads_it() -> None:
+    def total(x: Expr) -> Expr:
+        return ops.cast(ops.cast(ops.reduce_sum(x, axes=(2,), keepdims=False), dtype="int8"), dtype="float32")
+
+    added = ops.relu(ops.add(total(X), total(Y)))
+    assert sorted(groups(added)) == sorted([["reduce_sum", "cast"], ["reduce_sum", "cast", "cast", "cast", "add", "relu"]])
+    assert groups(ops.neg(ops.reshape(total(X), shape=(12,)))) == [["reduce_sum", "cast", "cast"]]
+
+
 def test_groups_are_bounded() -> None:
     expr: Expr = X
     for _ in range(100):
