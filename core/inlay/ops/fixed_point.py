@@ -1,7 +1,7 @@
 """Products of integers with real factors, in integers: what quantised networks compute where there is no floating point.
 
-A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm is
-that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
+A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm
+is that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with either of the roundings that its kernels have.
 """
 
