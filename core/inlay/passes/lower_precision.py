@@ -8,9 +8,10 @@ rounded for all who read it, so that it is stored once, in half the bytes:
                     |               =>                                |
                     +----> add                                        +-> cast float32 -> add
 
-The casts are element-wise and fuse: they end up in the registers of the kernels on either side. All else computes in float32, and
-these stay in float32 from end to end: inputs and results of the model and of loops; what nothing but element-wise operators and
-reductions reads, such as the sums of residual branches before a normalisation; what an exponential is taken of (the scores before
+The casts are element-wise and fuse: they end up in the registers of the kernels on either side. All else computes in float32, where
+a division by a known number is a multiplication, and the error function, which a GELU spends its time in, a polynomial. These stay
+in float32 from end to end: inputs and results of the model and of loops; what nothing but element-wise operators and reductions
+reads, such as the sums of residual branches before a normalisation; what an exponential is taken of (the scores before
 a softmax), where an error is multiplied by the size of the argument; and what is compared, sorted or rounded to integers.
 
 Tolerance. Rounding to bfloat16 changes a number by at most u = 2^-8 of it, by u / sqrt(3) in root mean square at most. In a sum of
@@ -29,10 +30,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from inlay.graph.ir import Call, Constant, Expr, Function, call, children, post_order
+import numpy as np
+
+from inlay.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order
 from inlay.graph.operator import Operator
 from inlay.graph.transform import transform_function
-from inlay.ops.compose import cast_to
+from inlay.ops.compose import cast_to, scalar
+from inlay.ops.elementwise import add, clip, mul
 from inlay.types import TensorType
 
 NARROW, WIDE = "bfloat16", "float32"
@@ -46,6 +50,21 @@ _STEEP = ("exp", "log", "pow", "sinh", "cosh", "tan", "floor", "ceil", "round", 
 """Element-wise operators that make much of a small error."""
 
 
+ERF_LIMIT = 3.0
+ERF = (
+    1.1278634071350098,
+    -0.37307363748550415,
+    0.10750048607587814,
+    -0.022556142881512642,
+    0.0032795618753880262,
+    -0.00030833607888780534,
+    1.6654868886689655e-05,
+    -3.893660220910533e-07,
+)
+"""erf(x) / x in x^2 for |x| <= 3; error of x times it 2^-13.4, and 1 or more at the limit, so that beyond it is 1. Fitted by
+weighted least squares to even errors (Lawson's algorithm)."""
+
+
 def lower_precision(target: Function) -> Function:
     """The function with its float32 products in bfloat16, of the same type; see the module."""
     plan = _Plan(target)
@@ -54,12 +73,40 @@ def lower_precision(target: Function) -> Function:
         if _is_product(old):
             assert isinstance(new, Call)
             new = _with_narrow_operands(new, dataclasses.replace(new.attrs, out_dtype=WIDE))
+        elif _name(new) == "div" and _is_wide(new):
+            new = _times_reciprocal(new)
+        elif _name(new) == "erf" and plan.may_be_rounded(old):
+            new = _rough_erf(new)
         elif plan.moves_narrow(old):
             assert isinstance(new, Call)
             return cast_to(_with_narrow_operands(new, new.attrs), WIDE)
         return cast_to(cast_to(new, NARROW), WIDE) if plan.stored_narrow(old) else new
 
     return transform_function(target, visit)
+
+
+def _times_reciprocal(new: Expr) -> Expr:
+    """A quotient by a known number as a product, where that is off by a rounding of float32 at most."""
+    assert isinstance(new, Call)
+    divisor = new.args[1]
+    if not isinstance(divisor, Constant):
+        return new
+    with np.errstate(divide="ignore", over="ignore"):
+        reciprocal = 1 / divisor.data
+    if not np.all(np.isfinite(reciprocal) & (np.abs(reciprocal) >= np.finfo(np.float32).tiny)):
+        return new
+    return mul(new.args[0], constant(reciprocal, span=divisor.span), span=new.span)
+
+
+def _rough_erf(new: Expr) -> Expr:
+    """The error function within 2^-13 of 1, the infinities' values exact."""
+    assert isinstance(new, Call)
+    x = clip(new.args[0], minimum=-ERF_LIMIT, maximum=ERF_LIMIT, span=new.span)
+    square = mul(x, x, span=new.span)
+    total: Expr = scalar(ERF[-1], WIDE)
+    for coefficient in ERF[-2::-1]:
+        total = add(mul(total, square, span=new.span), scalar(coefficient, WIDE), span=new.span)
+    return clip(mul(total, x, span=new.span), minimum=-1.0, maximum=1.0, span=new.span)
 
 
 def _with_narrow_operands(new: Call, attrs: object) -> Expr:
@@ -86,6 +133,10 @@ class _Plan:
     def stored_narrow(self, expr: Expr) -> bool:
         """Whether a value is rounded for all who read it."""
         return id(expr) in self._narrow
+
+    def may_be_rounded(self, expr: Expr) -> bool:
+        """Whether nothing that reads a float32 value needs it as it is."""
+        return _is_wide(expr) and id(expr) not in self._exact
 
     def moves_narrow(self, expr: Expr) -> bool:
         """Whether an operator that only moves elements is to move bfloat16."""

@@ -112,3 +112,26 @@ def test_other_types_are_left_alone() -> None:
 def test_products_of_two_that_are_computed() -> None:
     a, b = var("a", TensorType((5, 7), "float32")), var("b", TensorType((7, 3), "float32"))
     close(function([a, b], ops.matmul(ops.relu(a), ops.relu(b))), 0.01)
+
+
+def test_a_quotient_by_a_known_number_is_a_product() -> None:
+    target = function([X], ops.relu(ops.div(convolved(X), constant(np.float32(1.7)))))
+    assert not calls(lowered(target), "div")
+    close(target, 0.02)
+    for divisor in (np.float32(0), np.float32(np.inf), np.float32(3e38)):
+        assert calls(lowered(function([X], ops.div(X, constant(divisor)))), "div")
+
+
+def test_the_error_function_is_a_polynomial_where_it_may_be_rounded() -> None:
+    x = var("x", TensorType((6008, 4), "float32"))
+    gelu = ops.mul(x, ops.add(ops.erf(x), constant(np.float32(1))))
+    target = function([x], ops.matmul(gelu, weights(4, 4)))
+    assert not calls(lowered(target), "erf")
+    assert calls(lowered(function([x], ops.erf(x))), "erf"), "results of the model are exact"
+    values = np.concatenate([np.linspace(-6, 6, 24000), [np.inf, -np.inf, np.nan, 1e-30, 3, -3, 2.999, 0] * 4]).reshape(6008, 4)
+    inner = function([x], ops.erf(x))
+    rough = function([x], calls(lowered(target), "clip")[-1])
+    expected, found = (evaluate(item, [values.astype(np.float32)]) for item in (inner, rough))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2**-13)
+    infinite = np.isinf(values)
+    np.testing.assert_array_equal(found[infinite], np.sign(values[infinite]))
