@@ -63,8 +63,7 @@ class DriverContext:
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         function = dissolve(region.function)
         function = function if region.borders is None else stored_function(function, region.borders)
-        function = tabulate(pointwise_products(function, capabilities))
-        function = choose_convolution(function, context)
+        function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
         function = fuse(function) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)

@@ -1,81 +1,159 @@
-"""By which algorithm to convolve: directly, or by Winograd's tiles, as an analytic model of a core predicts.
+"""By which algorithm to convolve: directly, as a product of matrices, one of unfolded windows (im2col), or by Winograd's tiles, as
+an analytic model of a core predicts.
 
-The model counts the cycles of the register tiles that schedules take, and the bytes of weights, which come from memory: transformed
-weights are 16/9 or 4 times as many. What is chosen shows in the names of kernels.
+The model counts the cycles of the register tiles that schedules take, and the bytes that come from memory: weights, of which
+transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen shows in the names of kernels.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
 from inlay import ops
 from inlay.graph.ir import Call, Constant, Expr, Function, constant
 from inlay.graph.transform import transform
-from inlay.lowering.merge_groups import merge_groups
 from inlay.ops.convolution import ConvAttrs
+from inlay.ops.unfold import unfold
 from inlay.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
+from inlay.passes.pointwise_products import ONE_BY_ONE
 from inlay.plugins.contract import Capabilities
 from inlay.schedules.conv import choose_pixels
-from inlay.schedules.register_tile import seconds
+from inlay.schedules.register_tile import UNITS, choose_tile, cycles, seconds
 from inlay.schedules.rule import KernelContext
-from inlay.schedules.winograd import plan_winograd
+from inlay.schedules.winograd import L2_BYTES, plan_winograd
 from inlay.types import TensorType
 
 GAIN = 0.85
-"""Of the seconds of a direct convolution that tiles may be predicted to take: below that the prediction, and the rounding errors of
-transforms, are not worth it."""
+"""Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
+rounding errors of transforms are not worth it."""
 EXPOSED = 0.25
 """Of the shorter of computing and fetching weights that the longer does not hide. 14 x 14 by 256 and 7 x 7 by 512 channels, weights
 not in a cache."""
+UNFOLDING = 2
+"""Cycles to copy a vector of unfolded windows."""
+UNFOLDED_BYTES = 1 << 27
+"""Unfolded windows at most: they are memory that a model takes."""
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A convolution of static shape: windows of `inputs` channels for each of `outputs` at `positions` of `images`, where each
+    group of channels counts as an image."""
+
+    call: Call
+    attrs: ConvAttrs
+    weights: np.ndarray[Any, Any]
+    images: int
+    inputs: int
+    outputs: int
+    window: tuple[int, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        """Products that are summed for an element of the result."""
+        return self.inputs * math.prod(self.window)
+
+    @property
+    def pixels(self) -> int:
+        """Elements of a channel of the result."""
+        return math.prod(self.positions)
 
 
 def choose_convolution(function: Function, context: KernelContext) -> Function:
-    """The function with convolutions of constant weights by the algorithm that is predicted to be fastest. The same object where
-    all stay direct. Groups are made fewer first where that is better, see `merge_groups`."""
+    """The function with convolutions of constant weights by the algorithm that is predicted to be fastest: a product becomes a
+    convolution of single pixels of unfolded windows. The same object where all stay direct."""
     if not context.capabilities.vector_bits:
         return function
-    function = merge_groups(function, context)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
-            return new
-        tile = _tile(new, new.args[1], context)
-        if not tile:
-            return new
-        x, w = new.args[0], new.args[1].data
-        assert isinstance(new.attrs, ConvAttrs)
-        return winograd_conv(x, constant(transform_weights(w, tile)), pads=new.attrs.pads, tile=tile, span=new.span)
+        problem = _problem(new)
+        return new if problem is None else min(_ways(problem, context), key=itemgetter(0))[1]()
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
     return changed
 
 
-def _tile(call: Call, weights: Constant, context: KernelContext) -> int:
-    """Outputs along a side of the best tile; 0 for a direct convolution."""
-    attrs, capabilities = call.attrs, context.capabilities
-    assert isinstance(attrs, ConvAttrs)
-    types = [call.type, *(arg.type for arg in call.args)]
-    if not all(isinstance(item, TensorType) and item.is_static and item.dtype.name == "float32" for item in types):
-        return 0
-    outputs, inputs, *window = weights.data.shape
-    if window != [WINDOW, WINDOW] or attrs.groups != 1 or any(step != 1 for step in (*attrs.strides, *attrs.dilations)):
-        return 0
-    assert isinstance(call.type, TensorType)
-    batch, _, height, width = (dim for dim in call.type.shape if isinstance(dim, int))
-    if not batch * height * width * inputs * outputs:
-        return 0
-    depth = inputs * WINDOW**2
-    lanes = capabilities.vector_bits // 32
-    _, cycles = choose_pixels(-(-outputs // lanes), height, width, depth, lanes, capabilities.vector_registers)
-    predicted = {0: GAIN * _seconds(batch * cycles, weights.data.nbytes, capabilities)}
-    for tile in TRANSFORMS:
-        plan = plan_winograd(batch, inputs, outputs, height, width, tile, context)
+def _problem(expr: Expr) -> _Problem | None:
+    """The convolution that an expression is; None for anything else, for one of dynamic shape, other than float32 or of computed
+    weights, and where windows are single elements or see one channel alone: nothing is to be chosen there."""
+    if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
+        return None
+    types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
+    if not all(item.is_static and item.dtype.name == "float32" for item in types) or not isinstance(expr.attrs, ConvAttrs):
+        return None
+    result, weights = tuple(dim for dim in types[0].shape if isinstance(dim, int)), expr.args[1].data
+    groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
+    if not math.prod(result) * math.prod(weights.shape) or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
+        return None
+    return _Problem(expr, expr.attrs, weights, result[0] * groups, inputs, outputs // groups, tuple(window), result[2:])
+
+
+def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
+    """How to compute a convolution: predicted seconds, those of the direct way less what others must gain, and the expression."""
+    attrs, capabilities, size = problem.attrs, context.capabilities, problem.weights.nbytes
+    yield GAIN * _seconds(_direct_cycles(problem, context), size, capabilities), lambda: problem.call
+    windows = 4 * problem.images * problem.depth * problem.pixels
+    if windows <= UNFOLDED_BYTES:
+        # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
+        moved = 3 * windows if windows > L2_BYTES else 0
+        yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
+    single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
+    for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
+        height, width = problem.positions
+        plan = plan_winograd(problem.images, problem.inputs, problem.outputs, height, width, tile, context)
         if plan is not None:
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
-            predicted[tile] = _seconds(plan.cycles, weights.data.nbytes * more, capabilities)
-    return min(predicted, key=lambda tile: predicted[tile])
+            yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
     """The time of cycles of cores together, and of bytes from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
+
+
+def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
+    """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
+    widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
+    outputs, positions = problem.outputs, problem.positions
+    for lanes in (widest, widest // 2):
+        whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
+        if lanes > 1 and len(positions) == 2 and whole and problem.inputs > 1:
+            return problem.images * choose_pixels(-(-outputs // lanes), *positions, problem.depth, lanes, registers)[1]
+    return problem.images * outputs * problem.pixels * problem.depth / (UNITS * ONE_BY_ONE)
+
+
+def _product_cycles(problem: _Problem, context: KernelContext) -> float:
+    """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
+    lanes, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
+    size = problem.outputs, problem.pixels, problem.depth
+    tile = choose_tile(*size, lanes, registers)
+    return problem.images * problem.depth * (cycles(*size, tile) + UNFOLDING * -(-problem.pixels // lanes))
+
+
+def _unfolded(problem: _Problem) -> Expr:
+    """A convolution of single pixels, whose channels are those of windows."""
+    attrs, call, window = problem.attrs, problem.call, problem.window
+    x, span = call.args[0], call.span
+    windows = unfold(x, kernel=window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)
+    assert isinstance(x.type, TensorType)
+    channels = x.type.shape[1] * math.prod(window)
+    flat = ops.reshape(windows, shape=(x.type.shape[0], channels, *problem.positions), span=span)
+    weights = problem.weights.reshape(len(problem.weights), problem.depth, *(1 for _ in window))
+    rank = len(window)
+    ones, zeros = (1,) * rank, (0,) * 2 * rank
+    return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
+
+
+def _tiled(problem: _Problem, tile: int) -> Expr:
+    weights = constant(transform_weights(problem.weights, tile))
+    return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

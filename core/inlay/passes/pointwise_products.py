@@ -17,6 +17,9 @@ from inlay.graph.transform import transform
 from inlay.plugins.contract import Capabilities
 from inlay.types import TensorType
 
+ONE_BY_ONE = 1 / 6
+"""Of a lane's multiplications and additions, which are two a cycle, that are done one by one: they wait for one another."""
+
 
 def pointwise_products(function: Function, capabilities: Capabilities) -> Function:
     """The function with such convolutions of static shape as products, where that is predicted to be faster on a target: those of
@@ -72,14 +75,15 @@ def _dtype(expr: Expr) -> str:
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     """Whether the convolution would leave lanes empty for longer than a product over pixels does, and images take to go from
-    channel blocks to rows and back."""
+    channel blocks to rows and back. Images that are no planes are taken one by one."""
     attrs: Any = call.attrs
     channels, depth = _shape(call.args[1])[:2]
     elements = math.prod(_shape(call))
     seconds = 2 * elements * depth / capabilities.peak
     copies = 2 * 4 * (elements + math.prod(_shape(call.args[0]))) / capabilities.bandwidth
-    pixels = _filled(math.prod(_shape(call)[2:]), lanes)
-    return seconds / pixels + copies < seconds / _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1)
+    image = _shape(call)[2:]
+    by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1) if len(image) == 2 else ONE_BY_ONE / lanes
+    return seconds / _filled(math.prod(image), lanes) + copies < seconds / by_channels
 
 
 def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
@@ -88,7 +92,7 @@ def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
     half = max(lanes // 2, 1)
     if channels % lanes == 0 or (alone and 2 * channels > lanes):
         return _filled(channels, lanes)
-    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else 1 / lanes
+    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else ONE_BY_ONE / lanes
 
 
 def _filled(count: int, lanes: int) -> float:

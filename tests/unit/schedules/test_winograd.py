@@ -1,4 +1,4 @@
-"""Winograd convolution: the transforms, the schedule, and where it is chosen."""
+"""Winograd convolution: the transforms, and the schedule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from inlay import ops
 from inlay.graph import ir as graph
-from inlay.graph.verify import verify
-from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
@@ -137,63 +135,3 @@ def test_rule_declines_what_fills_no_vectors():
     for c, o, width in ((13, 16, 6), (16, 13, 6), (16, 16, 4)):
         program, arrays, _ = kernel(normal(1, c, 6, width), normal(o, c, 3, 3), 4, (1, 1, 1, 1), 1)
         assert WinogradRule().offer(program, KernelContext(NARROW), (Given(ROW_MAJOR),) * len(arrays)) is None
-
-
-def model(c, o, side, dtype="float32", **attrs):
-    x = graph.var("x", TensorType((1, c, side, side), dtype))
-    groups, window = attrs.get("groups", 1), attrs.pop("window", 3)
-    w = graph.constant(normal(o, c // groups, window, window).astype(dtype))
-    return graph.function([x], ops.relu(ops.conv(x, w, **{"pads": (1, 1, 1, 1), **attrs})))
-
-
-def chosen(function, capabilities=WIDE):
-    changed = choose_convolution(function, KernelContext(capabilities))
-    verify(changed)
-    calls = [e for e in graph.post_order(changed) if isinstance(e, graph.Call) and e.callee in (ops.conv, winograd_conv)]
-    (call,) = calls
-    return call.attrs.tile if call.callee is winograd_conv else 0
-
-
-@pytest.mark.parametrize(
-    ("c", "o", "side", "tile"),
-    [(64, 64, 56, 4), (128, 128, 28, 4), (512, 512, 28, 4), (512, 512, 7, 2), (24, 64, 14, 4), (512, 512, 2, 0)],
-)
-def test_choice_follows_the_model(c, o, side, tile):
-    """Large tiles where there are many; small ones, whose weights are fewer, where these are most of what is read."""
-    assert chosen(model(c, o, side)) == tile
-
-
-def test_slow_memory_asks_for_fewer_weights():
-    slow = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)
-    assert [chosen(model(256, 256, 14), capabilities) for capabilities in (WIDE, slow)] == [4, 0]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        model(13, 64, 14),
-        model(64, 13, 14),
-        model(64, 64, 14, strides=(2, 2)),
-        model(64, 64, 14, dilations=(2, 2)),
-        model(64, 64, 14, groups=2),
-        model(64, 64, 14, window=5),
-        model(64, 64, 14, dtype="float64"),
-    ],
-)
-def test_what_stays_direct(function):
-    assert choose_convolution(function, KernelContext(WIDE)) is function
-
-
-def test_targets_without_vectors_stay_direct():
-    function = model(64, 64, 56)
-    assert choose_convolution(function, KernelContext(Capabilities(("float32",)))) is function
-
-
-def test_chosen_function_computes_the_same():
-    from inlay.graph.interp import evaluate
-
-    function = model(32, 32, 13)
-    data = normal(1, 32, 13, 13)
-    changed = choose_convolution(function, KernelContext(WIDE))
-    assert changed is not function
-    close(evaluate(changed, [data]), evaluate(function, [data]))

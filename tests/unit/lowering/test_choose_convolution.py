@@ -1,0 +1,120 @@
+"""Which algorithm a convolution takes, and that all give the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Function, constant, function, post_order, var
+from inlay.graph.verify import verify
+from inlay.lowering.choose_convolution import choose_convolution
+from inlay.ops.unfold import unfold
+from inlay.ops.winograd import winograd_conv
+from inlay.plugins import Capabilities
+from inlay.schedules.rule import KernelContext
+from inlay.types import TensorType
+
+VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
+SLOW = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)
+RNG = np.random.default_rng(0)
+
+
+def model(
+    inputs: int, outputs: int, *image: int, window: int = 3, groups: int = 1, dtype: str = "float32", **attrs: Any
+) -> Function:
+    x = var("x", TensorType((1, inputs, *image), dtype))
+    weights = RNG.integers(-2, 3, (outputs, inputs // groups, *(window for _ in image))).astype(dtype)
+    pads = (window // 2,) * 2 * len(image)
+    return function([x], ops.relu(ops.conv(x, constant(weights), **{"pads": pads, "groups": groups, **attrs})))
+
+
+def changed(unit: Function, capabilities: Capabilities = VECTORS) -> Function:
+    made = choose_convolution(unit, KernelContext(capabilities))
+    verify(made)
+    return made
+
+
+def way(unit: Function, capabilities: Capabilities = VECTORS) -> str:
+    """The algorithm, by its operator, and the size of tiles."""
+    made = changed(unit, capabilities)
+    for call in post_order(made):
+        if isinstance(call, Call) and call.callee in (unfold, winograd_conv):
+            return f"tiles of {call.attrs.tile}" if call.callee is winograd_conv else "product"  # type: ignore[union-attr]
+    assert made is unit
+    return "direct"
+
+
+@pytest.mark.parametrize(
+    ("unit", "wanted"),
+    [
+        (model(64, 64, 56, 56), "tiles of 4"),
+        (model(512, 512, 28, 28), "tiles of 4"),
+        # Small tiles have fewer weights, which are most of what is read here.
+        (model(512, 512, 7, 7), "tiles of 2"),
+        (model(512, 512, 2, 2), "direct"),
+        (model(13, 64, 14, 14), "direct"),
+        (model(64, 13, 14, 14), "direct"),
+        (model(3, 64, 112, 112, window=7, strides=(2, 2)), "direct"),
+        (model(64, 64, 14, 14, strides=(2, 2)), "direct"),
+        (model(64, 64, 14, 14, dilations=(2, 2)), "direct"),
+        (model(64, 64, 14, 14, groups=2), "direct"),
+        (model(64, 64, 14, 14, window=1), "direct"),
+        (model(64, 64, 14, 14, groups=64), "direct"),
+        (model(64, 64, 56, 56, dtype="float64"), "direct"),
+        # Channels that fill no vectors, and images that are no planes.
+        (model(64, 3, 28, 28), "product"),
+        (model(1, 32, 28, 28), "product"),
+        (model(24, 12, 28, 28, groups=2), "product"),
+        (model(16, 32, 300), "product"),
+        (model(3, 16, 8, 8, 8), "product"),
+        # Windows that would take too much memory.
+        (model(64, 3, 512, 512, window=9), "direct"),
+    ],
+)
+def test_the_choice(unit: Function, wanted: str) -> None:
+    assert way(unit) == wanted
+
+
+def test_slow_memory_asks_for_fewer_weights() -> None:
+    assert [way(model(256, 256, 14, 14), capabilities) for capabilities in (VECTORS, SLOW)] == ["tiles of 4", "direct"]
+
+
+def test_targets_without_vectors_stay_direct() -> None:
+    assert way(model(64, 64, 56, 56), Capabilities(("float32",))) == "direct"
+
+
+def test_weights_that_are_computed_stay_direct() -> None:
+    x, w = var("x", TensorType((1, 64, 56, 56), "float32")), var("w", TensorType((64, 64, 3, 3), "float32"))
+    unit = function([x, w], ops.conv(x, w, pads=(1,) * 4))
+    assert way(unit) == "direct"
+
+
+def test_tiles_give_the_same_values() -> None:
+    unit = model(32, 32, 13, 13)
+    data = RNG.standard_normal((1, 32, 13, 13)).astype(np.float32)
+    wanted = evaluate(unit, [data])
+    found = evaluate(changed(unit), [data])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_products_give_the_same_values(data: st.DataObject) -> None:
+    rank, groups = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    each = st.tuples(*[st.integers(1, 2)] * rank)
+    image = tuple(data.draw(st.integers(6, 11)) for _ in range(rank))
+    attrs = {
+        "strides": data.draw(each),
+        "dilations": data.draw(each),
+        "pads": data.draw(st.tuples(*[st.integers(0, 2)] * 2 * rank)),
+    }
+    unit = model(groups * 2, groups * 3, *image, groups=groups, **attrs)
+    x = RNG.integers(-3, 4, (1, groups * 2, *image)).astype(np.float32)
+    assume(way(unit) == "product")
+    np.testing.assert_array_equal(evaluate(changed(unit), [x]), evaluate(unit, [x]))
