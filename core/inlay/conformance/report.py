@@ -124,14 +124,14 @@ def _operators(report: Report) -> list[str]:
     """Which element types of which operators were found right, and why others were not tried."""
     right: dict[str, list[str]] = {}
     refused: dict[str, Counter[str]] = {}
+    wrong = {result.id.partition("[")[2] for result in report.failures}
     for result in report.results:
-        if result.level == "operators" and result.id.endswith("]"):
+        if result.id.startswith("operators/agrees["):
             operator, _, element = result.id.partition("[")[2][:-1].rpartition("-")
-            if result.outcome is Outcome.PASSED:
-                found = right.setdefault(operator, [])
-                found += [element] if element not in found else []
-            elif not result.claimed:
+            if not result.claimed:
                 refused.setdefault(operator, Counter())[result.reason] += 1
+            elif result.outcome is Outcome.PASSED and f"{operator}-{element}]" not in wrong:
+                right.setdefault(operator, []).append(element)
     lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
     lines += [f"| {operator} | {', '.join(found)} |" for operator, found in right.items()]
     missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}

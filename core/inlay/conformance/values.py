@@ -36,7 +36,7 @@ def random_array(
         if mix == "plain":
             return found
         some = _special(of) if mix == "special" else _edges(of)
-        return np.where(rng.random(shape) < 0.4, rng.choice(some, shape), found).astype(of.numpy)
+        return _among(rng, found, some)
 
 
 def _integers(
@@ -46,9 +46,17 @@ def _integers(
     if mix == "edge":
         wide = rng.integers(least, greatest, shape, endpoint=True, dtype=of.numpy if of.bits >= 8 else np.int64)
         edges = np.array([least, greatest, 0, 1, max(least, -1)], of.numpy if of.bits >= 8 else np.int64)
-        return np.where(rng.random(shape) < 0.4, rng.choice(edges, shape), wide).astype(of.numpy)
+        return _among(rng, wide.astype(of.numpy), edges)
     first, last = max(least, -8 if low is None else int(low)), min(greatest, 8 if high is None else int(high))
     return rng.integers(first, last, shape, endpoint=True).astype(of.numpy)
+
+
+def _among(rng: np.random.Generator, found: Array, some: Array) -> Array:
+    """Values with others put among them, each of which occurs where there is room for all."""
+    flat = found.reshape(-1).copy()
+    places = rng.permutation(flat.size)[: max(2 * flat.size // 5, min(flat.size, some.size))]
+    flat[places] = np.resize(some, places.size).astype(found.dtype)
+    return flat.reshape(found.shape)
 
 
 def _special(of: DType) -> Array:

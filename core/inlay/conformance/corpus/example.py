@@ -35,8 +35,9 @@ class Choices:
 
     @classmethod
     def pinned(cls, number: int, sizes: Sequence[int] = SIZES) -> Choices:
-        """The same choices each time: the plain ones for 0, some others for each number above; the mixes of values take turns."""
-        return cls((lambda count: 0) if number == 0 else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes)
+        """The same choices each time: the plain ones with each mix of values in turn, then some others for each number above."""
+        plain = number < len(MIXES)
+        return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes)
 
     def pick(self, *options: T) -> T:
         """One of the options, the first where all is plain."""

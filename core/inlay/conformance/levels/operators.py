@@ -25,8 +25,9 @@ from inlay.graph.interp import evaluate
 from inlay.plugins import AcceptIf, Reject
 from inlay.plugins.contract import COMPOSITE
 
-PINNED = 3
-"""Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges."""
+PINNED = 4
+"""Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges, which are of
+one shape and so share a kernel, and one of another shape and other attributes."""
 
 
 def _agrees(entry: Entry, element: str) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import mmap
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -326,7 +327,7 @@ def _resident() -> int | None:
     """Bytes of memory that this process has, where the system says so."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * 4096
+            return int(file.read().split()[1]) * mmap.PAGESIZE
     except OSError:
         return None
 
