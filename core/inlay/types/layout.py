@@ -18,8 +18,8 @@ class Layout:
     The buffer has one dimension per axis, then one per block, in the order of `blocks`: with blocks ((1, 16),) a tensor N C H W
     lies as N C/16 H W 16. An axis that comes again has its last block cut, into parts of a factor that divides it: with blocks
     ((0, 64), (1, 16), (0, 4)) a matrix K N lies as K/64 N/16 16 16 4. An axis whose extent is no multiple of its first factor is
-    padded: with zeros by `pack` and by copies, with anything by kernels, none of which lets it reach an element. No blocks: row-major
-    order.
+    padded: with zeros by `pack` and by copies, with anything by kernels, none of which lets it reach an element. No blocks:
+    row-major order.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
