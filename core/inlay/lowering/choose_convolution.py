@@ -19,6 +19,7 @@ import numpy as np
 from inlay import ops
 from inlay.graph.ir import Call, Constant, Expr, Function, constant
 from inlay.graph.transform import transform
+from inlay.lowering.merge_groups import merge_groups
 from inlay.ops.convolution import ConvAttrs
 from inlay.ops.unfold import unfold
 from inlay.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
@@ -72,6 +73,7 @@ def choose_convolution(function: Function, context: KernelContext) -> Function:
     convolution of single pixels of unfolded windows. The same object where all stay direct."""
     if not context.capabilities.vector_bits:
         return function
+    function = merge_groups(function, context)
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)

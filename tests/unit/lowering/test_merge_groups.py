@@ -11,6 +11,7 @@ from inlay import ops
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Function, constant, function, post_order, var
 from inlay.graph.verify import verify
+from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.merge_groups import merge_groups
 from inlay.plugins import Capabilities
 from inlay.schedules.dot import dot_product
@@ -80,3 +81,7 @@ def test_bfloat16_is_left_alone() -> None:
 def test_targets_without_dot_products_are_left_alone() -> None:
     unit = model(4, 6, 6)
     assert merge_groups(unit, KernelContext(Capabilities((), vector_bits=128))) is unit
+
+
+def test_the_choice_of_convolutions_merges_groups() -> None:
+    assert groups_of(choose_convolution(model(4, 6, 6), CONTEXT)) == 2
