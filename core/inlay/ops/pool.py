@@ -148,8 +148,7 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
         place: Dim = n * x.shape[1] + c
         inside: arith.Expr = arith.ONE
         own = [index - axis.before for index, axis in zip(at, axes, strict=True)]
-        order = range(len(axes) - 1, -1, -1) if attrs.column_major else range(len(axes))
-        for dim in order:
+        for dim in range(len(axes)):
             extent = x.shape[2 + dim]
             place = place * extent + own[dim]
             inside = arith.logical_and(inside, arith.compare(">=", own[dim], 0))
@@ -157,8 +156,23 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
         found: tuple[ir.Expr, ...] = reducer((padded[(n, c, *at)], te.select(inside, ir.as_expr(arith.wrap(place)), outside)), taps)
         return found
 
-    made: tuple[te.Tensor, te.Tensor] = te.compute(x.shape[:2] + window_shape(x.shape[2:], axes), element, "pool")
-    return made
+    values, places = te.compute(x.shape[:2] + window_shape(x.shape[2:], axes), element, "pool")
+    if not attrs.column_major:
+        return values, places
+
+    def by_columns(*position: arith.Var) -> ir.Expr:
+        """The place that was found, counted by columns. It is not found so: of equal elements the first one by rows counts."""
+        found = places[position]
+        extents = [ir.as_expr(arith.wrap(extent), found.dtype) for extent in x.shape[2:]]
+        rest, coordinates = found, []
+        for extent in reversed(extents):
+            coordinates.append(rest % extent)
+            rest = rest / extent
+        for extent, coordinate in zip(reversed(extents), coordinates, strict=True):
+            rest = rest * extent + coordinate
+        return te.select(found.equal(outside), outside, rest)
+
+    return values, te.compute(places.shape, by_columns, "places")
 
 
 def _compute_avg_pool(attrs: AvgPoolAttrs, x: te.Tensor) -> te.Tensor:

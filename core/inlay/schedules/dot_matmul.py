@@ -99,7 +99,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
     """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
     rows, columns, depth = product.rows, product.columns, product.depth
     assert rows is not None and columns is not None and depth is not None
-    threads = 1 if product.shared else max(context.threads, 1)
+    rows, threads = max(rows, 1), 1 if product.shared else max(context.threads, 1)
     widest = min(LONGEST_ROW, -(-columns // dot.lanes))
     if rows == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.

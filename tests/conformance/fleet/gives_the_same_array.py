@@ -9,9 +9,8 @@ PLUGIN_API_VERSION = 1
 def inlay_runtime(target):
     import threading
 
-    import numpy as np
-
     from fleet.machine import Kernel, Runtime
+    from inlay.runtime.arrays import aligned_empty
 
     class Wrong:
         def __init__(self, artifact, constants):
@@ -21,7 +20,7 @@ def inlay_runtime(target):
 
         def call(self, inputs):
             if not hasattr(self.last, "results"):
-                self.last.results = [np.empty(spec.shape, spec.dtype.numpy) for spec in self.outputs]
+                self.last.results = [aligned_empty(spec.shape, spec.dtype.numpy) for spec in self.outputs]
             self.inner.invoke(inputs, self.last.results, None, None)
             return self.last.results
 

@@ -38,6 +38,14 @@ def test_max_pool_prefers_nan_and_the_first_of_equals() -> None:
     check(ops.max_pool, x, kernel=(2,), pads=(1, 1))
 
 
+def test_of_equals_the_first_by_rows_counts_however_places_are_counted() -> None:
+    x = np.array([[[[0, 1], [1, 0]]]], np.uint8)
+    assert check(ops.max_pool_indices, x, kernel=(2, 2))[1].item() == 1
+    assert check(ops.max_pool_indices, x, kernel=(2, 2), column_major=True)[1].item() == 2
+    many = np.random.default_rng(0).integers(0, 3, (2, 3, 6, 7)).astype(np.uint8)
+    check(ops.max_pool_indices, many, kernel=(3, 3), pads=(1, 1, 1, 1), column_major=True)
+
+
 def test_padding_never_wins() -> None:
     x = np.full((1, 1, 2), -np.inf, np.float32)
     assert check(ops.max_pool_indices, x, kernel=(2,), pads=(1, 0))[1].tolist() == [[[0, 0]]]

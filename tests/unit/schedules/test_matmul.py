@@ -69,6 +69,10 @@ def test_products_compute_the_same(m, k, n, bias, constant, threads):
     check(product((m, k), (k, n), bias), threads, constant)
 
 
+def test_products_of_no_rows_compute_the_same():
+    check(product((0, 5), (5, 16)))
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 3, 40), (65, 5, 33), (67, 2, 19)])
 def test_right_operands_are_packed_before_use(m, k, n, threads, monkeypatch):
