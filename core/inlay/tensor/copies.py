@@ -102,7 +102,7 @@ def padded_program(
             start += length
     if shape[axis] % factors[1]:
         nests.append(_zeros(*_run(shape, target, axis, shape[axis], -shape[axis] % factors[1]), b))
-    return ir.LoopProgram(name, (a,), (b,), ir.Seq(tuple(nests)))
+    return ir.LoopProgram(name, (a,), (b,), ir.Seq(tuple(nests) if math.prod(shape) else ()))
 
 
 def _size(shape: Sequence[int], layout: Layout) -> int:
@@ -143,7 +143,8 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
     """
     size = math.prod(dim.extent for dim in dims)
     a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
-    nests = _nests(_merged(dims), a, b, 0, 0, threads)
+    # Steps say nothing where there are no elements: loops over other dimensions would copy all the same.
+    nests = _nests(_merged(dims), a, b, 0, 0, threads) if size else []
     return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
 
 
