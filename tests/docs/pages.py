@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_FENCE = re.compile(r"(?:`(?P<file>[\w./-]+)`:\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"(?:^`(?P<file>[\w./-]+)`:\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The fenced blocks of a page. One under a line that ends with the name of a file in backquotes and a colon is that file."""
+    """The fenced blocks of a page. One under a line that is the name of a file in backquotes and a colon is that file."""
     return [
         Block(found["language"], found["file"] or "", found["body"], text.count("\n", 0, found.start("body")) + 1)
         for found in _FENCE.finditer(text)
