@@ -73,8 +73,8 @@ class DotConvRule:
     name = "dot_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines groups of input channels that fill no groups of an instruction."""
-        if not is_static(program) or not context.intrinsics:
+        """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
+        if not is_static(program) or not context.intrinsics or 0 in program.outputs[0].shape:
             return ()
         anchor = find_anchor(program)
         if anchor is None or not _is_conv(program, anchor):

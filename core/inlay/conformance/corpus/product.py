@@ -35,7 +35,7 @@ def _channels(choices: Choices) -> tuple[int, int, int]:
 def _conv(choices: Choices, of: str) -> Example:
     spatial, kernel, attrs = _window(choices)
     groups, inner, outer = _channels(choices)
-    x = choices.ordinary((choices.pick(1, 2), groups * inner, *spatial), of)
+    x = choices.ordinary((choices.pick(1, 2, 0), groups * inner, *spatial), of)
     weights = {"uint8": "int8"}.get(of, of)
     return Example(ops.conv, (x, choices.ordinary((groups * outer, inner, *kernel), weights)), {**attrs, "groups": groups})
 
@@ -44,7 +44,7 @@ def _conv_transpose(choices: Choices, of: str) -> Example:
     spatial, kernel, attrs = _window(choices)
     groups, inner, outer = _channels(choices)
     extra = tuple(choices.below(stride) for stride in attrs["strides"])
-    x = choices.ordinary((choices.pick(1, 2), groups * inner, *spatial), of)
+    x = choices.ordinary((choices.pick(1, 2, 0), groups * inner, *spatial), of)
     w = choices.ordinary((groups * inner, outer, *kernel), of)
     return Example(ops.conv_transpose, (x, w), {**attrs, "groups": groups, "output_padding": extra})
 
