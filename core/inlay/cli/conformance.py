@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--only", multiple=True, metavar="START", help="Run the cases whose ids start so, such as codegen or operators/agrees[conv."
 )
 @click.option(
-    "--examples", default=3, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
+    "--examples", default=2, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
 )
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1), help="Processes at a time."

@@ -36,7 +36,7 @@ from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
 from inlay.types import TupleType
 
-EXAMPLES = 3
+EXAMPLES = 2
 """Drawn examples of each operator and common element type, unless more are asked for."""
 
 
