@@ -59,8 +59,8 @@ class DotMatmulRule:
     name = "dot_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines products that no instruction sums, and fewer columns than one has lanes."""
-        if not context.intrinsics or not is_static(program):
+        """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
+        if not context.intrinsics or not is_static(program) or 0 in program.outputs[0].shape:
             return None
         merged = collapse(program)
         product = find_product(merged)
@@ -99,7 +99,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
     """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
     rows, columns, depth = product.rows, product.columns, product.depth
     assert rows is not None and columns is not None and depth is not None
-    rows, threads = max(rows, 1), 1 if product.shared else max(context.threads, 1)
+    threads = 1 if product.shared else max(context.threads, 1)
     widest = min(LONGEST_ROW, -(-columns // dot.lanes))
     if rows == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.

@@ -76,8 +76,8 @@ class MatmulRule:
     name = "matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines other reductions, and results with fewer columns than half a vector."""
-        if not context.capabilities.vector_bits:
+        """Declines other reductions, and results with fewer columns than half a vector or without elements."""
+        if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
         merged = collapse(program)
         product = find_product(merged)

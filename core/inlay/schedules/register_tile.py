@@ -86,7 +86,7 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 @cache
 def choose_tile(rows: int | None, columns: int | None, depth: int | None, lanes: int, registers: int, threads: int = 1) -> Tile:
     """The tile for a product with the least cycles; the wider one of equals. None stands for an extent that is not known."""
-    m, n, k = (USUAL if extent is None else max(extent, 1) for extent in (rows, columns, depth))
+    m, n, k = (USUAL if extent is None else extent for extent in (rows, columns, depth))
     widest = min(LONGEST_ROW, -(-n // lanes))
     if m == 1:
         return min((Tile(lanes, v, 1) for v in range(widest, 0, -1)), key=lambda tile: cycles(1, n, k, tile, threads))

@@ -120,3 +120,11 @@ def test_integer_convolutions_are_exact(cpu, pair, channels, stride, pad):
     exact = np.einsum("nchwyx,ocyx->nohw", windows, weights.astype(np.int64))
     real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
     assert np.array_equal(got, np.clip(real, 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_what_has_no_elements_is_computed_all_the_same(cpu):
+    assert product(np.zeros((0, 5), np.int8), np.zeros((5, 48), np.int8), "int32", True, cpu).shape == (0, 48)
+    x, w = graph.var("x", TensorType((0, 16, 9, 7), "int8")), graph.constant(np.ones((32, 16, 3, 3), np.int8))
+    got = run(graph.function([x], ops.conv(x, w, pads=(1, 1, 0, 0))), {"x": np.zeros((0, 16, 9, 7), np.int8)}, cpu)
+    assert (got.shape, got.dtype) == ((0, 32, 8, 6), np.int32)

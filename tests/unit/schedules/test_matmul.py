@@ -69,8 +69,8 @@ def test_products_compute_the_same(m, k, n, bias, constant, threads):
     check(product((m, k), (k, n), bias), threads, constant)
 
 
-def test_products_of_no_rows_compute_the_same():
-    check(product((0, 5), (5, 16)))
+def test_products_of_no_rows_are_declined():
+    assert MatmulRule().offer(product((0, 5), (5, 16)), KernelContext(CAPABILITIES, 1), (Given(ROW_MAJOR, False),) * 2) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
