@@ -31,7 +31,7 @@ from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins.registry import default_registry
 from inlay.schedules.default import SHARED_RULES
-from inlay.schedules.rule import Given, KernelContext
+from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.types import ROW_MAJOR
 from zoo import path_of
 
@@ -149,7 +149,8 @@ def schedule(target: str, rounds: int) -> bool:
     body = Call(result.type, None, result.callee, (image, kernel), result.attrs)
     program = build(KernelSource("conv", (image, kernel), body))
     given = (Given(ROW_MAJOR), Given(ROW_MAJOR, constant=True))
-    offer = next(filter(None, (rule.offer(program, context, given) for rule in SHARED_RULES)))
+    made = next(filter(None, (rule.offer(program, context, given) for rule in SHARED_RULES)))
+    offer = made if isinstance(made, Offer) else made[0]
     scheduled = offer.schedule(program)
     found = least([spent(lambda: offer.schedule(program)) for _ in range(rounds)])
     after = least([spent(lambda: finish(scheduled)) for _ in range(rounds)])
