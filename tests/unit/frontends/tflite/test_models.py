@@ -15,6 +15,8 @@ from inlay.errors import InputError, ModelImportError
 from inlay.frontends.tflite import load
 from inlay.graph.interp import evaluate
 
+from .build import litert
+
 MODELS = Path(__file__).parents[5] / "shared" / "models"
 INTEGERS = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")
 FLOATS = ("ad01_fp32", "pretrainedResnet", "vww_96_float")
@@ -22,18 +24,6 @@ HYBRID = "kws_ref_model_float32"
 """Weights in eight bits between floats: LiteRT rounds the data to eight bits too, Inlay does not."""
 
 needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="the trained models are not beside the checkout, in ../shared/models")
-
-
-def litert(data: bytes, inputs: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The outputs of LiteRT's own kernels, without delegates."""
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT: pip install ai-edge-litert")
-    resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    run = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver)
-    run.allocate_tensors()
-    for detail, value in zip(run.get_input_details(), inputs, strict=True):
-        run.set_tensor(detail["index"], value)
-    run.invoke()
-    return [run.get_tensor(detail["index"]) for detail in run.get_output_details()]
 
 
 def drawn(module: inlay.Module, seed: int) -> list[np.ndarray[Any, Any]]:
