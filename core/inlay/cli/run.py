@@ -59,12 +59,16 @@ def run_command(
         raise click.UsageError(f"{output} cannot be both the outputs and the trace")
     for path in filter(None, (output, trace)):
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
+    if shadowed and is_package(model):
+        raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
     executable = executable_of(model, targets, dims, as_json, precision)
-    if shadowed:
-        _shadow(model, targets, dims, precision, make_inputs(executable.inputs, inputs, seed, dims))
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
+    if shadowed:
+        compared = _shadow(model, targets, dims, precision, arrays)
+        runs = "1 run is" if compared == 1 else f"{compared} runs are"
+        click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
     results = executable.run(arrays)
     if output is not None:
         _save(output, results)
@@ -82,18 +86,16 @@ def run_command(
         echo(shown.table())
 
 
-def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> None:
-    """Compare regions with the reference. Raises `KernelFault` where one differs, with its inputs saved beside."""
+def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
+    """Compare regions with the reference: how many runs of them agree. Raises `KernelFault` where one differs, with its inputs
+    saved beside."""
     import inlay
     from inlay.driver.shadow import shadow
     from inlay.settings import Settings
 
-    if is_package(model):
-        raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
     found = shadow(inlay.load(model, dims), arrays, targets, settings=Settings(precision=precision))
     if found.difference is None:
-        click.echo(f"{found.compared} runs of regions agree with the reference", err=True)
-        return
+        return found.compared
     path = Path(f"{model.stem}.shadow.npz")
     check_output(path, [model])
     found.difference.save(path)

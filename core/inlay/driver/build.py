@@ -16,11 +16,13 @@ from inlay.driver.isolate import borders_isolated, compile_isolated
 from inlay.driver.prepare import FALLBACK
 from inlay.driver.region import borders_of, compile_region, source_nodes
 from inlay.errors import FallbackWarning, InlayError
+from inlay.graph import ir
 from inlay.graph.ir import Function
 from inlay.lowering.plan import build_plans
 from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.borders import with_borders
+from inlay.partitioning.outline import call_by_name, outlined
 from inlay.plugins import Borders, Region
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.package import Package
@@ -74,6 +76,17 @@ def build_regions(
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def package_alone(
+    function: Function, taker: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
+) -> Package:
+    """The package of a function as one region for a target, whatever the target's rules say of it. Raises as `build_regions`."""
+    region = outlined(function, taker.target)
+    params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
+    main = ir.function(params, call_by_name("region0", region, params))
+    partitioned = Partitioned(ir.Module({"main": main, "region0": region}), (), {"region0": 0})
+    return build_regions(partitioned, (taker,), registry, settings=settings, keep=keep)
 
 
 def _ask(

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from inlay.driver.compile import compile_module, cut
+from inlay.driver.build import package_alone
+from inlay.driver.compile import cut
 from inlay.errors import InlayError
 from inlay.graph import ir
 from inlay.graph.interp import Interpreter
 from inlay.graph.operator import Attrs, Operator
+from inlay.graph.scopes import analyse
 from inlay.graph.transform import map_functions, transform
-from inlay.partitioning.compose import dissolve
+from inlay.partitioning.annotate import Candidate, nodes_of
 from inlay.partitioning.outline import region_operators
+from inlay.plugins.contract import COMPOSITE
 from inlay.plugins.registry import PluginRegistry, default_registry
+from inlay.runtime.executable import Executable
 from inlay.settings import DEFAULT, Settings
 from inlay.types import TensorType, TupleType, Type
 
@@ -32,26 +37,27 @@ NARROW = 0.25
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where a target differs from the reference: the region, its target, and the operator in it that differs by
-    itself, on the values that the reference gives it, with its source node; `operator` is "" where no operator does, only all
-    together. `error` says by how much, or what went wrong; `inputs` are those of the operator, or of the region."""
+    """The first place where a target differs from the reference: the region, its target, and the `unit` in it that differs by
+    itself, on the values that the reference gives it: an operator, or a composite under the name of its rule, with its source
+    nodes. `unit` is "" where none differs, only all together. `error` says by how much, or what went wrong; `inputs` are those of
+    the unit, or of the region."""
 
     region: str
     target: str
-    operator: str
-    node: str
+    unit: str
+    nodes: tuple[str, ...]
     error: str
-    inputs: Mapping[str, np.ndarray[Any, Any]]
+    inputs: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write the inputs of the operator, or of the region, to an .npz file."""
+        """Write the inputs of the unit, or of the region, to an .npz file."""
         with path.open("wb") as file:
             arrays: dict[str, Any] = {name: value for name, value in self.inputs.items() if isinstance(value, np.ndarray)}
             np.savez(file, **arrays)
 
     def __str__(self) -> str:
-        together = "all its operators together, though each is right by itself"
-        what = f"{self.operator} at {self.node or '?'}" if self.operator else together
+        together = "all of it together, though no part is wrong by itself"
+        what = f"{self.unit} at {', '.join(self.nodes) or '?'}" if self.unit else together
         return f"{self.region} on {self.target} differs from the reference: {what}: {self.error}"
 
 
@@ -76,10 +82,7 @@ def shadow(
     registry = registry or default_registry()
     partitioned, takers = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
-    doubles = {}
-    for name, number in partitioned.regions.items():
-        region = dissolve(partitioned.module[name])
-        doubles[name] = watch.double(name, region, str(takers[number].target))
+    doubles = {name: watch.double(name, partitioned.module[name], takers[n]) for name, n in partitioned.regions.items()}
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         if isinstance(new, ir.Call) and isinstance(new.callee, ir.GlobalVar) and new.callee.name in doubles:
@@ -102,59 +105,69 @@ class _Watch:
         self.compared = 0
         self.difference: Difference | None = None
 
-    def double(self, name: str, region: ir.Function, target: str) -> Operator:
+    def double(self, name: str, region: ir.Function, taker: Candidate) -> Operator:
         """An operator that does what a region does, by the reference, and compares."""
         interpreter = Interpreter()
-        compiled: list[Callable[[Sequence[Any]], Sequence[Any]]] = []
+        compiled: list[Executable] = []
 
         def run(attrs: Attrs, *values: Any) -> Any:
             wanted = interpreter.run(region, values)
             if self.difference is None:
                 self.compared += 1
                 if not compiled:
-                    compiled.append(self._native(region, target))
-                error = _compare(region.body.type, lambda: compiled[0](values), wanted)
+                    compiled.append(self._native(region, taker))
+                error = _compare(region.body.type, compiled[0], values, wanted)
                 if error is not None:
-                    self.difference = self._locate(name, region, target, values, error)
+                    self.difference = self._locate(name, region, taker, values, error)
             return wanted
 
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
 
-    def _native(self, function: ir.Function, target: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        names = [f"x{number}" for number in range(len(function.params))]
-        params = tuple(ir.var(name, param.type) for name, param in zip(names, function.params, strict=True))
-        memo: dict[int, ir.Expr] = {id(old): new for old, new in zip(function.params, params, strict=True)}
-        for expr in ir.post_order(function.body):
-            if id(expr) not in memo:
-                memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
-        module = ir.Module({"main": ir.function(params, memo[id(function.body)])})
-        executable = compile_module(module, [target], self.registry, settings=self.settings)
-        return lambda values: tuple(executable.run(dict(zip(names, values, strict=True))).values())
+    def _native(self, function: ir.Function, taker: Candidate) -> Executable:
+        return Executable(package_alone(function, taker, self.registry, self.settings), registry=self.registry)
 
-    def _locate(self, name: str, region: ir.Function, target: str, values: Sequence[Any], error: str) -> Difference:
-        """The first operator of a region that differs by itself, on the reference's values."""
-        calls = region_operators(region)
-        every = ir.function(region.params, ir.tuple_(calls))
-        results = Interpreter().run(every, values)
+    def _locate(self, name: str, region: ir.Function, taker: Candidate, values: Sequence[Any], error: str) -> Difference:
+        """The first unit of a region, in the order in which they run, that differs by itself, on the reference's values."""
+        found = partial(Difference, name, str(taker.target))
+        units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop))]
+        everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
+        if len(units) == 1:
+            return found(*_named(units[0]), error, everything)
+        results = Interpreter().run(ir.function(region.params, ir.tuple_(units)), values)
         known: dict[int, Any] = {id(param): value for param, value in zip(region.params, values, strict=True)}
-        assert isinstance(results, tuple)
-        for call, wanted in zip(calls, results, strict=True):
-            given = [_value(arg, known) for arg in call.args]
-            params = tuple(ir.var(f"x{number}", arg.type) for number, arg in enumerate(call.args))
-            fixed = [isinstance(arg, ir.Constant) for arg in call.args]
-            args = tuple(arg if fixed[n] else params[n] for n, arg in enumerate(call.args))
-            alone = ir.function(
-                tuple(param for param, keep in zip(params, fixed, strict=True) if not keep),
-                ir.Call(call.type, call.span, call.callee, args, call.attrs),
-            )
-            moving = [value for value, keep in zip(given, fixed, strict=True) if not keep]
-            found = _compare(call.type, lambda alone=alone, moving=moving: self._native(alone, target)(moving), wanted)  # type: ignore[misc]
-            if found is not None:
-                assert isinstance(call.callee, Operator)
-                shown = {f"x{number}": value for number, value in enumerate(given)}
-                return Difference(name, target, call.callee.name, str(call.span or ""), found, shown)
-            known[id(call)] = wanted
-        return Difference(name, target, "", "", error, {param.name: v for param, v in zip(region.params, values, strict=True)})
+        known.update((id(unit), wanted) for unit, wanted in zip(units, results, strict=True))
+        for unit in units:
+            if isinstance(unit, ir.Call):
+                alone, given = _alone(unit, known)
+                try:
+                    compiled = self._native(alone, taker)
+                except InlayError:
+                    continue  # the target wants more around it: nothing is known of it by itself
+                wrong = _compare(unit.type, compiled, given, known[id(unit)])
+                if wrong is not None:
+                    inputs = {param.name: value for param, value in zip(alone.params, given, strict=True)}
+                    return found(*_named(unit), wrong, inputs)
+        return found("", (), error, everything)
+
+
+def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
+    """A call as a function of what it reads, constants excepted, and the values of that."""
+    moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
+    params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
+    inside = dict(zip(moving, params, strict=True))
+    args = tuple(inside.get(arg, arg) for arg in unit.args)
+    call = ir.Call(unit.type, unit.span, unit.callee, args, unit.attrs)
+    return ir.function(params, call), [_value(arg, known) for arg in moving]
+
+
+def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
+    """What a unit of a region is called, and its source nodes."""
+    match unit:
+        case ir.Call(callee=Operator() as operator):
+            return operator.name, nodes_of((unit,))
+        case ir.Call(callee=ir.Function() as function):
+            return f"composite {function.attr(COMPOSITE)}", nodes_of(region_operators(function))
+    return "loop", nodes_of([expr for expr in ir.post_order(unit) if isinstance(expr, ir.Call)])
 
 
 def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
@@ -168,10 +181,10 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
     return known[id(expr)]
 
 
-def _compare(type_: Type, run: Callable[[], Sequence[Any]], wanted: Any) -> str | None:
+def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any) -> str | None:
     """What differs between results and those of the reference, in words; None where nothing does."""
     try:
-        found = run()
+        found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlayError as error:
         return f"it failed: {error}"
     parts = flat(type_, wanted)

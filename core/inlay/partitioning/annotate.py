@@ -141,7 +141,7 @@ def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match
     for rule, pattern in candidate.composites:
         roots = pattern.roots()
         if roots is None or call.callee.name in roots:
-            with blame(candidate.plugin, f"the pattern of rule {_rule(rule)}", nodes=_nodes((call,))):
+            with blame(candidate.plugin, f"the pattern of rule {_rule(rule)}", nodes=nodes_of((call,))):
                 matched = match(pattern, call)
             if matched is not None and matched.calls:
                 found.append((rule, matched))
@@ -164,7 +164,7 @@ def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verd
     verdict: Verdict = Accept()
     if rule.predicate is not None:
         calls = subject.calls if isinstance(subject, Match) else (subject,)
-        with blame(candidate.plugin, f"the predicate of rule {_rule(rule)}", nodes=_nodes(calls)):
+        with blame(candidate.plugin, f"the predicate of rule {_rule(rule)}", nodes=nodes_of(calls)):
             verdict = rule.predicate(subject)
             if not isinstance(verdict, Verdict):
                 raise PluginError(f"the predicate of rule {_rule(rule)} gave {type(verdict).__name__}, which is no verdict")
@@ -182,7 +182,8 @@ def _rule(rule: OpRule) -> str:
     return rule.name or (rule.pattern if isinstance(rule.pattern, str) else "of several operators")
 
 
-def _nodes(calls: Sequence[ir.Call]) -> tuple[str, ...]:
+def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:
+    """The source nodes of calls, in order."""
     return tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
 
 

@@ -20,7 +20,7 @@ from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlay.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlay.partitioning.compose import Composed, compose, dissolve
 from inlay.partitioning.place import by_priority, check_complete
-from inlay.plugins import Accept, AcceptIf
+from inlay.plugins import Accept, AcceptIf, Target
 from inlay.types import FunctionType, TupleType, type_vars
 
 REGION_TARGET = "target"
@@ -439,6 +439,13 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
 def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
+
+
+def outlined(function: ir.Function, target: Target) -> ir.Function:
+    """A function as a region of a target: its results are a tuple."""
+    body = function.body
+    fields = [ir.tuple_item(body, n) for n in range(len(body.type.fields))] if isinstance(body.type, TupleType) else [body]
+    return ir.function(function.params, ir.tuple_(fields), ((REGION_TARGET, str(target)),))
 
 
 def _copy(function: ir.Function) -> ir.Function:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.partitioning.fakes import plugin, registry_of, taking
+from tests.unit.partitioning.fakes import registry_of, taking
 
 from inlay import ops
 from inlay.driver.shadow import shadow
 from inlay.graph import ir
 from inlay.graph.ir import Span
+from inlay.graph.pattern import is_op, wildcard
+from inlay.plugins import OpRule
+from inlay.plugins.registry import PluginRegistry
 from inlay.types import TensorType
 
 X = ir.var("x", TensorType((2, 3), "float32"))
@@ -45,10 +48,10 @@ def test_x86_is_right() -> None:
 def test_the_operator_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str, node: str) -> None:
     judges = {"a": taking("relu", "neg", "exp", "add", "topk")}
     registry = registry_of(judges)
-    _sabotage(monkeypatch, registry, wrong)
+    _sabotage(monkeypatch, registry, lambda code: f"{wrong}(" in code)
     found = shadow(model(), INPUTS, ["a"], registry).difference
     assert found is not None
-    assert (found.operator, found.node, found.target) == (wrong, f"m:{node}", "a")
+    assert (found.unit, found.nodes, found.target) == (wrong, (f"m:{node}",), "a")
     assert f"{wrong} at m:{node}" in str(found)
     found.save(tmp_path / "inputs.npz")
     with np.load(tmp_path / "inputs.npz") as saved:
@@ -58,13 +61,59 @@ def test_the_operator_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_region_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     judges = {"a": taking("relu")}
     registry = registry_of(judges)
-    _sabotage(monkeypatch, registry, "relu", fails=True)
+    _sabotage(monkeypatch, registry, lambda code: "relu(" in code, fails=True)
     found = shadow(model(), INPUTS, ["a"], registry).difference
-    assert found is not None and found.operator == "relu" and "it failed: " in found.error
+    assert found is not None and found.unit == "relu" and "it failed: " in found.error
 
 
-def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, operator: str, *, fails: bool = False) -> None:
-    """Let target a add one to every result of kernels that hold an operator, or fail there."""
+def composed() -> tuple[ir.Module, PluginRegistry]:
+    """A model in one region of target a, and its registry: relu, then exp and neg, which a takes as one, then tanh."""
+    inner = ops.exp(ops.relu(X, span=Span("m", "act")), span=Span("m", "exp"))
+    body = ops.tanh(ops.neg(inner, span=Span("m", "turn")), span=Span("m", "size"))
+    pair = OpRule(is_op("neg")(is_op("exp")(wildcard())), "pair")
+    registry = registry_of({"a": (pair, OpRule("relu"), OpRule("tanh"))})
+    return ir.Module({"main": ir.function([X], body)}), registry
+
+
+def test_a_composite_is_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is wrong about exp without neg is right about the two, so tanh behind them is what is wrong."""
+    module, registry = composed()
+    _sabotage(monkeypatch, registry, lambda code: "tanh(" in code or ("exp(" in code and "neg(" not in code))
+    found = shadow(module, INPUTS, ["a"], registry).difference
+    assert found is not None and (found.unit, found.nodes) == ("tanh", ("m:size",))
+
+
+def test_a_composite_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, registry = composed()
+    _sabotage(monkeypatch, registry, lambda code: "exp(" in code or "tanh(" in code)
+    found = shadow(module, INPUTS, ["a"], registry).difference
+    assert found is not None and found.unit == "composite pair"
+    assert "composite pair at m:exp, m:turn" in str(found)
+
+
+def test_what_is_wrong_only_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, registry = composed()
+    _sabotage(monkeypatch, registry, lambda code: "relu(" in code and "tanh(" in code)
+    found = shadow(module, INPUTS, ["a"], registry).difference
+    assert found is not None and not found.unit and "though no part is wrong by itself" in str(found)
+
+
+def test_a_loop_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region that is a whole loop is one unit."""
+    state, index = ir.var("s", TensorType((), "float32")), ir.var("i", TensorType((), "int64"))
+    step = ir.function([index, state], ir.tuple_([ir.constant(np.bool_(True)), ops.neg(state, span=Span("m", "turn"))]))
+    first = ir.var("x", TensorType((), "float32"))
+    loop = ir.loop(step, state=(first,), trip_count=ir.constant(np.int64(3)))
+    registry = registry_of({"a": taking("neg")}, control_flow=True)
+    _sabotage(monkeypatch, registry, lambda code: "neg(" in code)
+    found = shadow(
+        ir.Module({"main": ir.function([first], ir.tuple_item(loop, 0))}), {"x": np.array(2, np.float32)}, ["a"], registry
+    )
+    assert found.difference is not None and found.difference.unit == "loop"
+
+
+def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, wrong: Callable[[str], bool], *, fails: bool = False) -> None:
+    """Let target a add one to every result of kernels whose code is wrong, or fail there."""
     real = registry.runtime
 
     class Wrong:
@@ -76,7 +125,7 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, operator: str, *, 
 
         def load(self, artifact: Any, constants: Mapping[str, Any]) -> Any:
             kernel = self.inner.load(artifact, constants)
-            if f"{operator}(" not in artifact.code.decode():
+            if not wrong(artifact.code.decode()):
                 return kernel
 
             class Kernel:
@@ -92,4 +141,3 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, operator: str, *, 
         return Wrong(found) if target.kind == "a" else found
 
     monkeypatch.setattr(registry, "runtime", runtime)
-    assert plugin
