@@ -8,7 +8,7 @@ from typing import Any
 
 from inlay import ops
 from inlay.cache import caches
-from inlay.driver.build import build_regions
+from inlay.driver.build import package_alone
 from inlay.driver.compile import compile_module, cut
 from inlay.driver.context import DriverContext
 from inlay.errors import InlayError
@@ -16,7 +16,7 @@ from inlay.graph import ir
 from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.compose import dissolve
-from inlay.partitioning.outline import REGION_TARGET, call_by_name
+from inlay.partitioning.outline import outlined
 from inlay.plugins import (
     Accept,
     AcceptIf,
@@ -34,7 +34,6 @@ from inlay.plugins import (
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.executable import Executable
 from inlay.runtime.package import Package
-from inlay.types import TupleType
 
 EXAMPLES = 2
 """Drawn examples of each operator and common element type, unless more are asked for."""
@@ -135,11 +134,7 @@ class Subject:
 
     def package(self, function: ir.Function, keep: bool = True) -> Package:
         """The whole of a function compiled as one region for the target, whatever its rules say of it."""
-        region = outlined(function, self.target)
-        params = tuple(ir.var(param.name, param.type) for param in function.params)
-        main = ir.function(params, call_by_name("region0", region, params))
-        module = ir.Module({"main": main, "region0": region})
-        return build_regions(Partitioned(module, (), {"region0": 0}), (self.candidate,), self.registry, keep=keep)
+        return package_alone(function, self.candidate, self.registry, keep=keep)
 
     def load(self, function: ir.Function) -> Executable:
         """`package`, ready to run."""
@@ -154,14 +149,6 @@ class Subject:
         partitioned, _ = cut(module, [self.text], self.registry)
         own = [name for name, number in partitioned.regions.items() if number == 0]
         return partitioned, tuple(Region(name, partitioned.module[name], self.target) for name in own)
-
-
-def outlined(function: ir.Function, target: Target) -> ir.Function:
-    """A function as a region's: its results are a tuple."""
-    body = function.body
-    count = len(body.type.fields) if isinstance(body.type, TupleType) else 0
-    fields = [ir.tuple_item(body, number) for number in range(count)] if count else [body]
-    return ir.function(function.params, ir.tuple_(fields), ((REGION_TARGET, str(target)),))
 
 
 def plain(region: Region) -> ir.Function:

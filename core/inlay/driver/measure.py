@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inlay.arith import SizeVar, free_vars
-from inlay.driver.build import build_regions
+from inlay.driver.build import package_alone
 from inlay.errors import InlayError
 from inlay.graph import ir
-from inlay.partitioning.annotate import Annotated, Candidate, Claim
-from inlay.partitioning.compose import dissolve, enclosed
+from inlay.graph.operator import Attrs
+from inlay.partitioning.annotate import Candidate, Claim
+from inlay.partitioning.compose import enclosed
 from inlay.partitioning.cost import CostModel, typical
-from inlay.partitioning.outline import partition
-from inlay.partitioning.place import by_priority
 from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.example import example_inputs
 from inlay.runtime.executable import Executable
@@ -49,24 +48,16 @@ class MeasuredCosts(CostModel):
         return super().seconds(claim) if found is None else found
 
     def _measure(self, claim: Claim) -> float | None:
-        taker = self.takers[claim.target]
         function, _ = enclosed(claim)
-        alone = ir.Module({"main": dissolve(ir.function(function.params, function.body))})
+        if claim.composite is not None:
+            params = tuple(ir.var(param.name, param.type) for param in function.params)
+            function = ir.function(params, ir.Call(function.body.type, None, function, params, Attrs()))
         try:
-            partitioned = partition(alone, (taker,), place=lambda name, annotated: _whole(annotated, claim))
-            package = build_regions(partitioned, (taker,), self.registry, settings=self.settings)
+            package = package_alone(function, self.takers[claim.target], self.registry, self.settings)
             executable = Executable(package, registry=self.registry)
             return executable_seconds(executable, usual_inputs(executable))
         except InlayError:
             return None  # there is no device, or the target wants more around it: the prediction stands
-
-
-def _whole(annotated: Annotated, claim: Claim) -> tuple[Claim, ...]:
-    """The claims on an operator or composite that is a function of its own: the one like a given one, where it still is one."""
-    found = [
-        other for other in annotated.claims if other.composite is claim.composite and len(other.members) == len(annotated.calls)
-    ]
-    return (found[-1],) if found else by_priority(annotated)
 
 
 def usual_inputs(executable: Executable) -> dict[str, Any]:
