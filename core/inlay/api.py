@@ -57,9 +57,7 @@ def _load(
     if model[4:8] == TFLITE if isinstance(model, bytes) else isinstance(model, (str, Path)) and Path(model).suffix == ".tflite":
         from inlay.frontends.tflite import load as load_tflite
 
-        if dims:
-            raise InputError("dims does not apply: the sizes of a TensorFlow Lite model are fixed", remedy="leave dims out")
-        return load_tflite(model)
+        return load_tflite(model, checked_dims(dims))
     if not isinstance(model, (str, os.PathLike, bytes)):
         import onnx
 

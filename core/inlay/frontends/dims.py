@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,3 +53,9 @@ def _size(name: str, size: object, value: object) -> int:
 
 def _wrong(name: str, value: object, why: str) -> InputError:
     return InputError(f"dimension {name!r} cannot be {value!r}: {why}", remedy="give a size, such as 4, or bounds, such as (1, 64)")
+
+
+def identifier(name: str) -> str:
+    """A name of a dimension that prints and parses: letters, digits and underscores, not starting with a digit."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return plain if plain and not plain[0].isdigit() else f"_{plain}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inlay import arith, ops
 from inlay.arith import SizeVar
-from inlay.frontends.onnx.values import Values, is_natural
+from inlay.frontends.values import Values, is_natural
 from inlay.graph.ir import constant, var
 from inlay.types import TensorType
 

@@ -7,7 +7,6 @@ what comes back. It trusts nothing in the model: whatever is wrong with it is a 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,15 @@ import numpy as np
 
 from inlay.arith import Dim, SizeVar
 from inlay.errors import InlayError, ModelImportError
+from inlay.frontends.dims import identifier
+from inlay.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlay.frontends.onnx import functions, proto
-from inlay.frontends.onnx.expansion import MAX_DEPTH, Expansion, NestedTooDeep, node_limit, standard_domain, written_nodes
+from inlay.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
 from inlay.frontends.onnx.external import ExternalData
-from inlay.frontends.onnx.node import Converter, Node, Sources
+from inlay.frontends.onnx.node import Converter, Node
 from inlay.frontends.onnx.order import sorted_nodes
-from inlay.frontends.onnx.settle import Settler
-from inlay.frontends.onnx.values import Values
+from inlay.frontends.settle import Settler
+from inlay.frontends.values import Sources, Values
 from inlay.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
 from inlay.types import TensorType, Type
 
@@ -217,7 +218,7 @@ class Importer:
             if proto_dim.HasField("dim_value") and proto_dim.dim_value >= 0:
                 return int(proto_dim.dim_value)
             if kind != "tensor_type":  # the items of a sequence differ, so no run can say what the name stands for
-                return SizeVar(f"?{_identifier(item.name)}_{axis}")
+                return SizeVar(f"?{identifier(item.name)}_{axis}")
             return self._size(proto_dim.dim_param or f"{item.name}_{axis}")
 
         try:
@@ -233,7 +234,7 @@ class Importer:
                 self._sizes[name] = bound
             else:
                 taken = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
-                plain = _identifier(name)
+                plain = identifier(name)
                 while plain in taken:
                     plain += "_"
                 self._sizes[name] = SizeVar(plain, *(bound or (0, None)))
@@ -409,9 +410,3 @@ class Importer:
 
     def _error(self, message: str) -> ModelImportError:
         return ModelImportError(f"{self.file}: {message}")
-
-
-def _identifier(name: str) -> str:
-    """A name of a dimension that prints and parses: letters, digits and underscores, not starting with a digit."""
-    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return plain if plain and not plain[0].isdigit() else f"_{plain}"

@@ -10,19 +10,12 @@ import numpy as np
 
 from inlay.arith import Dim
 from inlay.errors import ModelImportError
+from inlay.frontends.values import Sources
 from inlay.graph.ir import Expr, Function, Span
 from inlay.types import DType, TensorType, Type
 
 if TYPE_CHECKING:
     import onnx
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What would have to be fixed for a value to be known at import: graph inputs and symbolic dimensions, by name."""
-
-    inputs: tuple[str, ...]
-    dims: tuple[str, ...]
 
 
 class NeedsStatic(ModelImportError):

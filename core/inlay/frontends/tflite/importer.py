@@ -3,91 +3,283 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from inlay.arith import Dim, SizeVar
 from inlay.errors import InlayError, ModelImportError
-from inlay.frontends.tflite.model import Graph, read_model
-from inlay.frontends.tflite.node import Converter, Node
-from inlay.graph.ir import Expr, Function, Module, Span, Var, children, constant, function, tuple_, var
-from inlay.types import TensorType
+from inlay.frontends.dims import DimSpec, identifier
+from inlay.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
+from inlay.frontends.settle import Settler
+from inlay.frontends.tflite.model import Array, Graph, Operation, Tensor, read_model
+from inlay.frontends.tflite.node import Converter, Node, Updated
+from inlay.frontends.values import Values
+from inlay.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
+from inlay.types import TensorType, from_numpy
 
 
-def import_model(data: bytes, file: str, converters: Mapping[str, Converter]) -> Module:
+def import_model(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Module:
     """The module of a model: `main` takes its inputs under their names. Raises `ModelImportError`."""
-    return Module({"main": _function(read_model(data, file)[0], file, converters)})
+    return _imported(data, file, converters, dims).module
 
 
-def _function(graph: Graph, file: str, converters: Mapping[str, Converter]) -> Function:
-    values: dict[int, Expr] = {}
-    names = _distinct([graph.tensors[number].name for number in graph.inputs])
-    params = []
-    for number, name in zip(graph.inputs, names, strict=True):
-        tensor = graph.tensors[number]
-        params.append(var(name, TensorType(tensor.shape, tensor.dtype)))
-        values[number] = params[-1]
-    for index, tensor in enumerate(graph.tensors):
-        if tensor.data is not None and index not in values:
+def first_states(data: bytes, file: str, converters: Mapping[str, Converter]) -> dict[str, Array]:
+    """What the states of a model hold before its first run. Raises `ModelImportError`."""
+    return _imported(data, file, converters, {}).first
+
+
+def _imported(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Importer:
+    graphs = read_model(data, file)
+    mutable: set[str] = set()
+    while True:
+        try:
+            return Importer(graphs, file, converters, dims, mutable)
+        except _AssignedAfterAll as found:
+            mutable.add(found.name)
+
+
+class _AssignedAfterAll(Exception):
+    """A variable that was taken for a constant is assigned to later on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Importer:
+    """The import of one model, and the services to converters (see `node.Scope`).
+
+    What the model keeps from one run to the next, its *states*, `main` takes behind its inputs and gives behind its outputs.
+    `first` has what they hold before the first run. `mutable` are the names of the variables that are known to be states.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        file: str,
+        converters: Mapping[str, Converter],
+        dims: Mapping[str, DimSpec],
+        mutable: set[str],
+    ) -> None:
+        self.file = file
+        self.first: dict[str, Array] = {}
+        self._graphs = graphs
+        self._converters = converters
+        self._dims = dims
+        self._mutable = mutable
+        self._values = Values()
+        self._settler = Settler(self._values)
+        self._params: dict[str, Var] = {}
+        self._handles: list[str] = []
+        self._initial: dict[str, Array] = {}
+        self._current: dict[str, Expr] = {}
+        self._kept: dict[str, str] = {}
+        self._depth = self._guarded = self._count = 0
+        self._initialising = False
+        self._limit = node_limit(sum(len(graph.operations) for graph in graphs))
+        self.module = Module({"main": self._main(graphs[0])})
+
+    def _main(self, graph: Graph) -> Function:
+        sizes: dict[str, Dim] = {}
+        names = _distinct([graph.tensors[number].name for number in graph.inputs])
+        given = []
+        for number, name in zip(graph.inputs, names, strict=True):
+            tensor = graph.tensors[number]
+            given.append(var(name, TensorType(self._shape(name, tensor, sizes), tensor.dtype)))
+            self._params[name] = given[-1]
+            self._values.add_input(given[-1])
+        for name in self._dims:
+            if name not in sizes:
+                known = ", ".join(sizes) or "none"
+                raise ModelImportError(
+                    f"{self.file}: no size of the model is named {name!r}", remedy=f"those left open are: {known}"
+                )
+        outputs = self._run(0, given)
+        names = [graph.tensors[number].name for number in graph.outputs]
+        kept = list(self._kept.values())
+        results = (*outputs, *(self._current[key] for key in self._kept))
+        attrs = [("outputs", json.dumps(_distinct([*names, *kept])))]
+        params = [*given, *(self._params[name] for name in kept)]
+        return function(params, results[0] if len(results) == 1 else tuple_(results), tuple(attrs))
+
+    def _shape(self, name: str, tensor: Tensor, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
+        """The shape of an input. Sizes that the file leaves open are those that it was written with, unless the caller says
+        otherwise."""
+        shape: list[Dim] = list(tensor.shape)
+        for axis in tensor.open:
+            label = f"{identifier(name)}_{axis}"
+            spec = self._dims.get(label, shape[axis])
+            shape[axis] = sizes[label] = SizeVar(label, *spec) if isinstance(spec, tuple) else spec
+        return tuple(shape)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def _run(self, number: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The outputs of a graph for its inputs."""
+        if not 0 <= number < len(self._graphs):
+            raise ValueError(f"there is no graph {number}")
+        if self._depth > MAX_DEPTH:
+            raise NestedTooDeep
+        graph = self._graphs[number]
+        if len(given) != len(graph.inputs):
+            raise ValueError(f"graph {number} has {len(graph.inputs)} inputs, and is given {len(given)}")
+        self._depth += 1
+        values = dict(zip(graph.inputs, given, strict=True))
+        for index, operation in enumerate(graph.operations):
+            self._operation(graph, values, index, operation)
+        self._depth -= 1
+        return tuple(self._value(graph, values, each, Span(self.file, f"output {each}")) for each in graph.outputs)
+
+    def _value(self, graph: Graph, values: dict[int, Expr], index: int, span: Span) -> Expr:
+        """The value of a tensor, which `span` needs."""
+        if index not in values:
+            tensor = graph.tensors[index]
+            if tensor.data is None:
+                raise ModelImportError(f"it takes {tensor.name}, which is not computed before", node=str(span))
             values[index] = constant(tensor.data)
-    for number, operation in enumerate(graph.operations):
+        return values[index]
+
+    def _operation(self, graph: Graph, values: dict[int, Expr], index: int, operation: Operation) -> None:
+        self._count += 1
         results = tuple(graph.tensors[output] for output in operation.outputs)
-        where = results[0].name if results and results[0].name else f"{operation.name}{number}"
-        span = Span(file, where)
-        missing = [given for given in operation.inputs if given >= 0 and given not in values]
-        if missing:
-            name = graph.tensors[missing[0]].name
-            raise ModelImportError(f"it reads {name}, which is not computed before", operator=operation.name, node=str(span))
-        node = Node(
-            operation.name,
-            operation.options,
-            tuple(values.get(given) for given in operation.inputs),
-            tuple(graph.tensors[given] if given >= 0 else None for given in operation.inputs),
-            results,
-            span,
+        span = Span(self.file, results[0].name if results and results[0].name else f"{operation.name}{index}")
+        if self._count > self._limit:
+            raise ModelImportError(f"the graphs that it calls have more than {self._limit} operators", node=str(span))
+        for given in operation.inputs:
+            tensor = graph.tensors[given] if given >= 0 else None
+            if tensor is not None and given not in values and tensor.data is None and tensor.variable:
+                if self._depth > 1:
+                    raise ModelImportError(f"{tensor.name} is a state of a graph that is called", node=str(span))
+                values[given] = self._state(f"tensor {given}", tensor.name, _zeros(tensor))
+        inputs = tuple(self._value(graph, values, given, span) if given >= 0 else None for given in operation.inputs)
+        tensors = tuple(
+            None if value is None else graph.tensors[given].of(value.type)
+            for given, value in zip(operation.inputs, inputs, strict=True)
         )
-        values[operation.outputs[0]] = _convert(node, converters)
-    try:
-        results_ = tuple(values[number] for number in graph.outputs)
-    except KeyError as error:
-        raise ModelImportError(f"output {graph.tensors[error.args[0]].name} is not computed", node=file) from None
-    names = _distinct([graph.tensors[number].name for number in graph.outputs])
-    body = results_[0] if len(results_) == 1 else tuple_(results_)
-    return function(params, body, (("outputs", json.dumps(names)),))
+        if self._dims:
+            results = tuple(each.left_open() for each in results)
+        node = Node(operation.name, operation.options, inputs, tensors, results, span, self)
+        found = self._convert(node)
+        for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
+            values[output] = self._settled(value, span)
+            if not tensor.fits(value.type):
+                raise node.error(f"it gives {value.type!r}, where the model says {tensor.dtype}{tensor.shape}")
+        for position, value in found.variables.items():
+            number = operation.inputs[position]
+            values[number] = self._current[f"tensor {number}"] = self._settled(value, span)
+
+    def _convert(self, node: Node) -> Updated:
+        converter = self._converters.get(node.name)
+        if converter is None:
+            raise node.error(f"{node.name} is not supported: docs/tflite.md lists what is, and what may stand in for it")
+        try:
+            found = converter(node)
+        except ModelImportError:
+            raise
+        except (
+            InlayError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            AssertionError,
+            MemoryError,
+        ) as error:
+            raise node.error(f"its inputs or options do not fit: {error}") from error
+        if not isinstance(found, Updated):
+            found = Updated(found if isinstance(found, tuple) else (found,))
+        if len(found.outputs) != len(node.results):
+            raise node.error(f"it has {len(found.outputs)} outputs, where the model says {len(node.results)}")
+        return found
+
+    def _settled(self, result: Expr, span: Span) -> Expr:
+        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
+        result = self._settler.settle(result, span)
+        if isinstance(result.type, TensorType) and not result.type.is_static:
+            value = self._values.static(result)
+            if value is not None:
+                return constant(value, span=span)
+        return result
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def _state(self, key: str, name: str, first: Array) -> Expr:
+        """The value of a state at the beginning of a run."""
+        taken = name
+        while taken in self._params:
+            taken += "_"
+        self._params[taken] = var(taken, TensorType(first.shape, from_numpy(first.dtype)))
+        self._kept[key] = taken
+        self.first[taken] = first
+        self._current[key] = self._params[taken]
+        return self._params[taken]
+
+    # --- services to converters ---------------------------------------------------------------------------------------
+
+    def static(self, expr: Expr) -> Array | None:
+        return self._values.static(expr)
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        return self._values.dims(expr)
+
+    def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
+        self._guarded += guarded
+        found = self._run(graph, given)
+        self._guarded -= guarded
+        return found
+
+    def initialise(self, graph: int) -> None:
+        self._initialising = True
+        self._run(graph, ())
+        self._initialising = False
+
+    def handle(self, name: str) -> int:
+        if name not in self._handles:
+            self._handles.append(name)
+        return self._handles.index(name)
+
+    def read(self, handle: int) -> Expr:
+        name = self._handles[handle]
+        if name not in self._current:
+            if name not in self._initial:
+                raise ValueError(f"variable {name} is read before anything is assigned to it")
+            first = self._initial[name]
+            self._current[name] = self._state(name, name, first) if name in self._mutable else constant(first)
+        return self._current[name]
+
+    def assign(self, handle: int, value: Expr) -> None:
+        name = self._handles[handle]
+        if self._initialising:
+            known = self.static(value)
+            if known is None:
+                raise ValueError(f"the first value of variable {name} is not known before the run")
+            self._initial[name] = known
+            return
+        if self._guarded:
+            raise ValueError(f"variable {name} is assigned to in a branch or a loop")
+        if name in self._current and name not in self._mutable and name in self._initial:
+            raise _AssignedAfterAll(name)
+        self._current[name] = value
 
 
-def _convert(node: Node, converters: Mapping[str, Converter]) -> Expr:
-    converter = converters.get(node.name)
-    if converter is None:
-        raise node.error(f"{node.name} is not supported")
-    if len(node.results) != 1:
-        raise node.error(f"{len(node.results)} results are not supported")
-    try:
-        found = converter(node)
-    except ModelImportError:
-        raise
-    except (InlayError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
-        raise node.error(f"its inputs or options do not fit: {error}") from error
-    wanted = TensorType(node.result.shape, node.result.dtype)
-    if found.type != wanted:
-        raise node.error(f"it gives {found.type!r}, where the model says {wanted!r}")
-    _mark(found, node.span)
-    return found
+def _zeros(tensor: Tensor) -> Array:
+    """What a state holds at first: zeros, as stored values."""
+    found = tensor.quantisation
+    zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
+    return np.full(tensor.shape, zero, tensor.dtype.numpy)
 
 
-def _mark(root: Expr, span: Span) -> None:
-    """Put the span on all under an expression that has none: it was made a moment ago, and nobody else has seen it."""
-    stack = [root]
-    while stack:
-        expr = stack.pop()
-        if expr.span is None and not isinstance(expr, Var):
-            object.__setattr__(expr, "span", span)
-            stack.extend(children(expr))
-
-
-def _distinct(names: list[str]) -> list[str]:
+def _distinct(names: Sequence[str]) -> list[str]:
     """Names that no two share: those that come again get a number."""
+    taken = set(names)
     seen: dict[str, int] = {}
     found = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        number = seen[name] = seen.get(name, 0) + 1
+        new = name
+        while number > 1 and new in taken:
+            new, number = f"{name}_{number}", number + 1
+        taken.add(new)
+        found.append(new)
     return found

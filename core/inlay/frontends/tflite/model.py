@@ -8,13 +8,13 @@ compared with the size of the file before anything is walked.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from inlay.errors import ModelImportError
-from inlay.types import DType, dtype
+from inlay.types import DType, TensorType, Type, dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,7 @@ ELEMENTS = {
     7: "int16",
     9: "int8",
     10: "float64",
+    13: "int32",  # a variable: its handle
     12: "uint64",
     15: "uint32",
     16: "uint16",
@@ -50,13 +51,48 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a graph. `data` is the value of a constant."""
+    """A tensor of a graph.
+
+    shape
+        Of an input of an operator, the sizes that it has: expressions, where the user left sizes open. Of a result, the sizes that
+        the file tells, which may be wrong for a model whose sizes the user has changed.
+    data
+        The value of a constant.
+    open
+        The axes whose sizes the file leaves open.
+    ranked
+        Whether an empty shape is that of a single value; else nothing is known of it.
+    variable
+        Whether it keeps its value from one run to the next.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: DType
     data: Array | None
     quantisation: Quantisation | None
+    open: tuple[int, ...] = ()
+    ranked: bool = False
+    variable: bool = False
+
+    def of(self, type_: Type) -> Tensor:
+        """The tensor with the shape that its value has."""
+        return replace(self, shape=type_.shape) if isinstance(type_, TensorType) else self
+
+    def left_open(self) -> Tensor:
+        """The tensor with sizes of -1 where they are open."""
+        return replace(self, shape=tuple(-1 if axis in self.open else dim for axis, dim in enumerate(self.shape)))
+
+    def fits(self, type_: Type) -> bool:
+        """Whether a value of a type may be the tensor's."""
+        if not isinstance(type_, TensorType) or type_.dtype is not self.dtype:
+            return False
+        if not self.shape and not self.ranked:
+            return True
+        told = enumerate(zip(self.shape, type_.shape, strict=False))
+        return type_.rank == len(self.shape) and all(
+            axis in self.open or not isinstance(found, int) or found == dim for axis, (dim, found) in told
+        )
 
 
 @dataclass(frozen=True)
@@ -183,7 +219,17 @@ class _Reader:
             size *= dim
         if size > LARGEST:
             raise ValueError(f"tensor {name} of shape {shape} is too large")
-        return Tensor(name, shape, element, self._data(tensor, name, shape, element), self._quantisation(tensor, name, len(shape)))
+        signature = self._numbers(tensor.ShapeSignatureLength(), tensor.ShapeSignature)
+        return Tensor(
+            name,
+            shape,
+            element,
+            self._data(tensor, name, shape, element),
+            self._quantisation(tensor, name, len(shape)),
+            tuple(axis for axis, dim in enumerate(signature) if dim < 0 and len(signature) == len(shape)),
+            bool(tensor.HasRank()),
+            bool(tensor.IsVariable()),
+        )
 
     def _data(self, tensor: Any, name: str, shape: tuple[int, ...], element: DType) -> Array | None:
         index = tensor.Buffer()

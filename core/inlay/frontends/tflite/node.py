@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from inlay import ops
+from inlay.arith import Dim
 from inlay.errors import ModelImportError
 from inlay.frontends.tflite.model import Quantisation, Tensor
-from inlay.graph.ir import Constant, Expr, Span, constant
+from inlay.graph.ir import Expr, Span, constant
 from inlay.types import TensorType
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Fused activations, by their numbers in the schema."""
 BOUNDS = {"RELU": (0.0, np.inf), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0)}
+
+
+class Scope(Protocol):
+    """Services of the importer to converters. Raises ValueError for what cannot be done."""
+
+    def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
+        """The value of an expression that is known at import, else None (constants and what folds to them)."""
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
+
+    def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
+        """The outputs of another graph of the model for its inputs. `guarded`: it runs under a condition, or more than once."""
+
+    def initialise(self, graph: int) -> None:
+        """Take what a graph assigns to variables for their first values."""
+
+    def handle(self, name: str) -> int:
+        """The number of a variable."""
+
+    def read(self, handle: int) -> Expr:
+        """The value of a variable."""
+
+    def assign(self, handle: int, value: Expr) -> None:
+        """Give a variable its value from here on."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,7 @@ class Node:
     tensors: tuple[Tensor | None, ...]
     results: tuple[Tensor, ...]
     span: Span
+    scope: Scope
 
     def input(self, index: int) -> Expr:
         """A required input. Raises `ModelImportError` where it is left out."""
@@ -50,11 +77,29 @@ class Node:
         return found
 
     def array(self, index: int) -> np.ndarray[Any, Any]:
-        """The value of an input that must be a constant. Raises `ModelImportError`."""
-        found = self.input(index)
-        if not isinstance(found, Constant):
+        """The value of an input that must be known at import. Raises `ModelImportError`."""
+        found = self.scope.static(self.input(index))
+        if found is None:
             raise self.error(f"input {index} is computed by the model, and has to be a constant")
-        return found.data
+        return found
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """The elements of an input of integers as dimensions, symbolic where sizes are. Raises `ModelImportError` where a run
+        alone can tell them."""
+        found = self.scope.dims(self.input(index))
+        if found is None:
+            raise self.error(f"the value of input {index} decides a shape, and is known only as the model runs")
+        return found
+
+    def shape(self, index: int) -> tuple[Dim, ...]:
+        """The shape of a required input."""
+        return tensor_type(self.input(index)).shape
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis, which counts from the end where it is negative. Raises `ModelImportError` for one that there is not."""
+        if not -rank <= value < rank:
+            raise self.error(f"there is no axis {value} among {rank}")
+        return value % rank
 
     @property
     def result(self) -> Tensor:
@@ -134,7 +179,16 @@ class Node:
         return ModelImportError(message, operator=self.name, node=str(self.span))
 
 
-Converter = Callable[[Node], Expr]
+@dataclass(frozen=True)
+class Updated:
+    """The outputs of an operator, and new values for those inputs that are the model's memory, by their numbers."""
+
+    outputs: tuple[Expr, ...]
+    variables: Mapping[int, Expr] = field(default_factory=dict)
+
+
+Converter = Callable[[Node], Expr | tuple[Expr, ...] | Updated]
+"""Gives the outputs of an operator."""
 
 
 def tensor_type(expr: Expr) -> TensorType:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import inlay
-from inlay.errors import InputError, ModelImportError
+from inlay.errors import ModelImportError
 from inlay.frontends.tflite import load
 from inlay.graph.interp import evaluate
 
@@ -84,7 +84,7 @@ def test_a_model_is_loaded_by_path_and_by_bytes() -> None:
     assert by_path.main.type == by_bytes.main.type
     spans = {expr.span.file for expr in inlay.load(path).main.body.args if expr.span is not None}  # type: ignore[attr-defined]
     assert spans <= {"ad01_int8.tflite"}
-    with pytest.raises(InputError, match="sizes of a TensorFlow Lite model are fixed"):
+    with pytest.raises(ModelImportError, match="no size of the model is named 'batch'"):
         inlay.load(path, dims={"batch": 2})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from inlay import arith
 from inlay.arith import Dim, SizeVar
 from inlay.errors import InlayError
-from inlay.frontends.onnx.node import Sources
 from inlay.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
 from inlay.graph.operator import Operator
 from inlay.types import TensorType, TupleType, Type
@@ -27,6 +27,14 @@ _FOLD_LIMIT = 1 << 22
 
 _SYMBOLIC_LIMIT = 256
 """Greatest number of elements of a tensor whose elements are followed as expressions."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What would have to be fixed for a value to be known at import: graph inputs and symbolic dimensions, by name."""
+
+    inputs: tuple[str, ...]
+    dims: tuple[str, ...]
 
 
 class Values:

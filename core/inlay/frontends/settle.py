@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from inlay import ops
-from inlay.frontends.onnx.values import Values
+from inlay.frontends.values import Values
 from inlay.graph.attrs import attr_vars
 from inlay.graph.ir import Call, Constant, Expr, GlobalVar, Span, Var, call, children, existential, rebuild
 from inlay.graph.operator import Operator
