@@ -188,12 +188,11 @@ def estimate(
     """What a model is predicted to cost on targets, without compiling it: `seconds` of all together, and by region and operator;
     with where every operator goes and why. Arguments as of `compile`."""
     from inlay.driver import cut
-    from inlay.driver.placement import cost_model
-    from inlay.partitioning.explain import explain
+    from inlay.driver.report import report_of
 
     settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
     partitioned, takers = cut(_module(model, dims), _targets(targets), registry, settings=settings)
-    return explain(partitioned, takers, cost_model(settings, takers, registry))
+    return report_of(partitioned, takers, registry, settings)
 
 
 def read_lock(path: str | Path | None) -> str:

@@ -57,8 +57,7 @@ def partition_command(
     import inlay
     from inlay.driver import build_regions, cut
     from inlay.driver.measure import region_seconds, usual_inputs
-    from inlay.driver.placement import cost_model
-    from inlay.partitioning.explain import explain
+    from inlay.driver.report import report_of
     from inlay.plugins.registry import default_registry
     from inlay.runtime.executable import Executable
     from inlay.settings import Settings
@@ -75,7 +74,8 @@ def partition_command(
     if measured:
         executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
         seconds = region_seconds(executable, usual_inputs(executable))
-    report = explain(partitioned, takers, cost_model(settings, takers, registry), seconds)
+    with warnings_told():
+        report = report_of(partitioned, takers, registry, settings, seconds)
     if html is not None:
         from inlay.partitioning.page import page
 

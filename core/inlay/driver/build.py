@@ -21,7 +21,7 @@ from inlay.graph.ir import Function
 from inlay.lowering.plan import build_plans
 from inlay.partitioning import Partitioned
 from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.borders import with_borders
+from inlay.partitioning.borders import Bordered, with_borders
 from inlay.partitioning.outline import call_by_name, outlined
 from inlay.plugins import Borders, Region
 from inlay.plugins.registry import PluginRegistry
@@ -47,7 +47,7 @@ def build_regions(
     artifacts: dict[str, Artifact] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
-    bordered = with_borders(partitioned, takers, partial(_ask, takers, registry, settings))
+    bordered = at_borders(partitioned, takers, registry, settings)
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
     for name in waiting:
@@ -76,6 +76,14 @@ def build_regions(
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def at_borders(
+    partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings = DEFAULT
+) -> Bordered:
+    """The module with what its code generators want stored at the borders of regions, conversions between them included. Raises
+    what a plugin raises, and `CompileError` where no target takes a conversion."""
+    return with_borders(partitioned, takers, partial(_ask, takers, registry, settings))
 
 
 def package_alone(

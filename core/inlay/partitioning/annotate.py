@@ -60,7 +60,7 @@ class Candidate:
             if not isinstance(verdict, Reject):
                 return verdict
             refused = refused or verdict
-        return refused or Reject(f"has no rule for {call.callee.name}")
+        return refused or _no_rule(call)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,16 +102,19 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
             own = verdicts[id(call)][number]
             if not isinstance(own, Reject):
                 claims.append(Claim(number, (call,), own))
+            refused: list[str] = []
             for rule, found in _composites(candidate, call):
                 judged = _judge_composite(candidate, rule, found, scopes)
                 if isinstance(judged, Reject):
-                    if isinstance(own, Reject):
-                        verdicts[id(call)][number] = Reject(f"{own.reason}; as {rule.name or 'a composite'}: {judged.reason}")
+                    alone = len(found.calls) == 1 or (isinstance(own, Reject) and judged.reason == own.reason)
+                    refused.append(judged.reason if alone else f"as {rule.name or 'a composite'}: {judged.reason}")
                     continue
                 claims.append(Claim(number, found.calls, judged, rule))
                 for member in found.calls:
                     if isinstance(verdicts[id(member)][number], Reject):
                         verdicts[id(member)][number] = judged
+            if isinstance(verdicts[id(call)][number], Reject) and isinstance(own, Reject):
+                verdicts[id(call)][number] = also(own, call, refused)
     return Annotated(
         function,
         calls,
@@ -119,6 +122,17 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
         tuple(claims),
         {id(call): number for number, call in enumerate(calls)},
     )
+
+
+def also(reject: Reject, call: ir.Call, reasons: Sequence[str]) -> Reject:
+    """The rejection of an operator with further reasons. That it has no rule is none beside those of rules that it has."""
+    first = () if reasons and reject == _no_rule(call) else (reject.reason,)
+    return Reject("; ".join(dict.fromkeys((*first, *reasons))))
+
+
+def _no_rule(call: ir.Call) -> Reject:
+    assert isinstance(call.callee, Operator)
+    return Reject(f"has no rule for {call.callee.name}")
 
 
 def mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from inlay import arith
 from inlay.graph.operator import Operator
 from inlay.partitioning.advice import Border, Flow, changes
-from inlay.partitioning.annotate import Candidate, Claim, mismatches
+from inlay.partitioning.annotate import Candidate, Claim, also, mismatches
 from inlay.partitioning.cost import CostModel, byte_size
 from inlay.partitioning.outline import Partitioned, Placement, region_operators
-from inlay.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report
+from inlay.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report, duration
 from inlay.plugins import Accept, AcceptIf, Reject, Verdict
 from inlay.types import TensorType, TupleType, Type
 
@@ -21,9 +23,10 @@ def explain(
     candidates: Sequence[Candidate],
     costs: CostModel | None = None,
     measured: Mapping[str, float] = MappingProxyType({}),
+    stored: Partitioned | None = None,
 ) -> Report:
     """The report of a partitioned module, with predicted costs where a model of them is given, and `measured` seconds by name of
-    region."""
+    region. `stored` is the same module with what is stored at the borders of regions, and conversions between: see `borders`."""
     operators: list[OperatorReport] = []
     borders: dict[str, Border] = {}
     advice: list[ChangeReport] = []
@@ -47,44 +50,57 @@ def explain(
                     change.after.crossing,
                 )
             )
-    return Report(tuple(operators), tuple(_regions(partitioned, candidates, costs, measured, seconds, borders)), tuple(advice))
+    stored = stored or partitioned
+    added = [name for name in stored.regions if name not in partitioned.regions]
+    if costs is not None:
+        seconds.update((name, costs.seconds(_whole(stored, name))) for name in added)
+    about = partial(_region, stored, candidates, costs, seconds, measured)
+    conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
+    spare = {name for guard in partitioned.guards for name in guard.regions}
+    regions = []
+    for name in partitioned.regions:
+        if name not in spare:
+            border = borders.get(name, Border("", name, ()))
+            count = len(region_operators(partitioned.module[name]))
+            regions.append(
+                replace(
+                    about(name), operators=count, condition=conditions.get(name, ""), earlier=border.earlier, through=border.through
+                )
+            )
+    return Report(tuple(operators), tuple(regions), tuple(advice), tuple(map(about, added)))
+
+
+def _whole(partitioned: Partitioned, name: str) -> Claim:
+    """All of a region as one claim."""
+    return Claim(partitioned.regions[name], tuple(reversed(region_operators(partitioned.module[name]))), Accept())
+
+
+def _region(
+    partitioned: Partitioned,
+    candidates: Sequence[Candidate],
+    costs: CostModel | None,
+    seconds: Mapping[str, float],
+    measured: Mapping[str, float],
+    name: str,
+) -> RegionReport:
+    """What is known of a region by itself."""
+    function, number = partitioned.module[name], partitioned.regions[name]
+    assert isinstance(function.body.type, TupleType)
+    given, results = [param.type for param in function.params], function.body.type.fields
+    return RegionReport(
+        name,
+        str(candidates[number].target),
+        len(region_operators(function)),
+        _size(given),
+        _size(results),
+        seconds=None if costs is None else seconds[name],
+        transfer=None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*given, *results)),
+        measured=measured.get(name),
+    )
 
 
 def _shifted(border: Border, first: int) -> Border:
     return Border(border.earlier, border.later, tuple(number + first for number in border.through))
-
-
-def _regions(
-    partitioned: Partitioned,
-    candidates: Sequence[Candidate],
-    costs: CostModel | None,
-    measured: Mapping[str, float],
-    seconds: Mapping[str, float],
-    borders: Mapping[str, Border],
-) -> Iterator[RegionReport]:
-    conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
-    spare = {name for guard in partitioned.guards for name in guard.regions}
-    for name, number in partitioned.regions.items():
-        if name in spare:
-            continue
-        function = partitioned.module[name]
-        assert isinstance(function.body.type, TupleType)
-        given, results = [param.type for param in function.params], function.body.type.fields
-        transfer = None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*given, *results))
-        border = borders.get(name)
-        yield RegionReport(
-            name,
-            str(candidates[number].target),
-            len(region_operators(function)),
-            _size(given),
-            _size(results),
-            conditions.get(name, ""),
-            None if costs is None else seconds[name],
-            transfer,
-            measured.get(name),
-            "" if border is None else border.earlier,
-            () if border is None else border.through,
-        )
 
 
 def _operators(
@@ -96,16 +112,16 @@ def _operators(
         for claim, region in zip(placement.claims, placement.regions, strict=True)
         for call in claim.members
     }
-    single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if claim.composite is None}
+    single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if len(claim.members) == 1}
     for number, call in enumerate(placement.annotated.calls):
         assert isinstance(call.callee, Operator)
         claim, region = homes[id(call)]
-        seconds = None if costs is None else costs.seconds(claim) if claim.root is call else 0.0
+        seconds = costs.seconds(claim) if costs is not None and claim.root is call else None
         verdicts = []
         for target, verdict in enumerate(placement.annotated.verdicts[id(call)]):
             words = _words(verdict)
             if isinstance(verdict, Reject):
-                words = "; ".join((words, *mismatches(candidates[target], call)))
+                words = _words(also(verdict, call, mismatches(candidates[target], call)))
             elif target < claim.target:
                 conditional = isinstance(verdict, AcceptIf)
                 words += ", which placement by cost leaves out" if conditional else _lost(single.get((id(call), target)), costs)
@@ -118,6 +134,7 @@ def _operators(
             names[claim.target],
             region,
             "" if claim.composite is None else claim.composite.name,
+            len(claim.members),
             tuple(first + source for source in flow.reads[number]),
             seconds,
             tuple(verdicts),
@@ -128,7 +145,7 @@ def _lost(claim: Claim | None, costs: CostModel | None) -> str:
     """Why a target that accepts an operator, and comes before the one that has it, has it not."""
     if claim is None:
         return " together with operators that went elsewhere"
-    seconds = "" if costs is None else f": {costs.seconds(claim) * 1e6:.1f} us predicted there, besides what moves"
+    seconds = "" if costs is None else f": {duration(costs.seconds(claim))} predicted there, besides what moves"
     return f", but lost on cost{seconds}"
 
 

@@ -23,6 +23,7 @@ def page(report: Report, title: str) -> str:
         "seconds": report.seconds,
         "targets": targets,
         "regions": report.to_json()["regions"],
+        "conversions": report.to_json()["conversions"],
         "changes": [{"text": report.change(item), "operators": list(item.operators)} for item in report.changes],
         "nodes": [
             {
@@ -31,7 +32,7 @@ def page(report: Report, title: str) -> str:
                 "type": item.type,
                 "target": targets.index(item.target),
                 "region": regions.get(item.region, -1),
-                "composite": item.composite,
+                "composite": item.composite if item.parts > 1 else "",
                 "seconds": item.seconds,
                 "verdicts": [verdict for _, verdict in item.verdicts],
                 "x": round(drawing.columns[item.number], 3),

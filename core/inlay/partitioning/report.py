@@ -8,15 +8,17 @@ from typing import Any
 
 SHOWN = 12
 """How many changes the text names; the data has all."""
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 NODES = 3
 """How many operators of a change or of a path the text names."""
 
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """One operator: its number, the source `node`, the `target` and `region` that it is in, the `composite` that it is part of, if
-    any, the numbers of the operators whose results it reads, the predicted `seconds` of the claim that it is the result of (0 for
-    the rest of a composite, None where there is no prediction), and every target's verdict in order of priority."""
+    """One operator: its number, the source `node`, the `target` and `region` that it is in, the `composite` that takes it, if its
+    rule is a pattern, and how many operators that takes together (`parts`), the numbers of the operators whose results it reads,
+    the predicted `seconds` of the claim that it is the result of (None for the rest of a composite, and where there is no
+    prediction), and every target's verdict in order of priority."""
 
     number: int
     node: str
@@ -25,6 +27,7 @@ class OperatorReport:
     target: str
     region: str
     composite: str
+    parts: int
     reads: tuple[int, ...]
     seconds: float | None
     verdicts: tuple[tuple[str, str], ...]
@@ -69,16 +72,17 @@ class ChangeReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A partitioned model, explained."""
+    """A partitioned model, explained. `conversions` are the regions that bring values into the forms that other regions ask for."""
 
     operators: tuple[OperatorReport, ...]
     regions: tuple[RegionReport, ...]
     changes: tuple[ChangeReport, ...] = ()
+    conversions: tuple[RegionReport, ...] = ()
 
     @property
     def seconds(self) -> float:
         """What all regions together are predicted to take, with what moves between them; 0 where there is no prediction."""
-        return sum((region.seconds or 0.0) + (region.transfer or 0.0) for region in self.regions)
+        return sum((region.seconds or 0.0) + (region.transfer or 0.0) for region in (*self.regions, *self.conversions))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -86,6 +90,7 @@ class Report:
             "operators": [{**asdict(item), "reads": list(item.reads), "verdicts": dict(item.verdicts)} for item in self.operators],
             "regions": [{**asdict(item), "through": list(item.through)} for item in self.regions],
             "changes": [{**asdict(item), "operators": list(item.operators)} for item in self.changes],
+            "conversions": [{**asdict(item), "through": list(item.through)} for item in self.conversions],
         }
 
     def summary(self) -> str:
@@ -93,11 +98,13 @@ class Report:
         counts: dict[str, int] = {}
         for item in self.operators:
             counts[item.target] = counts.get(item.target, 0) + 1
-        lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}"]
+        between = f", {_count(len(self.conversions), 'conversion')} between them" if self.conversions else ""
+        lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}{between}"]
         lines += [f"  {target}: {_count(count, 'operator')}" for target, count in counts.items()]
         if self.regions:
             lines.append("")
         lines += [self._region(region) for region in self.regions]
+        lines += [self._region(region, "a conversion") for region in self.conversions]
         return "\n".join(lines)
 
     def to_text(self) -> str:
@@ -112,7 +119,7 @@ class Report:
         if self.operators:
             lines.append("")
         for item in self.operators:
-            part = f" as part of {item.composite}" if item.composite else ""
+            part = f" as part of {item.composite}" if item.parts > 1 else ""
             lines.append(f"{item.name}: {item.target}{part}")
             lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if _tells(item, target, verdict)]
         return "\n".join(lines)
@@ -123,12 +130,13 @@ class Report:
         crossing = f"{item.crossing_then} bytes instead of {item.crossing} across borders"
         return f"If {item.target} took {self._named(item.operators, item.operator)}: {regions}, {crossing}"
 
-    def _region(self, region: RegionReport) -> str:
+    def _region(self, region: RegionReport, what: str = "") -> str:
         crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
         where = f", where {region.condition}; else other targets" if region.condition else ""
-        cost = "" if region.seconds is None else f"; predicted {_time(region.seconds)} and {_time(region.transfer or 0)} to move"
-        cost += "" if region.measured is None else f", measured {_time(region.measured)}"
-        return f"{region.name} on {region.target}: {_count(region.operators, 'operator')}, {crossing}{where}{cost}"
+        cost = f"; predicted {duration(region.seconds)}" if region.seconds else ""
+        cost += f" and {duration(region.transfer)} to move" if region.seconds and region.transfer else ""
+        cost += "" if region.measured is None else f", measured {duration(region.measured)}"
+        return f"{region.name} on {region.target}: {what or _count(region.operators, 'operator')}, {crossing}{where}{cost}"
 
     def _apart(self) -> Iterator[str]:
         """Why regions are not one with earlier ones of their targets."""
@@ -166,5 +174,7 @@ def _bytes(size: int | None) -> str:
     return "a varying number of bytes" if size is None else f"{size} bytes"
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+def duration(seconds: float) -> str:
+    """A time in words, to three digits."""
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if seconds >= 0.9995 * scale), _UNITS[-1])
+    return f"{seconds / scale:.3g} {unit}"

@@ -6,21 +6,26 @@ import json
 from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program
 
 from inlay import arith, ops
 from inlay.arith import SizeVar
+from inlay.driver import cut
+from inlay.driver.report import report_of
+from inlay.errors import InlayWarning
 from inlay.graph import ir
+from inlay.graph.pattern import is_const, is_op, wildcard
 from inlay.partitioning import partition
 from inlay.partitioning.annotate import Annotated, Claim
 from inlay.partitioning.explain import explain
 from inlay.partitioning.place import by_priority
-from inlay.partitioning.report import Report
-from inlay.plugins import Accept, AcceptIf
-from inlay.types import TensorType
+from inlay.partitioning.report import Report, duration
+from inlay.plugins import Accept, AcceptIf, Border, OpRule, Reject
+from inlay.types import Layout, TensorType, Type
 
-from .fakes import takers_of, taking
+from .fakes import Form, registry_of, takers_of, taking
 from .test_random import judges_of, plan_programs, targets
 
 N = SizeVar("n", 1, 8)
@@ -80,6 +85,7 @@ def test_data() -> None:
         "target": "reference",
         "region": "region2_reference",
         "composite": "",
+        "parts": 1,
         "reads": [1],
         "seconds": None,
         "verdicts": {"a": "rejected: takes no exp", "b": "rejected: takes no exp", "reference": "accepted"},
@@ -107,6 +113,77 @@ def test_one_operator_keeps_regions_apart() -> None:
     assert "One operator, gelu at m.onnx:/h.3/mlp/act, keeps region0_a and region2_a apart" in found.to_text()
     (change,) = [item for item in found.changes if item.target == "a"]
     assert (change.regions, change.regions_then, change.operators) == (3, 1, (1,))
+
+
+def verdicts_of(rules: tuple[OpRule, ...], body: ir.Expr, x: ir.Var) -> tuple[Report, dict[str, str]]:
+    """The report of a function on a target with these rules, and what the target says of each operator."""
+    takers = takers_of({"a": rules})
+    found = explain(partition(ir.Module({"main": ir.function([x], body)}), takers), takers)
+    return found, {item.operator: dict(item.verdicts)["a"] for item in found.operators}
+
+
+def test_a_pattern_of_one_operator_is_a_rule_for_it() -> None:
+    x = ir.var("x", TensorType((4,), "float32"))
+    small = OpRule(is_op("add")(wildcard().named("x"), wildcard()), "sum", lambda found: Reject("too large"))
+    assert verdicts_of((small,), ops.add(x, x), x)[1] == {"add": "rejected: too large"}
+    constant = OpRule(is_op("add")(wildcard(), is_const()), "sum")
+    assert verdicts_of((constant,), ops.add(x, x), x)[1] == {"add": "rejected: sum does not match: a var is no constant"}
+    taken, _ = verdicts_of((OpRule(is_op("add")(wildcard(), wildcard()), "sum"),), ops.add(x, x), x)
+    assert taken.to_text().endswith("add at ?: a") and taken.operators[0].composite == "sum"
+
+
+def test_a_composite_that_does_not_take_what_it_matches() -> None:
+    x = ir.var("x", TensorType((4,), "float32"))
+    pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair", lambda found: Reject("too large"))
+    alone = OpRule("neg", predicate=lambda call: Reject("never by itself"))
+    body = ops.neg(ops.relu(x))
+    assert verdicts_of((pair,), body, x)[1] == {"relu": "rejected: has no rule for relu", "neg": "rejected: as pair: too large"}
+    assert verdicts_of((alone, pair), body, x)[1]["neg"] == "rejected: never by itself; as pair: too large"
+    taken, words = verdicts_of((OpRule(pair.pattern, "other"), pair), body, x)
+    assert words == {"relu": "accepted", "neg": "accepted"} and "neg at ?: a as part of other" in taken.to_text()
+
+
+def test_what_no_type_fits_is_said_once() -> None:
+    x = ir.var("x", TensorType((4,), "int8"))
+    pair = OpRule(is_op("neg")(is_op("abs")(wildcard())), "pair")
+    words = verdicts_of((pair, OpRule("neg")), ops.neg(ops.abs(x)), x)[1]
+    assert words["neg"] == "rejected: element type int8 is not among its capabilities"
+
+
+def test_conversions_at_borders() -> None:
+    """The report counts what is converted between regions, with the bytes that are stored."""
+    x = ir.var("x", TensorType((1, 5, 4, 3), "float32"))
+    judges = {"a": taking("abs", "relu"), "b": taking("neg"), "c": taking("pad", "reshape", "transpose")}
+    blocked: dict[str, Form] = {"a": lambda type_: Border(Layout(((1, 4),)))}
+    registry = registry_of(judges, forms=blocked)
+    partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.relu(ops.neg(ops.abs(x))))}), list(judges), registry)
+    found = report_of(partitioned, takers, registry)
+    text = found.to_text()
+    assert text.startswith("3 operators in 3 regions, 4 conversions between them\n")
+    assert "region0_a on a: 1 operator, 384 bytes in, 384 bytes out" in text
+    assert "border0_c on c: a conversion, 240 bytes in, 384 bytes out; predicted " in text
+    assert [item.operators for item in found.conversions] == [3, 3, 3, 3]
+    assert found.seconds > sum((region.seconds or 0) + (region.transfer or 0) for region in found.regions)
+
+
+def test_borders_that_are_not_known() -> None:
+    def fails(type_: Type) -> Border:
+        raise ValueError("no driver")
+
+    x = ir.var("x", TensorType((4,), "float32"))
+    registry = registry_of({"a": taking("neg")}, forms={"a": fails})
+    partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
+    with pytest.warns(InlayWarning, match="what is converted between regions is not known: .*no driver"):
+        found = report_of(partitioned, takers, registry)
+    assert len(found.regions) == 1 and not found.conversions
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0, "0 ns"), (4.096e-9, "4.1 ns"), (9.996e-7, "1 us"), (1.25e-4, "125 us"), (0.0123, "12.3 ms"), (2.5, "2.5 s")],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_a_longer_way_that_would_close_a_cycle() -> None:
@@ -154,7 +231,7 @@ def test_nothing_to_say() -> None:
     takers = takers_of({"a": taking()})
     found = explain(partition(ir.Module({"main": ir.function([x], x)}), takers), takers)
     assert found.to_text() == found.summary() == "0 operators in 0 regions"
-    assert found.to_json() == {"operators": [], "regions": [], "changes": []}
+    assert found.to_json() == {"operators": [], "regions": [], "changes": [], "conversions": []}
 
 
 def test_conditions() -> None:
