@@ -11,19 +11,16 @@ from dataclasses import dataclass
 from inlay.arith import Var
 from inlay.schedules.collapse import collapse
 from inlay.schedules.dot import Dot, DotTile, dots_for, with_dots
-from inlay.schedules.matmul import Product, find_product, share_out
+from inlay.schedules.matmul import Product, find_product, place_tile, share_out
 from inlay.schedules.register_tile import LONGEST_ROW, MOST_ROWS, Tile, cycles, fits
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import (
     accumulate_in_registers,
-    axis_loops,
     blocks_of,
     constant_extent,
     find_anchor,
     is_static,
     layouts_by_name,
-    mark_tile,
-    present,
 )
 from inlay.tensor import ir
 from inlay.tensor.primitives import stream
@@ -133,36 +130,22 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
     anchor = find_anchor(s.program)
     assert anchor is not None
     final = accumulate_in_registers(s, anchor)
-    loops = axis_loops(s, final)
-    n = loops[-1]
-    assert n is not None
-    m = None if product.row is None else loops[product.row]
-    columns, vector, lane = s.split(n, (None, tile.vectors, tile.lanes))
-    rows, row = (None, None) if m is None else s.split(m, (None, tile.rows))
-    shared = present(*(loops[place] for place in product.shared))
-    free = present(*(loops[place] for place in product.free))
-    outside = [*shared, columns, *free, *present(rows)]
-    s.reorder(*outside, *present(row), vector, lane)
-    s.compute_at(matmul, outside[-1])
-    mark_tile(s, *present(row), vector, lane)
-    k = axis_loops(s, matmul)[-1]
-    assert k is not None
-    *own_rows, n = [loop for loop in s.loops(matmul)[len(outside) :] if loop != k]
-    vector, lane = s.split(n, (tile.vectors, tile.lanes))
-    k, part = s.split(k, (None, plan.dot.group))
-    s.reorder(k, *own_rows, vector, lane, part)
+    nest = place_tile(s, product, tile, final)
+    k, part = s.split(nest.k, (None, plan.dot.group))
+    s.reorder(k, *nest.tile_rows, nest.vector, nest.lane, part)
     more: dict[str, Layout] = {}
     if copied is not None:
         more[right] = plan.packed
-        _interleave(s, copied, plan, columns, context)
-    share_out(s, shared, columns, free, rows, product, tile, context)
+        _interleave(s, copied, plan, nest.columns, context)
+    share_out(s, nest, product, tile, context)
     found = layouts_by_name(s.program, layouts, more)
-    program = with_dots(s, matmul, k, (*own_rows, vector), lane, DotTile(plan.dot, tile.vectors, tile.rows), found, context)
+    dots = DotTile(plan.dot, tile.vectors, tile.rows)
+    program = with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, found, context)
     if plan.constant:
         # One row alone reads each panel once, at the speed of memory, as it is.
         name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
-        if rows is not None and product.rows != 1:
-            program, _ = stream(program, name, right, columns, k)
+        if nest.rows is not None and product.rows != 1:
+            program, _ = stream(program, name, right, nest.columns, k)
     return program
 
 

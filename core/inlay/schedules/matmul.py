@@ -6,7 +6,7 @@ is compiled, any other panel is copied before its first use where many rows use 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlay import arith
 from inlay.arith import Var
@@ -68,6 +68,20 @@ class Product:
     def depth(self) -> int | None:
         """The extent of the inner dimension; None where that is not known."""
         return _known(self.anchor.reduced[0].extent)
+
+
+@dataclass(frozen=True)
+class ProductNest:
+    """The loops of a product over tiles: outside of the tile, those of `Product`'s axes; inside, what is in registers."""
+
+    shared: tuple[Var, ...]
+    columns: Var
+    free: tuple[Var, ...]
+    rows: Var | None
+    k: Var
+    tile_rows: tuple[Var, ...]
+    vector: Var
+    lane: Var
 
 
 class MatmulRule:
@@ -188,6 +202,30 @@ def _schedule(
     if len(anchor.buffer.shape) > 1:
         # A vector that is cut off at the end of a row reaches into no other row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
+    nest = place_tile(s, product, tile, final)
+    s.reorder(nest.k, *nest.tile_rows, nest.vector, nest.lane)
+    init = s.decompose_reduction(matmul, nest.k)
+    for part in (init, matmul):
+        mark_tile(s, *s.loops(part)[-2 - len(nest.tile_rows) :])
+    more: dict[str, Layout] = {}
+    packed = _packs(product, layouts)
+    if packed:
+        more = _pack(s, product, tile, nest.columns, context)
+    share_out(s, replace(nest, rows=None) if packed else nest, product, tile, context)
+    program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
+    if layouts and nest.rows is not None and product.rows and all(_known(anchor.spatial[place].extent) for place in product.free):
+        # One row alone reads each panel once, at the speed of memory, as it is.
+        program, _ = stream(program, matmul, product.right.buffer.name, nest.columns, nest.k)
+    return program
+
+
+def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
+    """
+    for shared ..., columns, free ..., rows:
+        for row, vector, lane, k: the sum
+        for row, vector, lane: out = after(sum)       # unrolled, lane vectorised
+    """
+    matmul = product.anchor.block.name
     loops = axis_loops(s, final)
     n = loops[-1]
     assert n is not None
@@ -202,22 +240,9 @@ def _schedule(
     mark_tile(s, *present(row), vector, lane)
     k = axis_loops(s, matmul)[-1]
     assert k is not None
-    *own_rows, n = [loop for loop in s.loops(matmul)[len(outside) :] if loop != k]
+    *tile_rows, n = [loop for loop in s.loops(matmul)[len(outside) :] if loop != k]
     vector, lane = s.split(n, (tile.vectors, tile.lanes))
-    s.reorder(k, *own_rows, vector, lane)
-    init = s.decompose_reduction(matmul, k)
-    for part in (init, matmul):
-        mark_tile(s, *s.loops(part)[-2 - len(own_rows) :])
-    more: dict[str, Layout] = {}
-    packed = _packs(product, layouts)
-    if packed:
-        more = _pack(s, product, tile, columns, context)
-    share_out(s, shared, columns, [] if packed else free, None if packed else rows, product, tile, context)
-    program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
-    if layouts and rows is not None and product.rows and all(_known(anchor.spatial[place].extent) for place in product.free):
-        # One row alone reads each panel once, at the speed of memory, as it is.
-        program, _ = stream(program, matmul, product.right.buffer.name, columns, k)
-    return program
+    return ProductNest(tuple(shared), columns, tuple(free), rows, k, tuple(tile_rows), vector, lane)
 
 
 def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
@@ -236,30 +261,21 @@ def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: Kern
     return {block: Layout(((k, depth), (rank - 1, tile.width)))}
 
 
-def share_out(
-    s: Schedule,
-    shared: list[Var],
-    columns: Var,
-    free: list[Var],
-    rows: Var | None,
-    product: Product,
-    tile: Tile,
-    context: KernelContext,
-) -> None:
+def share_out(s: Schedule, nest: ProductNest, product: Product, tile: Tile, context: KernelContext) -> None:
     """Whole products in parallel where there are several; else columns, so that each thread reads panels of its own and uses each
     for all rows, unless rows are more and panels too few to share out."""
     if context.threads == 1:
         return
-    if shared:
-        s.parallel(s.fuse(*shared) if len(shared) > 1 else shared[0])
+    if nest.shared:
+        s.parallel(s.fuse(*nest.shared) if len(nest.shared) > 1 else nest.shared[0])
         return
     panels, stripes = _pieces(product.columns, tile.width), _pieces(product.rows, tile.rows)
     few = panels < SHARES * max(context.threads, 1)
-    if few and stripes > panels and not free and rows is not None:
-        s.reorder(rows, columns)
-        s.parallel(rows)
+    if few and stripes > panels and not nest.free and nest.rows is not None:
+        s.reorder(nest.rows, nest.columns)
+        s.parallel(nest.rows)
     else:
-        s.parallel(columns)
+        s.parallel(nest.columns)
 
 
 def _pieces(extent: int | None, size: int) -> float:

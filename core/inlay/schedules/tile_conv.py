@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from inlay import arith
 from inlay.arith import Expr, Var
-from inlay.schedules.conv import schedule_padding
+from inlay.schedules.direct_conv import schedule_padding
 from inlay.schedules.dot import narrow_product
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from inlay import arith
-from inlay.schedules.conv import schedule_padding
+from inlay.schedules.direct_conv import schedule_padding
 from inlay.schedules.fill import filled
 from inlay.schedules.register_tile import seconds
 from inlay.schedules.rule import Given, KernelContext, Offer
