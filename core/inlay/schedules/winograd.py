@@ -183,8 +183,10 @@ def _schedule(
     _marked(s, columns)
     stored = s.cache_write(product, "register")
     s.compute_at(stored, stripe)
-    places, panel, depth = _product(s, product, stored, plan)
+    # Before the product is cut into tiles of rows, the last of which may reach beyond what is needed.
+    s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
+    places, panel, depth = _product(s, product, stored, plan)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
     own, across = s.split(t, (None, plan.across))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inlay import ops
@@ -114,6 +114,7 @@ def check(program, arrays, wanted, threads):
     st.sampled_from([2, 4]), st.integers(1, 2), st.sampled_from([2, 4, 8]), st.sampled_from([4, 6, 8]), st.integers(5, 13),
     st.integers(5, 13), st.integers(0, 2), st.sampled_from([0, 1, 2]),
 )  # fmt: skip
+@example(2, 1, 2, 6, 5, 13, 0, 0)  # the product's last tile of rows reaches beyond a stripe
 def test_schedule_computes_the_same(tile, n, c, o, height, width, after, threads):
     check(*kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, (1, 1, 1, 1), after), threads)
 
