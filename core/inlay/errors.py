@@ -6,6 +6,8 @@ source model and which plugin are concerned, and what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class InlayError(Exception):
     """Base of Inlay's exception family.
@@ -45,6 +47,14 @@ class InlayError(Exception):
         ]
         text = self.message + (f" ({', '.join(facts)})" if facts else "")
         return f"{text}; {self.remedy}" if self.remedy else text
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Which of the known names is close to one that is not known, as words to append to a message; "" where none is."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (is {close[0]!r} meant?)" if close else ""
 
 
 class TypeInferenceError(InlayError):

@@ -15,6 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlay.cli import main
+from inlay.errors import PluginError
+from inlay.plugins.blame import blame
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -336,6 +338,8 @@ def test_wrong_packages(run: Run, folder: Path) -> None:
 
 def test_wrong_targets(run: Run) -> None:
     wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed: reference, x86")
+    wrong(run("compile", "small.onnx", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
+    wrong(run("conformance", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("compile", "small.onnx", "--target", "x86:speed=9"), "no option 'speed'", "options: threads, cpu")
     wrong(run("compile", "small.onnx", "--target", "x86:threads=many"), "threads", "takes a int")
     wrong(run("compile", "small.onnx", "--target", "x86:cpu=z80"), "no cpu 'z80'", "x86-64-v3")
@@ -406,6 +410,23 @@ def test_failures_of_our_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = run("show", "small.onnx")
     assert (code, out) == (1, "") and err.count("\n") == 1
     assert "a failure of Inlay's own: KeyError: 'lost'" in err and "--debug" in err
+
+
+def test_failures_of_a_plugin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plugin raises that is no error of Inlay's has a place in its code, which --debug shows."""
+
+    def broken(*_: object, **__: object) -> None:
+        with blame("zap", "the code generator"):
+            raise cause
+
+    monkeypatch.setattr("inlay.load", broken, raising=False)
+    cause: Exception = AttributeError("'Step' object has no attribute 'op'")
+    words = "the code generator failed: AttributeError: 'Step' object has no attribute 'op' (plugin zap)"
+    wrong(run("show", "small.onnx"), f"{words}; --debug shows where")
+    code, _, err = run("show", "small.onnx", "--debug")
+    assert code == 2 and "in broken" in err and err.endswith(f"inlay: {words}\n")
+    cause = PluginError("it gave nothing")
+    assert "--debug" not in run("show", "small.onnx")[2]
 
 
 def test_names_that_a_terminal_would_act_on(run: Run, folder: Path) -> None:

@@ -26,7 +26,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     import click
 
     from inlay.cli.app import app
-    from inlay.errors import InlayError
+    from inlay.errors import InlayError, PluginError
 
     try:
         code = app.main(arguments, prog_name="inlay", standalone_mode=False)
@@ -41,6 +41,10 @@ def _run(arguments: list[str], debug: bool) -> int:
         return 1
     except click.ClickException as error:
         return _say(error.format_message(), 2)
+    except PluginError as error:
+        # What a plugin raises that is no error of Inlay's: whoever writes the plugin wants to see where.
+        foreign = error.__cause__ is not None and not isinstance(error.__cause__, InlayError)
+        return _say(f"{error}; {DEBUG} shows where" if foreign and not debug else str(error), 2, debug)
     except (InlayError, OSError) as error:
         return _say(_words(error), 2, debug)
     except MemoryError as error:

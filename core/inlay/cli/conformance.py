@@ -50,7 +50,10 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
     cases = chosen(only)
     if not cases:
         raise InputError(f"no case starts with {' or '.join(only)}")
-    subject = Subject(target, default_registry(), examples)
+    registry = default_registry()
+    if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
+        registry.target(target)  # a name that nobody has is the user's mistake; a plugin that does not load fails the suite
+    subject = Subject(target, registry, examples)
     with progress_bar() as progress:
         results = run_in_processes(subject, cases, jobs, lambda done: progress("check", done, len(cases)))
     report = report_of(subject, results, complete=len(cases) == len(CASES))

@@ -25,7 +25,7 @@ import pluggy
 
 import inlay
 from inlay.cache import digest, tree_digest
-from inlay.errors import InlayError, PluginError, TargetError
+from inlay.errors import InlayError, PluginError, TargetError, suggestion
 from inlay.plugins import hookspecs
 from inlay.plugins.blame import blame, describe
 from inlay.plugins.contract import (
@@ -268,7 +268,7 @@ class PluginRegistry:
             hint = "more can be had by " + " or ".join(f'pip install "inlay[{extra}]"' for extra in extras)
         else:
             hint = 'targets are added by pip install "inlay[<extra>]" or by installing a vendor\'s plugin'
-        return TargetError(f"no target {kind!r} is installed", remedy="; ".join([*facts, hint]))
+        return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
 
 
 @functools.cache

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from inlay.artifact import TensorSpec
 from inlay.artifact.plan import RegionInfo
-from inlay.errors import InputError, PluginError, TargetError, Unsupported
+from inlay.errors import InputError, PluginError, TargetError, Unsupported, suggestion
 from inlay.plugins.blame import blame
 from inlay.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
 from inlay.plugins.registry import PluginRegistry, default_registry
@@ -117,7 +116,7 @@ class Executable:
             )
         missing = [name for name in self._input_names if name not in inputs]
         unknown = [name for name in inputs if name not in self._input_names]
-        problems = [f"the model has no input {name!r}{_suggest(str(name), missing)}" for name in unknown]
+        problems = [f"the model has no input {name!r}{suggestion(str(name), missing)}" for name in unknown]
         problems += [f"input {name!r} is missing" for name in missing]
         return InputError("; ".join(problems), remedy=f"the inputs are {listed}")
 
@@ -148,11 +147,6 @@ def _aligned(package: Package) -> Package:
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
     """The type of elements of an input whose arrays need no look at their elements, None for strings and host objects."""
     return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
-
-
-def _suggest(name: str, candidates: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, candidates, 1)
-    return f" (is {close[0]!r} meant?)" if close else ""
 
 
 def _describe(spec: TensorSpec) -> str:
