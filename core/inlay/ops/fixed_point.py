@@ -2,7 +2,7 @@
 
 A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm
 is that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with either of the roundings that its kernels have.
+Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with the roundings that its kernels have.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from inlay import arith
 from inlay.graph.operator import Attrs, FusionKind, Operator
 from inlay.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
 from inlay.tensor import ir, te
-from inlay.types import Type
+from inlay.types import TensorType, Type
 
 FRACTION = 31
 """Bits of a multiplier behind the point."""
 LIMITS = np.iinfo(np.int32)
-ROUNDINGS = ("up", "away")
+ROUNDINGS = ("up", "away", "once")
 
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
-    """`axis` is that of 1-d multipliers and shifts. `rounding` is where halves go in a shift to the right: "up", or "away" from
-    0."""
+    """`axis` is that of 1-d multipliers and shifts. `rounding`: the upper half of the product is rounded, and its shift to the
+    right rounds again, halves "up", or "away" from 0; "once" rounds the whole product alone, halves up."""
 
     axis: int = 0
     rounding: str = "up"
@@ -51,25 +51,37 @@ def fixed_points(factors: Sequence[float]) -> tuple[Array, Array]:
     return np.array(multipliers, np.int32), np.array(shifts, np.int32)
 
 
+def reduced(multipliers: Array, shifts: Array) -> tuple[Array, Array]:
+    """Multipliers rounded to 15 bits, and their shifts: the products of them and of int64 below 2^47 do not overflow."""
+    rounded = (multipliers.astype(np.int64) + (1 << 15)) >> 16
+    return np.minimum(rounded, (1 << 15) - 1).astype(np.int32), (shifts + 16).astype(np.int32)
+
+
 def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
     tensor = tensor_type(x)
     if attrs.rounding not in ROUNDINGS:
         raise ValueError(f"rounding is {' or '.join(ROUNDINGS)}, not {attrs.rounding!r}")
+    if tensor.dtype.name != "int32" and (tensor.dtype.name, attrs.rounding) != ("int64", "once"):
+        raise ValueError(f"multiplies int32, or int64 with rounding once, not {tensor.dtype} with rounding {attrs.rounding}")
     for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
         of = tensor_type(part, what=what)
-        if of.dtype.name != "int32" or tensor.dtype.name != "int32":
-            raise ValueError(f"multiplies int32 by int32, not {tensor.dtype} by {of.dtype}")
+        if of.dtype.name != "int32":
+            raise ValueError(f"{what} must be int32, not {of.dtype}")
         if of.rank:
             check_axis(attrs.axis, tensor.rank)
             if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[attrs.axis]):
                 raise ValueError(f"{what} must be 0-d or have one element for each index along axis {attrs.axis}, not {of!r}")
-    return tensor
+    return TensorType(tensor.shape, "int32")
 
 
 @quiet
 def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
     factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
+    if attrs.rounding == "once":
+        total = FRACTION - places.astype(np.int64)
+        product = x.astype(np.int64) * factor + (np.int64(1) << (total - 1))
+        return np.asarray((product >> total).astype(np.int32)).reshape(x.shape)
     left, right = np.maximum(places, 0), np.maximum(-places, 0)
     product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
     high = np.clip((product + (1 << (FRACTION - 1))) >> FRACTION, LIMITS.min, LIMITS.max)
@@ -85,6 +97,10 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
             return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
 
         places = read(shift)
+        if attrs.rounding == "once":
+            total = FRACTION - te.cast(places, "int64")
+            product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
+            return te.cast((product + (te.const(1, "int64") << (total - 1))) >> total, "int32")
         left, right = te.maximum(places, 0), te.maximum(0 - places, 0)
         product = te.cast(x[indices] << left, "int64") * te.cast(read(multiplier), "int64")
         high = (product + (1 << (FRACTION - 1))) >> FRACTION
@@ -110,6 +126,7 @@ multiply_fixed = Operator(
     inputs=("x", "multiplier", "shift"),
 )
 """x * multiplier * 2^(shift - 31) as int32. A shift to the left comes first, and wraps; then the upper half of the product is
-rounded to nearest, halves up; then comes a shift to the right, rounded to nearest."""
+rounded to nearest, halves up; then comes a shift to the right, rounded to nearest. Rounded "once", the product is one of int64,
+which wraps, and the shift is at most 30."""
 
 OPERATORS: tuple[Operator, ...] = (multiply_fixed,)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay import ops
-from inlay.ops.fixed_point import ROUNDINGS, fixed_point, fixed_points
+from inlay.ops.fixed_point import ROUNDINGS, fixed_point, fixed_points, reduced
 
 from .generate import agree
 
@@ -20,6 +20,9 @@ INT32 = np.iinfo(np.int32)
 
 def exact(x: int, multiplier: int, shift: int, rounding: str) -> int:
     """The definition, in fractions."""
+    if rounding == "once":
+        whole = math.floor(Fraction(x * multiplier, 2 ** (31 - shift)) + Fraction(1, 2))
+        return (whole + 2**31) % 2**32 - 2**31
     wrapped = (x * 2 ** max(shift, 0) + 2**31) % 2**32 - 2**31
     high = math.floor(Fraction(wrapped * multiplier, 2**31) + Fraction(1, 2))
     last = Fraction(high, 2 ** max(-shift, 0))
@@ -68,5 +71,16 @@ def test_what_does_not_fit_is_refused() -> None:
     x = np.zeros((2, 3), np.int32)
     with pytest.raises(Exception, match="one element for each index along axis 1"):
         agree(ops.multiply_fixed, x, np.zeros(2, np.int32), np.zeros(2, np.int32), axis=1)
-    with pytest.raises(Exception, match="multiplies int32 by int32"):
+    with pytest.raises(Exception, match="multiplies int32, or int64 with rounding once"):
         agree(ops.multiply_fixed, x.astype(np.int64), np.zeros((), np.int32), np.zeros((), np.int32))
+    with pytest.raises(Exception, match="the shift must be int32"):
+        agree(ops.multiply_fixed, x, np.zeros((), np.int32), np.zeros((), np.int64))
+
+
+def test_wide_sums_take_reduced_multipliers() -> None:
+    x = np.array([[-(2**46), 2**46 - 1, 3, -3]], np.int64)
+    (multiplier,), (shift,) = reduced(*fixed_points([0.7 * 2.0**-20]))
+    found = agree(ops.multiply_fixed, x, np.array(multiplier), np.array(shift), rounding="once")
+    assert multiplier < 2**15 and reduced(*fixed_points([1 - 2.0**-20]))[0] == 2**15 - 1
+    wanted = [math.floor(Fraction(int(value) * int(multiplier), 2 ** (31 - int(shift))) + Fraction(1, 2)) for value in x[0]]
+    np.testing.assert_array_equal(found[0], wanted)

@@ -34,6 +34,7 @@ ELEMENTS = {
     15: "uint32",
     16: "uint16",
     17: "int4",
+    18: "bfloat16",
 }
 """Element types by their numbers in the schema."""
 LARGEST = 1 << 40

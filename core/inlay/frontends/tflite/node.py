@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 import numpy as np
 
@@ -126,50 +126,62 @@ class Node:
     def require(self, *dtypes: str) -> None:
         """Raises `ModelImportError` for a result of another element type."""
         if self.result.dtype.name not in dtypes:
-            raise self.error(f"{self.result.dtype} is not supported: of {', '.join(dtypes)} it is")
+            raise self.error(f"a result of {self.result.dtype} is not supported: it can be of {', '.join(dtypes)}")
+
+    def is_stored(self, index: int = 0) -> bool:
+        """Whether an input is of integers that stand for real numbers."""
+        return self.tensor(index).quantisation is not None and not self.tensor(index).dtype.is_float
+
+    def wide(self, index: int) -> Expr:
+        """A stored input as int32, less its zero point."""
+        _, zero_point = self.pair(self.tensor(index))
+        found = ops.cast(self.input(index), dtype="int32")
+        return ops.sub(found, constant(np.int32(zero_point))) if zero_point else found
 
     def bounded(self, value: Expr) -> Expr:
-        """A float value after the fused activation of the options."""
+        """A real value after the fused activation of the options, or an integer that stands for itself."""
         name = self._activation()
-        if name in BOUNDS:
-            least, greatest = BOUNDS[name]
-            return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
-        return ops.tanh(value) if name == "TANH" else value
+        if name == "NONE":
+            return value
+        if name not in BOUNDS:
+            raise self.error(f"the fused activation {name} is not supported: LiteRT runs NONE, {', '.join(BOUNDS)}")
+        least, greatest = BOUNDS[name]
+        return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
 
     def limits(self) -> tuple[int, int]:
         """The least and the greatest stored value that the fused activation lets through."""
-        lowest, highest = map(int, self.result.dtype.limits)
         name = self._activation()
         if name == "NONE":
+            lowest, highest = map(int, self.result.dtype.limits)
             return lowest, highest
         if name not in BOUNDS:
-            raise self.error(f"the fused activation {name} of integers is not supported")
+            raise self.error(f"the fused activation {name} is not supported: LiteRT runs NONE, {', '.join(BOUNDS)}")
+        return self.bounds(*BOUNDS[name])
+
+    def bounds(self, least: float, greatest: float) -> tuple[int, int]:
+        """The stored values of the result for two real numbers, as far as its type has them."""
+        lowest, highest = map(int, self.result.dtype.limits)
         scale, zero_point = self.pair(self.result)
 
         def stored(real: float) -> int:
-            value = np.float32(real) / scale
-            return zero_point + int(np.floor(np.abs(value) + np.float32(0.5)) * np.sign(value))
+            return zero_point + int(half_away(np.float32(real) / scale))
 
-        least, greatest = BOUNDS[name]
         return max(lowest, stored(least)), min(highest, stored(greatest)) if np.isfinite(greatest) else highest
 
-    def stored(self, total: Expr, factors: Sequence[float], axis: int = 0, rounding: str = "away") -> Expr:
+    def stored(self, total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
         """Sums in int32 as values of the result: times real factors, plus the zero point, within the fused activation's limits."""
-        multiplier, shift = ops.fixed_point.fixed_points(factors)
-        if len(factors) == 1:
-            multiplier, shift = multiplier.reshape(()), shift.reshape(())
-        scaled = ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=axis, rounding=rounding)
-        return self.placed(scaled)
+        return self.placed(scaled(total, factors, axis, rounding))
 
-    def placed(self, scaled: Expr) -> Expr:
+    def placed(self, total: Expr) -> Expr:
         """Scaled int32 as values of the result: plus the zero point, within the fused activation's limits."""
         _, zero_point = self.pair(self.result)
         least, greatest = self.limits()
-        moved = ops.add(scaled, constant(np.int32(zero_point))) if zero_point else scaled
+        moved = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
         return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
 
     def _activation(self) -> str:
-        number = self.options.FusedActivationFunction() if self.options is not None else 0
+        fused = getattr(self.options, "FusedActivationFunction", None)
+        number = fused() if fused is not None else 0
         if not 0 <= number < len(ACTIVATIONS):
             raise self.error(f"there is no fused activation {number}")
         return ACTIVATIONS[number]
@@ -189,6 +201,44 @@ class Updated:
 
 Converter = Callable[[Node], Expr | tuple[Expr, ...] | Updated]
 """Gives the outputs of an operator."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A converter that takes some element types of one input: others are refused."""
+
+    convert: Converter
+    dtypes: tuple[str, ...]
+    index: int = 0
+
+    def __call__(self, node: Node) -> Expr | tuple[Expr, ...] | Updated:
+        of = node.tensor(self.index).dtype.name
+        if of not in self.dtypes:
+            raise node.error(
+                f"input {self.index} of {of} is not supported: convert the model so that it is {' or '.join(self.dtypes)}"
+            )
+        return self.convert(node)
+
+
+def typed(convert: Converter, dtypes: str, index: int = 0) -> Typed:
+    """A converter with the element types, separated by spaces, that it takes of one input."""
+    return Typed(convert, tuple(dtypes.split()), index)
+
+
+def half_away(value: Any) -> Any:
+    """To the nearest whole number, halves away from 0, as C's `round`."""
+    wide = np.asarray(value, np.float64)
+    return np.copysign(np.floor(np.abs(wide) + 0.5), wide)
+
+
+def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
+    """Integers times real factors, in fixed point: one factor in all, or one for each index along `axis`. int64 is rounded once."""
+    multiplier, shift = ops.fixed_point.fixed_points([float(factor) for factor in factors])
+    if tensor_type(total).dtype.name == "int64":
+        (multiplier, shift), rounding = ops.fixed_point.reduced(multiplier, shift), "once"
+    if len(factors) == 1:
+        multiplier, shift = multiplier.reshape(()), shift.reshape(())
+    return ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=axis, rounding=rounding)
 
 
 def tensor_type(expr: Expr) -> TensorType:

@@ -18,7 +18,7 @@ import pytest
 
 from inlay.frontends.tflite import load
 from inlay.graph.interp import evaluate
-from inlay.types import dtype
+from inlay.types import dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 Options = tuple[str, dict[str, Any]]
@@ -183,7 +183,8 @@ def same(data: bytes, inputs: Sequence[Array], relative: float | None = None, st
 def agree(got: Array, want: Array, relative: float | None = None, steps: int = 0) -> None:
     """Whether two results are alike: see `same`."""
     assert got.shape == want.shape and got.dtype == want.dtype, f"{got.dtype}{got.shape} is not {want.dtype}{want.shape}"
-    if got.dtype.kind == "f":
+    if from_numpy(got.dtype).is_float:
+        got, want = got.astype(np.float64), want.astype(np.float64)
         finite = want[np.isfinite(want)]
         allowed = (relative or 1e-5) * float(np.abs(finite).max(initial=0)) + 1e-6
         np.testing.assert_allclose(got, want, rtol=0, atol=allowed)

@@ -9,6 +9,7 @@ from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
 from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
 from inlay.frontends.tflite.convert.shape import CONVERTERS as SHAPE
+from inlay.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlay.frontends.tflite.node import Converter
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType({**ARITHMETIC, **POOL, **PRODUCT, **SHAPE})
+CONVERTERS: Mapping[str, Converter] = MappingProxyType({**ARITHMETIC, **POOL, **PRODUCT, **SHAPE, **UNARY})

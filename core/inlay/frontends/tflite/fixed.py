@@ -1,0 +1,108 @@
+"""Functions in integers alone, as LiteRT's kernels work them out: reciprocal roots, and the sigmoid and tanh of int16."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from inlay import ops
+from inlay.frontends.tflite.node import Node
+from inlay.graph.ir import Expr, constant
+
+ONE = 1 << 28
+"""1 with 28 bits behind the point."""
+HALF_ROOT = 1518500250
+"""sqrt(2) / 2 with 31 bits behind the point."""
+NEWTON_STEPS = 5
+RAISED = 0x800000000000000000000000000000800011009020440005C0467BAEFA7BD110
+"""Bit k: LiteRT's table has the k-th sigmoid one unit higher than rounded. Found by asking it for every one."""
+
+
+def number(value: int) -> Expr:
+    """A 0-d int32."""
+    return constant(np.int32(value))
+
+
+def high(a: Expr, b: Expr) -> Expr:
+    """Twice the upper half of a product of int32 (n,), rounded to nearest, halves up."""
+    return ops.multiply_fixed(a, b, number(0))
+
+
+def inverse_root(value: Expr) -> tuple[Expr, Expr]:
+    """1 / sqrt(x) of int32 (n,) as multipliers and shifts of `multiply_fixed`; that of 1 for what is less.
+
+    Newton's method on 4^k x in [2^27, 2^29), from a first guess of 1.
+    """
+    least = ops.maximum(value, number(2))
+    # The sign bit is one of the leading zeros, and the shift leaves one more pair of them.
+    zeros = number(0)
+    for bit in range(1, 31):
+        zeros = ops.add(zeros, ops.cast(ops.less(least, number(1 << bit)), dtype="int32"))
+    large = ops.cast(ops.less_equal(number(1 << 29), least), dtype="int32")
+    quartered = ops.shift_right(least, ops.add(large, large))
+    pairs = ops.maximum(ops.sub(ops.shift_right(zeros, number(1)), number(1)), number(0))
+    normal = ops.shift_left(quartered, ops.add(pairs, pairs))
+    half = ops.shift_right(ops.add(ops.shift_right(normal, number(1)), number(1)), number(1))
+    root: Expr = ops.add(ops.mul(value, number(0)), number(ONE))
+    for _ in range(NEWTON_STEPS):
+        cubed = ops.shift_left(high(high(root, root), root), number(6))
+        grown = high(root, ops.add(ops.mul(value, number(0)), number(ONE + ONE // 2)))
+        root = ops.shift_left(ops.sub(grown, high(half, cubed)), number(3))
+    root = ops.multiply_fixed(root, number(HALF_ROOT), number(0))
+    shift = ops.sub(ops.sub(pairs, large), number(11))
+    left = ops.maximum(shift, number(0))
+    alone = ops.less_equal(value, number(1))
+    multiplier = ops.where(alone, number(np.iinfo(np.int32).max), ops.shift_left(root, left))
+    return multiplier, ops.where(alone, number(0), ops.minimum(shift, number(0)))
+
+
+# --- sigmoid and tanh of int16 ----------------------------------------------------------------------------------------
+
+
+def _sigmoids() -> np.ndarray[Any, Any]:
+    """sigmoid(k / 24) for k in [0, 256), with 16 bits behind the point."""
+    exact = [65536 / (1 + math.exp(-k / 24)) for k in range(256)]
+    return np.array([math.floor(value + 0.5) + (RAISED >> k & 1) for k, value in enumerate(exact)], np.int32)
+
+
+def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
+    """2^bits times the table of sigmoids at positions that are not negative, with `bits` behind the point; `greatest` beyond it."""
+    table = _sigmoids()
+    place = ops.shift_right(position, number(bits))
+    inside = ops.minimum(place, number(len(table) - 2))
+    here, following = (ops.take(constant(table[start : start + len(table) - 1]), inside, axis=0) for start in (0, 1))
+    part = ops.bitwise_and(position, number((1 << bits) - 1))
+    between = ops.add(ops.shift_left(here, number(bits)), ops.mul(part, ops.sub(following, here)))
+    return ops.where(ops.less(place, number(len(table) - 1)), between, number(greatest))
+
+
+def position(node: Node) -> Expr:
+    """Input 0 on the scale 1 / (3 * 4096), which the table of sigmoids is made for."""
+    scale, _ = node.pair(node.tensor(0))
+    multiplier, places = float(scale) * 4096.0 * 3.0, 0
+    while multiplier <= 32767 / 2 and places <= 30:
+        multiplier, places = multiplier * 2, places + 1
+    product = ops.mul(node.wide(0), number(int(multiplier)))
+    return ops.shift_right(ops.add(product, number((1 << places) >> 1)), number(places))
+
+
+def sigmoid_16(node: Node) -> Expr:
+    """Of int16, with 15 bits behind the point."""
+    value = position(node)
+    found = between_sigmoids(ops.abs(value), 9, 65534 << 9)
+    half = number(1 << 9)
+    mirrored = ops.sub(number((1 << 25) + (1 << 9) - 1), found)
+    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
+    return ops.cast(ops.shift_right(chosen, number(10)), dtype="int16")
+
+
+def tanh_16(node: Node) -> Expr:
+    """Of int16, with 15 bits behind the point: 2 sigmoid(2x) - 1."""
+    value = position(node)
+    found = ops.sub(between_sigmoids(ops.abs(value), 8, 65535 << 8), number(1 << 23))
+    half = number(1 << 7)
+    mirrored = ops.sub(number((1 << 7) - 1), found)
+    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
+    return ops.cast(ops.shift_right(chosen, number(8)), dtype="int16")
