@@ -13,8 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-
-from inlay.plugins.registry import default_registry
+from tests.needs import needs_x86
 
 from .pages import blocks_of, run_page
 
@@ -22,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
 PROGRAMS = [page for page in PAGES if page != TUTORIAL and any(b.language == "python" for b in blocks_of(page.read_text()))]
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def name_of(page: Path) -> str:

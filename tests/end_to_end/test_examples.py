@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-
-from inlay.plugins.registry import default_registry
+from tests.needs import needs_x86
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -28,7 +27,7 @@ PROMISES = {
 }
 SLOW = {"resnet50.py", "profile_model.py"}
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = needs_x86
 
 
 def run(name: str, *arguments: str) -> str:

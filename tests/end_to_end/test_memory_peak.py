@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from inlay.plugins.registry import default_registry
+from tests.needs import needs_x86
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+@needs_x86
 def test_the_arenas_of_light_models_are_near_the_lower_bound():
     run = subprocess.run(
         [sys.executable, str(SCRIPT), "squeezenet", "resnet50", "shufflenet"], capture_output=True, text=True, check=False
