@@ -13,7 +13,8 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.needs import needs_x86
+
+from inlay.plugins.registry import default_registry
 
 from .pages import blocks_of, run_page
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
 PROGRAMS = [page for page in PAGES if page != TUTORIAL and any(b.language == "python" for b in blocks_of(page.read_text()))]
+needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def name_of(page: Path) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.needs import needs_x86
 
 from inlay.cli.contest import Result, Timing
+from inlay.plugins.registry import default_registry
 from machine import Limits
 from page import Measurement, draw, latest
 from zoo import path_of
@@ -47,6 +47,9 @@ def test_the_latest_of_each_is_drawn(tmp_path):
     assert "Geometric mean of the ratios over 2 models: **1.00**; 1 meet their goal; slower than the best peer: b." in text
     assert "- Machine: this machine." in text
     assert "- Versions: these versions." in text
+
+
+needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def run(script: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.needs import needs_x86
+
+from inlay.plugins.registry import default_registry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -27,7 +28,7 @@ PROMISES = {
 }
 SLOW = {"resnet50.py", "profile_model.py"}
 
-pytestmark = needs_x86
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def run(name: str, *arguments: str) -> str:

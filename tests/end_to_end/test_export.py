@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.needs import needs_compiler
 
 from inlay import ops
 from inlay.arith import SizeVar
@@ -22,6 +21,7 @@ from inlay.graph.interp import evaluate
 from inlay.runtime.c_source import find_compiler
 from inlay.types import TensorType
 
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 F32 = "float32"
 X = ir.var("x", TensorType((1, 4, 6, 6), F32))
 VALUE = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.needs import needs_x86
 
 import inlay
 from inlay.driver import module_after
 from inlay.graph.ir import Call, post_order
 from inlay.graph.operator import Operator
+from inlay.plugins.registry import default_registry
 from zoo import GENERATED, feeds
 from zoo.net import Net
 from zoo.quantised import quantised
@@ -25,7 +25,7 @@ TARGET = "x86:threads=1"
 INTEGER_ALONE = ("mobilenet_v2",)
 """Models in which nothing is computed in float between quantisations but sums of branches."""
 
-pytestmark = needs_x86
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def in_eight_bits(model, signed=False, per_channel=True):

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.needs import needs_x86
+
+from inlay.plugins.registry import default_registry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.slow
-@needs_x86
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 def test_the_arenas_of_light_models_are_near_the_lower_bound():
     run = subprocess.run(
         [sys.executable, str(SCRIPT), "squeezenet", "resnet50", "shufflenet"], capture_output=True, text=True, check=False

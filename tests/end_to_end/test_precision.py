@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from tests.needs import needs_x86
 
 import inlay
 from inlay.errors import InputError
 from inlay.graph.ir import Call, children, post_order
 from inlay.graph.operator import Operator
+from inlay.plugins.registry import default_registry
 from zoo import GENERATED, feeds
 from zoo.language import TINY_BERT, TINY_LSTM, bert, lstm
 from zoo.vision import TINY_MOBILENET, mobilenet
@@ -23,7 +23,7 @@ TARGET = "x86:threads=1"
 RECURRENT_STEPS = 7
 """Of the tiny recurrent model: products that follow one another in a loop, which the depth of the graph counts once."""
 
-pytestmark = needs_x86
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 def depth(module) -> int:

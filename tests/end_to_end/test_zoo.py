@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from tests.needs import needs_x86
 
 import inlay
+from inlay.plugins.registry import default_registry
 from zoo import GENERATED, LIGHT_MODELS, feeds
 from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
@@ -16,7 +16,7 @@ TOLERANCE = 1e-3
 """Of the largest number of an output: what a whole model may differ."""
 TARGET = "x86:threads=1"
 
-pytestmark = needs_x86
+pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
 
 class Expected:

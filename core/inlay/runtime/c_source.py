@@ -24,7 +24,7 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=c11", "-fwrapv", "-fno-strict-aliasing")
 """What artifacts of C are compiled with: signed integers wrap, and buffers share memory whatever they hold."""
 MISSING = "no C compiler is found"
-REMEDY = f"install one of {', '.join(COMPILERS)}, on Debian by apt-get install gcc libc6-dev"
+REMEDY = f"install one of {', '.join(COMPILERS)}, such as Debian's gcc"
 
 REGION_PRELUDE = """\
 #include <stdint.h>

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from inlay.errors import CompileError, Unsupported
 from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
-from inlay.runtime.c_source import MISSING, REMEDY, find_compiler
 from inlay.schedules.rule import Given, KernelContext
 from inlay.schedules.tile_matmul import TileMatmulRule
 from inlay.tensor import ir
@@ -158,9 +158,9 @@ def test_the_kernel_answers():
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory):
     """The handler that stands in for AMX."""
-    compiler = find_compiler()
+    compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip(f"{MISSING}: {REMEDY}")
+        pytest.skip("there is no C compiler")
     library = tmp_path_factory.mktemp("amx") / "emulator.so"
     source = Path(__file__).parent / "amx_emulator.c"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-ftls-model=initial-exec", "-o", library, source], check=True)

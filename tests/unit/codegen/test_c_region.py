@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.needs import needs_compiler
 
 from inlay import arith, ops
 from inlay.arith import SizeVar
@@ -17,7 +16,7 @@ from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.region import RegionSource, lower_region
 from inlay.plugins import Capabilities
-from inlay.runtime.c_source import CSourceRuntime
+from inlay.runtime.c_source import CSourceRuntime, find_compiler
 from inlay.schedules.default import SHARED_RULES
 from inlay.schedules.rule import KernelContext
 from inlay.tensor import interp, ir, te
@@ -26,7 +25,7 @@ from inlay.tensor.lower import lower
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlay.types import TensorType, dtype
 
-pytestmark = needs_compiler
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
 FLOATS = ("float32", "float64")
 INTEGERS = tuple(sorted(name for name in NATIVE if dtype(name).is_int))

@@ -6,15 +6,15 @@ import ctypes
 
 import numpy as np
 import pytest
-from tests.needs import needs_compiler
 
 from inlay.artifact import Artifact, Signature, TensorSpec
 from inlay.codegen.c import c_type, pointer, region_source
 from inlay.errors import CompileError, KernelFault, Unsupported
-from inlay.runtime.c_source import CSourceRuntime, link_shared
+from inlay.runtime.c_source import CSourceRuntime, find_compiler, link_shared
 from inlay.tensor.region import RegionBuffer
 from inlay.types import dtype
 
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 F32 = dtype("float32")
 BUFFERS = [RegionBuffer(storage, storage, (3,), F32, 0, 64) for storage in ("input", "constant", "arena", "output")]
 SIGNATURE = Signature((TensorSpec("x", (3,), F32),), (TensorSpec("y", (3,), F32),))

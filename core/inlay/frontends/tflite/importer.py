@@ -234,10 +234,10 @@ class Importer:
         self._run(graph, ())
         self._initialising = False
 
-    def handle(self, name: str) -> int:
+    def handle(self, name: str) -> Array:
         if name not in self._handles:
             self._handles.append(name)
-        return self._handles.index(name)
+        return np.array(self._handles.index(name), np.int32)
 
     def read(self, handle: int) -> Expr:
         name = self._handles[handle]

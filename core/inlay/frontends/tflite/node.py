@@ -35,8 +35,8 @@ class Scope(Protocol):
     def initialise(self, graph: int) -> None:
         """Take what a graph assigns to variables for their first values."""
 
-    def handle(self, name: str) -> int:
-        """The number of a variable."""
+    def handle(self, name: str) -> np.ndarray[Any, Any]:
+        """The number of a variable, 0-d int32."""
 
     def read(self, handle: int) -> Expr:
         """The value of a variable."""
@@ -84,12 +84,18 @@ class Node:
         return found
 
     def dims(self, index: int) -> tuple[Dim, ...]:
-        """The elements of an input of integers as dimensions, symbolic where sizes are. Raises `ModelImportError` where a run
-        alone can tell them."""
-        found = self.scope.dims(self.input(index))
+        """The elements of an input of integers, row by row, as dimensions, symbolic where sizes are. Raises `ModelImportError`
+        where a run alone can tell them."""
+        value = self.input(index)
+        flat = ops.reshape(value, shape=(tensor_type(value).size,)) if tensor_type(value).rank > 1 else value
+        found = self.scope.dims(flat)
         if found is None:
             raise self.error(f"the value of input {index} decides a shape, and is known only as the model runs")
         return found
+
+    def option(self, name: str, otherwise: Any = 0) -> Any:
+        """A field of the options; where the file has no table of them, what the schema gives a field that is left out."""
+        return otherwise if self.options is None else getattr(self.options, name)()
 
     def shape(self, index: int) -> tuple[Dim, ...]:
         """The shape of a required input."""

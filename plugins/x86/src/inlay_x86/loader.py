@@ -11,24 +11,23 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from inlay.errors import Unsupported
+from inlay.errors import KernelFault
 from inlay_x86.emit import initialise
 
 _LOCK = threading.Lock()
 """Held while code is loaded: threads that load at once must share one linker."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Linked:
-    """Loaded code: addresses by symbol, and how many bytes of objects it is. The code lives as long as this object."""
+    """Loaded code: addresses by symbol. The code lives as long as this object."""
 
     addresses: dict[str, int]
-    size: int
     keep_alive: Any
 
 
 def link(objects: Sequence[bytes], name: str, symbols: tuple[str, ...]) -> Linked:
-    """Load ELF objects together; what they leave undefined is looked for in the process. Raises `Unsupported` where that fails."""
+    """Load ELF objects together; what they leave undefined is looked for in the process. Raises `KernelFault` where that fails."""
     builder = llvm.JITLibraryBuilder().add_current_process()
     for content in objects:
         builder.add_object_img(content)
@@ -39,8 +38,8 @@ def link(objects: Sequence[bytes], name: str, symbols: tuple[str, ...]) -> Linke
             # Names of loaded libraries must differ, and executables may be loaded several times.
             tracker = builder.link(_jit(), f"{name}.{next(_numbers())}")
     except RuntimeError as error:
-        raise Unsupported(f"the code of {name} cannot be loaded: {error}", plugin="x86") from error
-    return Linked({symbol: tracker[symbol] for symbol in symbols}, sum(map(len, objects)), tracker)
+        raise KernelFault(f"the code of {name} cannot be loaded: {error}", plugin="x86") from error
+    return Linked({symbol: tracker[symbol] for symbol in symbols}, tracker)
 
 
 @functools.cache

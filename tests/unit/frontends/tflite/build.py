@@ -21,6 +21,8 @@ from inlay.graph.interp import evaluate
 from inlay.types import dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
+VERSIONS = {"BROADCAST_TO": 2}
+"""Versions of operators that have no first one."""
 Options = tuple[str, dict[str, Any]]
 """The table of options by its name in the schema ("Pool2DOptions"), and its fields by theirs ("strideW")."""
 
@@ -106,7 +108,7 @@ def _tensor(schema: Any, model: Any, index: int, tensor: Tensor) -> Any:
             scale=list(map(float, scales)), zeroPoint=list(map(int, points)), quantizedDimension=tensor.axis
         )
     if tensor.data is not None:
-        data = np.ascontiguousarray(tensor.data)
+        data = np.asarray(tensor.data, order="C")
         assert data.shape == tensor.shape, (data.shape, tensor.shape)
         made.buffer = len(model.buffers)
         model.buffers.append(schema.BufferT(data=np.frombuffer(_packed(data, tensor.dtype), np.uint8)))
@@ -127,7 +129,9 @@ def _operator(schema: Any, model: Any, codes: dict[str, int], op: Op) -> Any:
     if op.name not in codes:
         codes[op.name] = len(codes)
         number = getattr(schema.BuiltinOperator, op.name)
-        model.operatorCodes.append(schema.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), builtinCode=number, version=1))
+        model.operatorCodes.append(
+            schema.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), builtinCode=number, version=VERSIONS.get(op.name, 1))
+        )
     made = schema.OperatorT(opcodeIndex=codes[op.name], inputs=list(op.inputs), outputs=list(op.outputs))
     if op.options is not None:
         kind, fields = op.options

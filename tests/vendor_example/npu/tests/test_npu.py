@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.needs import needs_x86
 
 import inlay
 from inlay import ops
@@ -199,8 +198,10 @@ def in_eight_bits():
     return quantised(model, lambda seed: feeds(model, seed), signed=True)
 
 
-@pytest.mark.parametrize("others", [pytest.param(("x86",), marks=needs_x86, id="x86"), pytest.param((), id="reference")])
+@pytest.mark.parametrize("others", [("x86",), ()], ids=["x86", "reference"])
 def test_a_network_shared_with_another_target(vendors, in_eight_bits, others):
+    if not {*others} <= {*vendors.kinds()}:
+        pytest.skip("the x86 plugin is not installed")
     whole = inlay.load(in_eight_bits)
     shared = compile_module(whole, ["npu", *others], vendors)
     targets = [region.target for region in shared.regions]

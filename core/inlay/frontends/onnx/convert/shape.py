@@ -11,16 +11,14 @@ from inlay import arith
 from inlay.arith import Dim
 from inlay.frontends.onnx.node import Converter, Node
 from inlay.frontends.onnx.proto import dtype_of
+from inlay.frontends.shapes import cut, normal_range, quotient
 from inlay.graph.ir import Expr, constant
 from inlay.ops.conversion import cast
 from inlay.ops.define import broadcast_shapes
 from inlay.ops.elementwise import add, equal, less_equal, mul, where
 from inlay.ops.select import dynamic_slice
-from inlay.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, strided_slice, tile, transpose
+from inlay.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, tile, transpose
 from inlay.types import TensorType
-
-_FAR = 2**31 - 1
-"""Ends from here on mean "to the end of the axis": exporters write the greatest integer of some width."""
 
 
 def zero(type_: TensorType) -> Expr:
@@ -63,22 +61,8 @@ def _reshape(node: Node) -> Expr:
                 raise node.error(f"the new shape {given} has more than one unknown dimension, or a negative one")
             free = axis
     if free is not None:
-        shape[free] = _quotient(x.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
+        shape[free] = quotient(x.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
     return reshape(node.input(0), shape=tuple(shape))
-
-
-def _quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
-    """The dimension that makes `known` hold as many elements as `shape`. Dimensions that both have cancel, even where they might
-    be 0, so that (n, 4, 5) as (n, -1) is (n, 20)."""
-    over = list(shape)
-    under: list[Dim] = []
-    for dim in known:
-        if dim in over:
-            over.remove(dim)
-        else:
-            under.append(dim)
-    size, rest = arith.product(tuple(over)), arith.product(tuple(under))
-    return 0 if rest == 0 else simple(arith.floordiv(size, rest))
 
 
 def _flatten(node: Node) -> Expr:
@@ -167,15 +151,7 @@ def _split(node: Node) -> tuple[Expr, ...]:
             ends.append(simple(arith.add(ends[-1], size)))
         ends = ends[1:]
     starts = [0, *ends[:-1]]
-    return tuple(_cut(node.input(0), {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
-
-
-def _cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
-    """A slice along some axes: per axis (begin, end, stride) in the form that `strided_slice` wants."""
-    assert isinstance(x.type, TensorType)
-    every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(x.type.shape)]
-    begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
-    return strided_slice(x, begin=begin, end=end, strides=strides)
+    return tuple(cut(node.input(0), {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
 
 
 def _slice(node: Node) -> Expr:
@@ -196,7 +172,7 @@ def _slice(node: Node) -> Expr:
         return dynamic_slice(*(node.input(index) for index in range(3)), axes=axes, strides=steps)
     if len(ends) != count:
         raise node.error(f"{count} starts and {len(ends)} ends")
-    return _cut(
+    return cut(
         node.input(0),
         {
             axis: normal_range(shape[axis], start, end, step)
@@ -211,25 +187,6 @@ def _length(node: Node, index: int) -> int:
     if len(shape) != 1 or not isinstance(shape[0], int):
         raise node.error(f"input {index} must be a vector of known length, not {node.tensor(index)!r}")
     return shape[0]
-
-
-def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """A slice of an axis as ONNX defines it, in the form that `strided_slice` wants.
-
-    It is Python's but for this: a start that lies before the axis is its first element, with a negative step too.
-    """
-    high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
-
-    def clamped(position: Dim, least: int) -> arith.Expr:
-        low = arith.minimum(least, high)  # less than `least` on an empty axis
-        if isinstance(position, int) and abs(position) >= _FAR:
-            return high if position > 0 else low
-        positive = arith.select(arith.compare("<", position, 0), arith.add(position, extent), position)
-        return arith.minimum(arith.maximum(positive, low), high)
-
-    begin, stop = clamped(start, 0), clamped(end, 0 if step > 0 else -1)
-    stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
-    return simple(begin), simple(stop), step
 
 
 # --- padding and repeating --------------------------------------------------------------------------------------------

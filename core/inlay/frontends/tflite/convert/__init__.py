@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
+from inlay.frontends.tflite.convert.control import CONVERTERS as CONTROL
+from inlay.frontends.tflite.convert.index import CONVERTERS as INDEX
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
 from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
+from inlay.frontends.tflite.convert.resize import CONVERTERS as RESIZE
 from inlay.frontends.tflite.convert.shape import CONVERTERS as SHAPE
+from inlay.frontends.tflite.convert.slices import CONVERTERS as SLICES
 from inlay.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlay.frontends.tflite.node import Converter
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType({**ARITHMETIC, **POOL, **PRODUCT, **SHAPE, **UNARY})
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {**ARITHMETIC, **CONTROL, **INDEX, **POOL, **PRODUCT, **RESIZE, **SHAPE, **SLICES, **UNARY}
+)
