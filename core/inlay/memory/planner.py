@@ -31,6 +31,10 @@ _MANY = 2000
 
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
 
+HeadStarts = Mapping[tuple[int, int], int]
+"""By how many bytes one buffer must begin before another that the two may share memory at a step at which both live, by their
+numbers: what is written there, and what is read there for the last time."""
+
 
 @dataclass(frozen=True)
 class Lifetime:
@@ -54,8 +58,9 @@ def aligned(size: Dim, alignment: int = ALIGNMENT) -> Dim:
     return arith.unwrap(arith.mul(arith.ceildiv(size, alignment), alignment))
 
 
-def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Arena:
-    """Places for all buffers, each aligned. Two buffers whose steps overlap never share a byte.
+def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: HeadStarts | None = None) -> Arena:
+    """Places for all buffers, each aligned. Two buffers whose steps overlap never share a byte, but for those that have a head
+    start, which must be of known sizes: of these the first begins so far before the second, or they lie apart.
 
     Symbolic sizes are grouped by their symbolic factor: sizes `c * f` with the same `f` are planned by their coefficients `c`,
     and the result is scaled by `f`. Groups lie one behind the other.
@@ -66,11 +71,38 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Arena:
         sizes = np.array([size for _, size in members], np.int64)
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
-        places, peak = _pack(sizes, first, last)
+        shared = _shared(members, unit, head_starts) if head_starts else {}
+        places, peak = _pack(_Buffers(sizes, first, last, shared))
         for (index, _), place in zip(members, places.tolist(), strict=True):
             offsets[index] = arith.unwrap(arith.add(end, arith.mul(unit, place)))
         end = arith.unwrap(arith.add(end, arith.mul(unit, peak)))
     return Arena(tuple(offsets), end)
+
+
+def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:
+    """How many units of a group's buffer may lie beyond the beginning of another, both by place in the group."""
+    places = {index: place for place, (index, _) in enumerate(members)}
+    found: dict[int, dict[int, int]] = {}
+    for (over, under), start in head_starts.items():
+        if over in places and under in places:
+            assert isinstance(unit, int)
+            common = members[places[over]][1] - arith.evaluate(arith.ceildiv(start, unit), {})
+            if common > 0:
+                found.setdefault(places[over], {})[places[under]] = common
+    return found
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    """A group of buffers: sizes in units, steps, and what may share memory: see `_shared`."""
+
+    sizes: _Ints
+    first: _Ints
+    last: _Ints
+    shared: Mapping[int, Mapping[int, int]]
+
+    def common(self, over: int, under: int) -> int:
+        return self.shared.get(over, {}).get(under, 0)
 
 
 def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values: Mapping[arith.Expr, int] | None = None) -> int:
@@ -124,31 +156,42 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
     return coefficient, factor
 
 
-def _pack(sizes: _Ints, first: _Ints, last: _Ints) -> tuple[_Ints, int]:
+def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
     """Offsets and peak, in units, for integer sizes."""
-    bound = _peak_live(sizes, first, last)
+    bound = _least(buffers)
     best: tuple[_Ints, int] | None = None
     best_order: _Ints | None = None
-    orders = _orders(sizes, first, last)
-    for order in orders[:2] if len(sizes) > _MANY else orders:
+    orders = _orders(buffers)
+    many = len(buffers.sizes) > _MANY
+    for order in orders[:2] if many else orders:
         for fit in _FITS:
-            result = _place(order, sizes, first, last, fit, bound)
+            result = _place(order, buffers, fit, bound)
             if best is None or result[1] < best[1]:
                 best, best_order = result, order
             if best[1] <= bound:
                 return best
     assert best is not None and best_order is not None
-    return best if len(sizes) > _MANY else _promote(best, best_order, bound, sizes, first, last)
+    return best if many else _promote(best, best_order, bound, buffers)
 
 
-def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, sizes: _Ints, first: _Ints, last: _Ints) -> tuple[_Ints, int]:
+def _least(buffers: _Buffers) -> int:
+    """The greatest sum of sizes that live at a step, less what may lie twice."""
+    live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
+    begin, _, _ = _steps(buffers.first, buffers.last)
+    for over, others in buffers.shared.items():
+        for under, common in others.items():
+            live[begin[over]] -= min(common, int(buffers.sizes[under]))
+    return int(max(live.max(initial=0), buffers.sizes.max(initial=0)))
+
+
+def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, buffers: _Buffers) -> tuple[_Ints, int]:
     """Try to lower the peak by placing first what lies highest."""
     result = best
     for _ in range(_PROMOTIONS):
-        tops = result[0] + sizes
+        tops = result[0] + buffers.sizes
         highest = tops[order] == tops.max()
         order = np.concatenate([order[highest], order[~highest]])
-        result = _place(order, sizes, first, last, "lowest", bound)
+        result = _place(order, buffers, "lowest", bound)
         if result[1] < best[1]:
             best = result
         if best[1] <= bound:
@@ -160,10 +203,11 @@ Fit = Literal["lowest", "tightest", "ends"]
 _FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
-def _place(order: _Ints, sizes: _Ints, first: _Ints, last: _Ints, fit: Fit, bound: int) -> tuple[_Ints, int]:
+def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
     """Place buffers in an order, each in the lowest or in the tightest gap between those placed already that live with it. With
     "ends", what lies above all others counts as a gap up to the lower bound, whose upper end is filled first: so what comes later
     has one run of memory between the two ends, where chains of large buffers take turns."""
+    sizes, first, last = buffers.sizes, buffers.first, buffers.last
     offsets = np.zeros(len(sizes), np.int64)
     starts, ends = first[order], last[order]
     low, high = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
@@ -171,7 +215,15 @@ def _place(order: _Ints, sizes: _Ints, first: _Ints, last: _Ints, fit: Fit, boun
     for count, index in enumerate(order.tolist()):
         size = int(sizes[index])
         conflict = (starts[:count] <= last[index]) & (ends[:count] >= first[index])
-        offset = _gap(low[:count][conflict], high[:count][conflict], size, fit, bound)
+        floor, ceiling = low[:count][conflict], high[:count][conflict]
+        if buffers.shared:
+            # What may be shared keeps a buffer that lies over another from less of it, and this one from less of the former.
+            others = order[:count][conflict].tolist()
+            floor = floor + np.array([buffers.common(index, other) for other in others], np.int64)
+            ceiling = ceiling - np.array([buffers.common(other, index) for other in others], np.int64)
+            apart = floor < ceiling
+            floor, ceiling = floor[apart], ceiling[apart]
+        offset = _gap(floor, ceiling, size, fit, bound)
         offsets[index] = low[count] = offset
         high[count] = offset + size
         peak = max(peak, offset + size)
@@ -194,8 +246,10 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
     return bound - size if chosen == len(low) else int(floors[chosen])
 
 
-def _orders(sizes: _Ints, first: _Ints, last: _Ints) -> list[_Ints]:
-    """Orders in which to place: by size, by breadth, by area, by first use, by number of steps. All are deterministic."""
+def _orders(buffers: _Buffers) -> list[_Ints]:
+    """Orders in which to place: by size, by breadth, by area, by first use, by number of steps. All are deterministic. Where memory
+    is shared, the last comes first: a chain of buffers each of which begins a little before what it is computed from."""
+    sizes, first, last = buffers.sizes, buffers.first, buffers.last
     live = _live_bytes(sizes, first, last)
     breadth = _window_max(live, first, last)
     length = last - first + 1
@@ -206,6 +260,8 @@ def _orders(sizes: _Ints, first: _Ints, last: _Ints) -> list[_Ints]:
         (-sizes, first),
         (-sizes, -length),
     ]
+    if buffers.shared:
+        keys = [(-sizes, -first), (-sizes, -last), *keys]
     return [np.lexsort(key) for key in keys]
 
 
@@ -222,10 +278,6 @@ def _live_bytes(sizes: _Ints, first: _Ints, last: _Ints) -> _Ints:
     np.add.at(change, begin, sizes)
     np.add.at(change, end + 1, -sizes)
     return np.cumsum(change[:-1])
-
-
-def _peak_live(sizes: _Ints, first: _Ints, last: _Ints) -> int:
-    return int(_live_bytes(sizes, first, last).max(initial=0))
 
 
 def _window_max(live: _Ints, first: _Ints, last: _Ints) -> _Ints:

@@ -108,3 +108,49 @@ def test_ten_thousand_buffers_take_a_moment():
 def test_aligned(size):
     assert aligned(size) == -(-size // 64) * 64
     assert arith.evaluate(aligned(arith.unwrap(N * 1)), {N: size}) == aligned(size)
+
+
+@st.composite
+def chains(draw):
+    """Buffers in a sequence of steps: each step reads some of those before and writes one; those read for the last time have head
+    starts, drawn."""
+    sizes = draw(st.lists(st.integers(1, 2000), min_size=2, max_size=9))
+    last = [draw(st.integers(step, min(step + 2, len(sizes) - 1))) for step in range(len(sizes))]
+    buffers = [Lifetime(size, step, last[step]) for step, size in enumerate(sizes)]
+    starts = {}
+    for step in range(1, len(sizes)):
+        for other in range(step):
+            if last[other] == step and draw(st.booleans()):
+                starts[step, other] = draw(st.integers(-sizes[other], sizes[step]))
+    return buffers, starts
+
+
+@settings(deadline=None, max_examples=60)
+@given(chains(), st.sampled_from([4, 16]))
+def test_only_what_has_a_head_start_shares_memory(drawn, alignment):
+    buffers, starts = drawn
+    arena = plan(buffers, alignment, starts)
+    for one, a in enumerate(buffers):
+        at = arena.offsets[one]
+        assert at % alignment == 0
+        assert 0 <= at <= at + a.size <= arena.size
+        for other, b in enumerate(buffers[:one]):
+            place = arena.offsets[other]
+            apart = a.last < b.first or b.last < a.first or at + a.size <= place or place + b.size <= at
+            assert apart or ((one, other) in starts and at + starts[one, other] <= place)
+    assert arena.size <= plan(buffers, alignment).size
+
+
+def test_a_chain_of_images_needs_little_more_than_the_largest():
+    """Depthwise and pointwise layers by turns: one begins a row before what it reads, the other an element."""
+    sizes = [8000] * 9
+    chain = [Lifetime(size, step, step + 1) for step, size in enumerate(sizes)]
+    starts = {(step, step - 1): 384 if step % 2 else 64 for step in range(1, 9)}
+    assert plan(chain, 4, starts).size == 8000 + 4 * (384 + 64)
+
+
+def test_what_is_added_in_place_costs_nothing():
+    """A block whose input stays for the sum at its end, which lies over both terms."""
+    buffers = [Lifetime(4096, 0, 3), Lifetime(4096, 1, 2), Lifetime(4096, 2, 3), Lifetime(4096, 3, 4)]
+    starts = {(2, 1): 256, (3, 0): 0, (3, 2): 0}
+    assert plan(buffers, 4, starts).size == 2 * 4096 + 256

@@ -1,0 +1,189 @@
+"""How far a kernel may write over what it has read.
+
+A kernel that goes through an image reads its input and writes its output at about the same pace. So the output may lie over the
+input, some bytes ahead of it: as long as no element is written where an element lies that is still to be read. The distance is
+worked out from the loops: the greatest difference, over all pairs of a store and a load that comes after it, between where the one
+ends and the other begins.
+
+    for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
+
+Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimisation" (2020), find
+such distances by tracing kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from inlay import arith
+from inlay.tensor import ir
+from inlay.tensor.footprint import values_of
+
+_IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A statement on the way to another, and which of its parts leads there; `count` is the greatest number of its iterations."""
+
+    stmt: ir.Stmt
+    part: int = 0
+    count: int = 1
+
+
+_Place = tuple[_Turn, ...]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Bytes of a buffer that a statement reads or writes: from `low` to `high`, the latter not included, plus a multiple of each
+    loop variable."""
+
+    steps: tuple[tuple[arith.Expr, int], ...]
+    low: int
+    high: int
+
+    def step(self, turn: _Turn) -> int:
+        """The multiple of a loop's variable; 0 of what is no loop."""
+        return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
+
+
+def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
+    """By how many bytes at least output number `output` must begin before input number `operand` that the two may share memory,
+    apart from what the kernel's other parameters need. Negative where it may begin behind it. None where the program does not tell,
+    or holds what is not plain loops over static sizes. A kernel whose loops run in an order that is not given needs all iterations
+    to be independent."""
+    written, read = program.outputs[output], program.inputs[operand]
+    try:
+        stores = _grouped(_accesses(program, written, reads=False), greatest=True)
+        loads = _grouped(_accesses(program, read, reads=True), greatest=False)
+    except _UnknownError:
+        return None
+    found = [_distance(*store, *load) for store in stores for load in loads]
+    needed = max((bound for bound in found if bound is not None), default=-_size(read))
+    return max(needed, -_size(read)) if loads else None
+
+
+class _UnknownError(Exception):
+    """An access that cannot be bounded."""
+
+
+def _size(buffer: ir.Buffer) -> int:
+    size = arith.product(buffer.shape)
+    return size * buffer.dtype.bytes if isinstance(size, int) else 0
+
+
+def _grouped(accesses: Iterator[tuple[_Place, _Access]], greatest: bool) -> list[tuple[_Place, _Access]]:
+    """Accesses of one statement that move alike as one, of which the extreme counts."""
+    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[_Place, _Access]] = {}
+    for place, access in accesses:
+        key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
+        known = found.get(key)
+        if known is None or (access.high > known[1].high if greatest else access.low < known[1].low):
+            found[key] = place, access
+    return list(found.values())
+
+
+def _accesses(program: ir.LoopProgram, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[_Place, _Access]]:
+    """Where a buffer is read, or written, and by which statements. Raises `_UnknownError`."""
+    stack: list[tuple[ir.Stmt, _Place, dict[arith.Expr, tuple[int, int]]]] = [(program.body, (), {})]
+    while stack:
+        stmt, place, ranges = stack.pop()
+        if isinstance(stmt, (ir.While, ir.Block)):
+            raise _UnknownError
+        analyzer = arith.Analyzer(ranges)
+        here = (*place, _Turn(stmt))
+        boxes = [region.ranges for region in stmt.regions if region.buffer is buffer] if isinstance(stmt, ir.Intrinsic) else []
+        if reads:
+            found = (node for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load) and node.buffer is buffer)
+            boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]
+        elif isinstance(stmt, ir.Store) and stmt.buffer is buffer:
+            boxes.append(tuple((index, arith.ONE) for index in stmt.indices))
+        for box in boxes:
+            yield here, _access(buffer, box, ranges, analyzer)
+        count, within = 1, ranges
+        if isinstance(stmt, ir.For):
+            most = analyzer.bounds(stmt.extent)[1]
+            if most is None:
+                raise _UnknownError
+            count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
+        for part, inner in enumerate(ir.substatements(stmt)):
+            stack.append((inner, (*place, _Turn(stmt, part, count)), within))
+
+
+def _access(
+    buffer: ir.Buffer,
+    box: tuple[tuple[arith.Expr, arith.Expr], ...],
+    ranges: Mapping[arith.Expr, tuple[int, int]],
+    analyzer: arith.Analyzer,
+) -> _Access:
+    """The bytes of a box of a buffer."""
+    first: arith.Expr = arith.ZERO
+    last: arith.Expr = arith.ZERO
+    for (index, extent), size in zip(box, buffer.shape, strict=True):
+        first = arith.add(arith.mul(first, size), index)
+        last = arith.add(arith.mul(last, size), arith.add(index, arith.add(extent, -1)))
+    form = analyzer.linear(first)
+    steps = {atom: count for atom, count in form.terms.items() if atom in ranges}
+    low = high = form.constant
+    for atom, count in form.terms.items():
+        if atom not in ranges:
+            least, greatest = (None, None) if arith.reads_data(atom) else analyzer.bounds(atom)
+            if least is None or greatest is None:
+                raise _UnknownError
+            low, high = low + min(count * least, count * greatest), high + max(count * least, count * greatest)
+    beyond = analyzer.bounds(arith.add(last, arith.mul(first, -1)))[1]
+    if beyond is None:
+        raise _UnknownError
+    each = buffer.dtype.bytes
+    scaled = tuple((atom, count * each) for atom, count in steps.items())
+    return _Access(scaled, low * each, (high + beyond + 1) * each)
+
+
+def _distance(write_place: _Place, write: _Access, read_place: _Place, read: _Access) -> int | None:
+    """The greatest difference between where a store ends and where a load that comes after it begins; None where none does."""
+    shared = 0
+    for mine, other in zip(write_place, read_place, strict=False):
+        if mine.stmt is not other.stmt or mine.part != other.part:
+            break
+        shared += 1
+    both = [turn for turn in write_place[:shared] if isinstance(turn.stmt, ir.For)]
+    apart = write.high - read.low
+    apart += sum(_most(write.step(turn), turn) for turn in write_place[shared:])
+    apart += sum(_most(-read.step(turn), turn) for turn in read_place[shared:])
+    found = []
+    for number, turn in enumerate(both):
+        # All loops around are at one iteration, this one goes on between store and load, those inside are anywhere.
+        outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
+        inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
+        found += [apart + outer + inner + between for between in _between(turn, write.step(turn), read.step(turn))]
+    if _before(write_place, read_place, shared):
+        found.append(apart + sum(_most(write.step(item) - read.step(item), item) for item in both))
+    return max(found, default=None)
+
+
+def _before(write_place: _Place, read_place: _Place, shared: int) -> bool:
+    """Whether a store comes before a load in one iteration of all loops around both."""
+    if shared == len(write_place):
+        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # which reads and writes in an order of its own
+    if shared == len(read_place):
+        return False  # what leads to the store is read before it
+    write, read = write_place[shared], read_place[shared]
+    return isinstance(write.stmt, ir.Seq) and write.part < read.part
+
+
+def _most(step: int, loop: _Turn) -> int:
+    """The greatest multiple of a step that an iteration can add."""
+    return max(0, step * (loop.count - 1))
+
+
+def _between(loop: _Turn, write: int, read: int) -> list[int]:
+    """What the iteration of a store and a later one of a load can add to the difference at the extremes."""
+    last = loop.count - 1
+    if last < 1:
+        return []
+    pairs = [(0, 1), (0, last), (last - 1, last)]
+    if isinstance(loop.stmt, ir.For) and loop.stmt.kind not in _IN_ORDER:
+        pairs += [(later, earlier) for earlier, later in pairs]
+    return [write * earlier - read * later for earlier, later in pairs]
