@@ -13,6 +13,8 @@ from inlay.graph.ir import Expr, constant
 
 ONE = 1 << 28
 """1 with 28 bits behind the point."""
+FIRST, SLOPE = 1515870810, -1010580540
+"""48 / 17 and -32 / 17 with 29 bits behind the point: the first guess of a reciprocal."""
 HALF_ROOT = 1518500250
 """sqrt(2) / 2 with 31 bits behind the point."""
 NEWTON_STEPS = 5
@@ -25,13 +27,40 @@ def number(value: int) -> Expr:
     return constant(np.int32(value))
 
 
-def high(a: Expr, b: Expr) -> Expr:
-    """Twice the upper half of a product of int32 (n,), rounded to nearest, halves up."""
-    return ops.multiply_fixed(a, b, number(0))
+def half_up(a: Expr, b: Expr) -> Expr:
+    """Twice the upper half of a product of int32, rounded to nearest, halves up."""
+    product = ops.mul(ops.cast(a, dtype="int64"), ops.cast(b, dtype="int64"))
+    raised = ops.add(product, constant(np.int64(1 << 30)))
+    return ops.cast(ops.shift_right(raised, constant(np.int64(31))), dtype="int32")
+
+
+def rounded_away(value: Expr) -> Expr:
+    """float32 to the nearest whole number, halves away from 0."""
+    size = ops.abs(value)
+    below = ops.floor(size)
+    half = ops.cast(ops.less_equal(constant(np.float32(0.5)), ops.sub(size, below)), dtype="float32")
+    whole = ops.add(below, half)
+    return ops.where(ops.less(value, constant(np.float32(0))), ops.neg(whole), whole)
+
+
+def reciprocal(value: int) -> tuple[int, int]:
+    """1 / x of a positive int32, with 31 bits behind the point, and how many places it is shifted to the right: three steps of
+    Newton's division for 1 / (1 + f), with the numbers of gemmlowp's fixed-point arithmetic."""
+    room = 32 - value.bit_length()
+    fraction = (value << room) - (1 << 31)
+    half = (fraction + (1 << 31)) >> 1
+    found = FIRST + _high(half, SLOPE)
+    for _ in range(3):
+        found += _high(found, (1 << 29) - _high(half, found)) << 2
+    return min(found << 1, (1 << 31) - 1), 31 - room
+
+
+def _high(a: int, b: int) -> int:
+    return (a * b + (1 << 30)) >> 31
 
 
 def inverse_root(value: Expr) -> tuple[Expr, Expr]:
-    """1 / sqrt(x) of int32 (n,) as multipliers and shifts of `multiply_fixed`; that of 1 for what is less.
+    """1 / sqrt(x) of int32 as multipliers and shifts of `multiply_fixed`; that of 1 for what is less.
 
     Newton's method on 4^k x in [2^27, 2^29), from a first guess of 1.
     """
@@ -45,12 +74,12 @@ def inverse_root(value: Expr) -> tuple[Expr, Expr]:
     pairs = ops.maximum(ops.sub(ops.shift_right(zeros, number(1)), number(1)), number(0))
     normal = ops.shift_left(quartered, ops.add(pairs, pairs))
     half = ops.shift_right(ops.add(ops.shift_right(normal, number(1)), number(1)), number(1))
-    root: Expr = ops.add(ops.mul(value, number(0)), number(ONE))
+    root = number(ONE)
     for _ in range(NEWTON_STEPS):
-        cubed = ops.shift_left(high(high(root, root), root), number(6))
-        grown = high(root, ops.add(ops.mul(value, number(0)), number(ONE + ONE // 2)))
-        root = ops.shift_left(ops.sub(grown, high(half, cubed)), number(3))
-    root = ops.multiply_fixed(root, number(HALF_ROOT), number(0))
+        cubed = ops.shift_left(half_up(half_up(root, root), root), number(6))
+        grown = half_up(root, number(ONE + ONE // 2))
+        root = ops.shift_left(ops.sub(grown, half_up(half, cubed)), number(3))
+    root = half_up(root, number(HALF_ROOT))
     shift = ops.sub(ops.sub(pairs, large), number(11))
     left = ops.maximum(shift, number(0))
     alone = ops.less_equal(value, number(1))

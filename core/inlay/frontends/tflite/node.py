@@ -152,6 +152,7 @@ class Node:
         if name not in BOUNDS:
             raise self.error(f"the fused activation {name} is not supported: LiteRT runs NONE, {', '.join(BOUNDS)}")
         least, greatest = BOUNDS[name]
+        least = 0.0 if tensor_type(value).dtype.kind == "uint" else least
         return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
 
     def limits(self) -> tuple[int, int]:

@@ -84,7 +84,9 @@ def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -
         middle = half_away(real(starts + step / of(2)) * factor).astype(of)
         values = here - half_away((between - middle) / of(2)).astype(of)
         end = half_away(real(np.array([last], of)) * factor).astype(of)
-    found: Array = np.clip(np.concatenate([values, end]), limits.min, limits.max).astype(np.int16)
+    whole = np.clip(np.concatenate([values, end]), limits.min, limits.max)
+    # Infinite neighbours leave no number between them: LiteRT has 0 there.
+    found: Array = np.where(np.isnan(whole), 0, whole).astype(np.int16)
     return found
 
 

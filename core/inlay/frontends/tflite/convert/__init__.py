@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
+from inlay.frontends.tflite.convert.binary import CONVERTERS as BINARY
 from inlay.frontends.tflite.convert.control import CONVERTERS as CONTROL
 from inlay.frontends.tflite.convert.index import CONVERTERS as INDEX
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
@@ -17,5 +18,5 @@ from inlay.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlay.frontends.tflite.node import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {**ARITHMETIC, **CONTROL, **INDEX, **POOL, **PRODUCT, **RESIZE, **SHAPE, **SLICES, **UNARY}
+    {**ARITHMETIC, **BINARY, **CONTROL, **INDEX, **POOL, **PRODUCT, **RESIZE, **SHAPE, **SLICES, **UNARY}
 )

@@ -10,24 +10,6 @@ from inlay import ops
 from inlay.frontends.tflite.node import Converter, Node
 from inlay.graph.ir import Expr, constant
 
-ADD_BITS = 20
-"""Bits behind the point in an addition of int8."""
-
-
-def _add(node: Node) -> Expr:
-    if node.is_float():
-        return node.bounded(ops.add(node.input(0), node.input(1)))
-    node.require("int8")
-    (a, zero_a), (b, zero_b), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
-    twice = 2.0 * float(max(a, b))
-    sides = []
-    for index, scale, zero_point in ((0, a, zero_a), (1, b, zero_b)):
-        wide = ops.sub(ops.cast(node.input(index), dtype="int32"), constant(np.int32(zero_point)))
-        multiplier, shift = ops.fixed_point.fixed_point(float(scale) / twice)
-        raised = ops.shift_left(wide, constant(np.int32(ADD_BITS)))
-        sides.append(ops.multiply_fixed(raised, constant(np.int32(multiplier)), constant(np.int32(shift)), rounding="away"))
-    return node.stored(ops.add(*sides), [twice / ((1 << ADD_BITS) * float(result))])
-
 
 def _softmax(node: Node) -> Expr:
     axis = len(node.tensor(0).shape) - 1
@@ -51,4 +33,4 @@ def _softmax(node: Node) -> Expr:
     return ops.cast(ops.clip(moved, minimum=least, maximum=greatest), dtype="int8")
 
 
-CONVERTERS: Mapping[str, Converter] = {"ADD": _add, "SOFTMAX": _softmax}
+CONVERTERS: Mapping[str, Converter] = {"SOFTMAX": _softmax}
