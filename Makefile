@@ -28,7 +28,7 @@ $(BIN)/python:
 
 # pip takes a plugin that it has installed before to be up to date, whatever has become of the folder.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes inlay-x86 2>/dev/null
+	@$(PIP) uninstall --yes $(patsubst plugins/%,inlay-%,$(wildcard plugins/*)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,12 @@ if TYPE_CHECKING:
 @click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
 @click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
 @click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The package; default: the model's name, .inlay.")
+@click.option(
+    "-o",
+    "--output",
+    help="The package; default: the model's name, .inlay. A folder, such as build/: files for programs without Inlay, "
+    "where the target has them.",
+)
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
 @json_option
@@ -56,18 +62,21 @@ def compile_command(
     isolate: bool,
     time_limit: float | None,
     memory_limit: int | None,
-    output: Path | None,
+    output: str | None,
     timed: bool,
     no_cache: bool,
     as_json: bool,
 ) -> None:
     """Compile MODEL to a package."""
     from inlay.api import compile_file, read_lock
+    from inlay.driver.export import c_name, export_folder
     from inlay.settings import Settings
 
     refuse_package(model)
-    path = output or Path(model.name).with_suffix(".inlay")
-    check_output(path, [model])
+    path = Path(output) if output else Path(model.name).with_suffix(".inlay")
+    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir())
+    if not folder:
+        check_output(path, [model])
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
     with warnings_told() as told, progress_bar(as_json) as report:
@@ -82,15 +91,19 @@ def compile_command(
             settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
         )
         stages("save", 0, 0)
-        found.save(path)
+        exported = export_folder(found.package, path, c_name(model.stem)) if folder else None
+        if exported is None:
+            found.save(path)
         stages.finish()
     facts = {
         "package": str(path),
-        "bytes": path.stat().st_size,
+        "bytes": sum(file.stat().st_size for file in (exported.files if exported else (path,))),
         "weight_bytes": found.package.weight_bytes,
         "seconds": round(stages.total, 3),
         "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in found.package.program.regions],
     }
+    if exported is not None:
+        facts["firmware"] = dict(exported.facts)
     if isolation is not None:
         facts["fallbacks"] = [str(warning.message) for warning in told if issubclass(warning.category, FallbackWarning)]
     if passes is not None:
@@ -100,6 +113,8 @@ def compile_command(
         print_json(facts)
         return
     echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
+    for line in exported.lines if exported else ():
+        echo(f"  {line}")
     for region in found.package.program.regions:
         echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
     if passes is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from inlay import arith
 from inlay.codegen.c import address, region_source
-from inlay.codegen.c_kernel import HELPERS, index_text, print_kernel
+from inlay.codegen.c_kernel import helpers, index_text, print_kernel
 from inlay.tensor.region import RegionBuffer, RegionProgram
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
@@ -15,12 +16,14 @@ _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
 def region_in_c(region: RegionProgram) -> bytes:
     """A region as C that defines the function `region.name` (see `inlay.runtime.host`). Equal regions give equal bytes. Raises
     `Unsupported` for what C has not."""
-    kernels = "\n".join(print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels))
-    return region_source(region.name, "\n".join(_entry(region)), f"{_INCLUDES}{HELPERS}\n{kernels}")
+    kernels = [print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels)]
+    entry = "\n".join(_entry(region, [kernel.checks for kernel in kernels]))
+    code = "\n".join(kernel.text for kernel in kernels)
+    return region_source(region.name, entry, f"{_INCLUDES}{helpers(code + entry)}\n{code}")
 
 
-def _entry(region: RegionProgram) -> list[str]:
-    """The statements that call the kernels in order."""
+def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
+    """The statements that call the kernels in order; `checks` says which of them may find an index out of range."""
     places: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
     bounds: dict[arith.Expr, arith.Expr] = {
         arith.SizeVar(dim.name): arith.wrap(dim.upper)
@@ -39,6 +42,9 @@ def _entry(region: RegionProgram) -> list[str]:
         name = region.kernels[call.kernel].name
         buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
         arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
+        if not checks[call.kernel]:
+            lines.append(f"    kernel{call.kernel}({', '.join(arguments)});")
+            continue
         where = f" at {', '.join(call.nodes)}" if call.nodes else ""
         message = json.dumps(f"an index is out of range in kernel {name}{where}")
         lines.append(f"    if (kernel{call.kernel}({', '.join(arguments)})) {{")

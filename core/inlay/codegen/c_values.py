@@ -1,11 +1,10 @@
-"""Values in C, with the semantics that `inlay.tensor.ir` fixes. Signed integers wrap: compile with -fwrapv.
-
-Operands are names and constants: they may be written several times.
-"""
+"""Values in C99, with the semantics that `inlay.tensor.ir` fixes, whatever flags a compiler is given: signed arithmetic that may
+wrap goes through unsigned types, and every conversion is written out."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from inlay.codegen.c import C_TYPES, c_type
 from inlay.types import DType, dtype
@@ -13,8 +12,31 @@ from inlay.types import DType, dtype
 NATIVE = frozenset(C_TYPES)
 """Names of the element types that C computes with; all others are legalised to these before."""
 
+ATOM, PRODUCT, SUM, OTHER = range(4)
+"""How tightly an expression binds: a name, a literal, a call or what stands in parentheses; a product or quotient; a sum or
+difference; all else."""
+
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
+REPEATS = ("min", "max", "isinf", "isnan")
+"""Operations whose operands are written several times."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression in C and how tightly it binds."""
+
+    code: str
+    level: int = OTHER
+
+    def within(self, level: int) -> str:
+        """The expression as an operand of what binds so."""
+        return self.code if self.level <= level else f"({self.code})"
+
+    @property
+    def atom(self) -> str:
+        """The expression in parentheses, where it needs them."""
+        return self.within(ATOM)
 
 
 def value_type(of: DType) -> str:
@@ -27,89 +49,144 @@ def literal(value: float | int | bool, of: DType) -> str:
     if of.is_float:
         number = float(value)
         if math.isnan(number):
-            return "NAN"
+            return f"({c_type(of)})NAN"
         if math.isinf(number) or (of.bits == 32 and abs(number) > 3.4028235677973366e38):
-            return "INFINITY" if number > 0 else "(-INFINITY)"
+            return f"({c_type(of)})INFINITY" if number > 0 else f"(-({c_type(of)})INFINITY)"
+        if number == int(number) and abs(number) < 1 << 20 and math.copysign(1, number) > 0:
+            return f"{number:.1f}{_suffix(of)}"
         return f"({number.hex()}{_suffix(of)})"
     if of.kind == "bool":
         return str(int(value))
+    number = int(value)
     if of.kind == "uint":
-        return f"(({c_type(of)}){int(value)}ULL)"
-    return f"(({c_type(of)})({int(value) + 1}LL - 1))" if value == of.limits[0] else f"(({c_type(of)}){int(value)}LL)"
+        return f"{number}u" if of.bits == 32 else f"UINT64_C({number})" if of.bits == 64 else f"({c_type(of)}){number}"
+    if number == of.limits[0] and of.bits > 16:
+        return f"INT{of.bits}_MIN"
+    text = f"INT64_C({number})" if of.bits == 64 else str(number) if of.bits == 32 else f"({c_type(of)}){number}"
+    return f"({text})" if number < 0 else text
 
 
-def binary(op: str, a: str, b: str, of: DType) -> str:
-    """`op` on two values of one element type."""
-    if op in ("min", "max"):
-        chosen = f"{a} {'<' if op == 'min' else '>'} {b} ? {a} : {b}"
-        return f"{a} != {a} ? {a} : {b} != {b} ? {b} : {chosen}" if of.is_float else chosen
-    if of.is_float and op == "mod":
-        return f"fmod{_suffix(of)}({a}, {b})"
-    if of.is_float and op == "div":
-        return f"{a} / {b}"
+def constant(value: float | int | bool, of: DType) -> Text:
+    """A constant as an operand."""
+    return Text(literal(value, of), ATOM)
+
+
+def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: bool = False) -> Text:
+    """`op` on two values of one element type. `exact`: a sum, difference or product that never wraps; `shift`: a count that is
+    at least 0 and less than the width. Of `REPEATS`, and of divisions and shifts of which nothing is known, operands are written
+    several times."""
     kind = value_type(of)
-    if op == "div":
-        negated = f"{b} == -1 ? ({kind})-{a} : " if of.kind == "int" else ""
-        return f"{b} == 0 ? 0 : {negated}({kind})({a} / {b})"
-    if op == "mod":
-        return f"{b} == 0{f' || {b} == -1' if of.kind == 'int' else ''} ? 0 : ({kind})({a} % {b})"
+    if op in ("min", "max"):
+        chosen = f"{a.atom} {'<' if op == 'min' else '>'} {b.atom} ? {a.atom} : {b.atom}"
+        return Text(f"{a.atom} != {a.atom} ? {a.atom} : {b.atom} != {b.atom} ? {b.atom} : ({chosen})" if of.is_float else chosen)
+    if of.is_float and op == "mod":
+        return Text(f"fmod{_suffix(of)}({a.code}, {b.code})", ATOM)
+    if op in ("div", "mod"):
+        symbol = "/" if op == "div" else "%"
+        plain = Text(f"{a.within(PRODUCT)} {symbol} {b.atom}", PRODUCT)
+        if of.is_float:
+            return plain
+        if exact:
+            return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
+        edges = f"{b.atom} == 0 ? 0 : "
+        if of.kind == "int":
+            edges += f"{b.atom} == -1 ? {_negated(a, of) if op == 'div' else '0'} : "
+        return Text(f"({kind})({edges}{plain.code})", ATOM)
     if op in ("shl", "shr"):
-        beyond = f"{a} < 0 ? -1 : 0" if op == "shr" and of.kind == "int" else "0"
-        shifted = f"{a} >> {b}" if op == "shr" else f"{_unsigned(of)}{a} << {b}"
-        return f"(uint64_t){b} < {of.bits} ? ({kind})({shifted}) : ({beyond})"
-    result = f"{a} {_SYMBOLS[op]} {b}"
-    return result if of.is_float or op in ("lt", "le", "eq", "ne") else f"({kind})({result})"
+        shifted = f"({kind})({a.atom} >> {b.atom})" if op == "shr" else f"({kind})({_unsigned(a, of)} << {b.atom})"
+        if shift:
+            return Text(f"{a.atom} >> {b.atom}") if op == "shr" and of.bits >= 32 else Text(shifted, ATOM)
+        beyond = f"{a.atom} < 0 ? -1 : 0" if op == "shr" and of.kind == "int" else "0"
+        inside = f"{b.atom} < {of.bits}" if of.kind == "uint" else f"{b.atom} >= 0 && {b.atom} < {of.bits}"
+        return Text(f"{inside} ? {shifted} : ({kind})({beyond})")
+    symbol = _SYMBOLS[op]
+    if op in ("lt", "le", "eq", "ne"):
+        return Text(f"{a.atom} {symbol} {b.atom}")
+    if op in ("and", "or", "xor"):
+        plain = Text(f"{a.atom} {symbol} {b.atom}")
+        return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
+    if of.is_float or (exact and of.bits >= 32) or (of.kind == "uint" and of.bits >= 32):
+        return _sum(op, a, b)
+    if of.bits <= 16 and op != "mul":
+        return Text(f"({kind}){_sum(op, a, b).atom}", ATOM)  # as int, which holds every result
+    wide = "uint64_t" if of.bits == 64 else "uint32_t"
+    return Text(f"({kind}){_sum(op, Text(f'({wide}){a.atom}', ATOM), Text(f'({wide}){b.atom}', ATOM)).atom}", ATOM)
 
 
-def fma(a: str, b: str, c: str, of: DType) -> str:
+def _sum(op: str, a: Text, b: Text) -> Text:
+    """A sum, difference or product."""
+    if op == "mul":
+        return Text(f"{a.within(PRODUCT)} * {b.atom}", PRODUCT)
+    return Text(f"{a.within(SUM)} {_SYMBOLS[op]} {b.within(PRODUCT)}", SUM)
+
+
+def fma(a: Text, b: Text, c: Text, of: DType) -> Text:
     """a * b + c, rounded once."""
-    return f"fma{_suffix(of)}({a}, {b}, {c})" if of.is_float else f"({c_type(of)})({a} * {b} + {c})"
+    if of.is_float:
+        return Text(f"fma{_suffix(of)}({a.code}, {b.code}, {c.code})", ATOM)
+    return binary("add", binary("mul", a, b, of), c, of)
 
 
-def unary(op: str, a: str, of: DType) -> str:
+def unary(op: str, a: Text, of: DType) -> Text:
     """`op` on one value of an element type."""
     kind = value_type(of)
     match op:
         case "isnan":
-            return f"{a} != {a}"
+            return Text(f"{a.atom} != {a.atom}")
         case "isinf":
-            return f"fabs{_suffix(of)}({a}) == INFINITY"
+            return Text(f"fabs{_suffix(of)}({a.code}) == INFINITY")
+        case "neg" if of.is_float:
+            return Text(f"-{a.atom}")
         case "neg":
-            return f"({kind})-{a}"
+            return Text(_negated(a, of), ATOM)
         case "abs" if of.is_float:
-            return f"fabs{_suffix(of)}({a})"
+            return Text(f"fabs{_suffix(of)}({a.code})", ATOM)
         case "abs":
-            return f"({kind})({a} < 0 ? -{a} : {a})" if of.kind == "int" else a
+            return Text(f"{a.atom} < 0 ? {_negated(a, of)} : {a.atom}") if of.kind == "int" else a
         case "not":
-            return f"!{a}" if of.kind == "bool" else f"({kind})~{a}"
+            return Text(f"!{a.atom}") if of.kind == "bool" else Text(f"({kind})~{a.atom}", ATOM)
         case "popcount":
-            return f"({kind})__builtin_popcountll((uint64_t){_unsigned(of)}{a})"
+            return Text(f"({kind})__builtin_popcountll({_unsigned(a, of)})", ATOM)
         case "clz":
-            counted = f"__builtin_clzll((uint64_t){_unsigned(of)}{a}) - {64 - of.bits}"
-            return f"{a} == 0 ? {of.bits} : ({kind})({counted})"
-    return f"{_FUNCTIONS[op]}{_suffix(of)}({a})" if of.is_float else a
+            counted = f"__builtin_clzll({_unsigned(a, of)}) - {64 - of.bits}"
+            return Text(f"({kind})({a.atom} == 0 ? {of.bits} : {counted})", ATOM)
+    return Text(f"{_FUNCTIONS[op]}{_suffix(of)}({a.code})", ATOM) if of.is_float else a
 
 
-def convert(a: str, source: DType, target: DType) -> str:
-    """A conversion between element types."""
+def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text:
+    """A conversion between element types. `inside`: the value is known to be one of the target's."""
     if target.kind == "bool":
-        return f"{a} != 0"
+        return Text(f"{a.atom} != 0")
     kind = c_type(target)
-    if not source.is_float or target.is_float:
-        return f"({kind}){a}"
+    if not source.is_float or target.is_float or inside:
+        return Text(f"({kind}){a.atom}", ATOM)
     low, high = (literal(float(limit), source) for limit in target.limits)
     least, greatest = (literal(limit, target) for limit in target.limits)
-    return f"{a} != {a} ? 0 : {a} <= {low} ? {least} : {a} >= {high} ? {greatest} : ({kind}){a}"
+    return Text(f"{a.atom} != {a.atom} ? 0 : {a.atom} <= {low} ? {least} : {a.atom} >= {high} ? {greatest} : ({kind}){a.atom}")
 
 
-def reinterpret(a: str, source: DType, target: DType) -> str:
+def reinterpret(a: Text, source: DType, target: DType) -> Text:
     """The bits of a value as another element type of the same width."""
-    return f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a}}}).to"
+    return Text(f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a.code}}}).to", ATOM)
+
+
+def _negated(a: Text, of: DType) -> str:
+    """A negative integer; the least one is its own."""
+    if of.bits < 32:
+        return f"({c_type(of)})-{a.atom}"
+    return f"({c_type(of)})(0u - {_same_width(a, of)})"
 
 
 def _suffix(of: DType) -> str:
     return "f" if of.bits == 32 else ""
 
 
-def _unsigned(of: DType) -> str:
-    return f"({c_type(dtype(f'uint{of.bits}'))})"
+def _same_width(a: Text, of: DType) -> str:
+    """A value as the unsigned integer of its width."""
+    return f"({c_type(dtype(f'uint{of.bits}'))}){a.atom}"
+
+
+def _unsigned(a: Text, of: DType) -> str:
+    """A value as an unsigned integer of its width, and of at least 32 bits: that is how it is shifted and counted."""
+    same = _same_width(a, of)
+    return same if of.bits >= 32 else f"(uint32_t){same}"

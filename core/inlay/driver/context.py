@@ -64,7 +64,7 @@ class DriverContext:
         function = dissolve(region.function)
         function = function if region.borders is None else stored_function(function, region.borders)
         function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
-        function = fuse(function) if self.fusion else function
+        function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program

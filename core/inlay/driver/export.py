@@ -22,9 +22,13 @@ from inlay.artifact.objects import unpack
 from inlay.artifact.plan import Invoke, Move, Plan, Value
 from inlay.codegen.c import C_TYPES
 from inlay.errors import CompileError, InputError, Unsupported
+from inlay.plugins import Exported as Files
+from inlay.plugins.blame import blame
+from inlay.plugins.registry import PluginRegistry, default_registry
 from inlay.runtime.c_source import link_shared
 from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
+from inlay.runtime.package import Package
 
 EXPORTS = "exports.map"
 FIX = "fix the model's dimensions: --dim name=size, or dims= in Python"
@@ -63,7 +67,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     check_output(header)
     if path == header:
         raise InputError(f"{path} is the name of the header", remedy="end the name of the library in .so")
-    source = _Source(executable, _prefix(path.stem.removeprefix("lib") if name is None else name))
+    source = _Source(executable, c_name(path.stem.removeprefix("lib") if name is None else name))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sources = source.write(folder, header.name)
@@ -72,6 +76,31 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
         shutil.copyfile(library, path)
         shutil.copyfile(folder / header.name, header)
     return Exported(path, header, source.workspace)
+
+
+def export_folder(package: Package, folder: Path, name: str, registry: PluginRegistry | None = None) -> Files:
+    """Write a model as files for programs without Inlay into a folder, as the first of its targets that knows how to has it.
+
+    `name` is what the model is called, an identifier in C. Raises `Unsupported` where none does, or the model needs Inlay, and
+    `InputError` for a folder that cannot be made.
+    """
+    registry = registry or default_registry()
+    targets = list(dict.fromkeys(region.target for region in package.program.regions))
+    for text in targets:
+        target = registry.target(text)
+        exporter = registry.exporter(target)
+        if exporter is None:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be a folder: {error.strerror}") from error
+        with blame(registry.owner(target.kind), "the exporter"):
+            return exporter.export(Executable(package, registry=registry), folder, name)
+    raise Unsupported(
+        f"{', '.join(targets) or 'a model without regions'} has no files for programs without Inlay",
+        remedy="name a package, such as model.inlay; inlay export makes a shared library of native code",
+    )
 
 
 def _objects(artifact: Artifact) -> tuple[bytes, ...]:
@@ -258,7 +287,7 @@ def _bytes(value: Value) -> int:
     return size
 
 
-def _prefix(name: str) -> str:
+def c_name(name: str) -> str:
     """The start of the C names of a model."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return clean if clean[:1].isalpha() else f"model_{clean}"

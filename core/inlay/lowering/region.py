@@ -22,7 +22,7 @@ from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_type
 from inlay.lowering.signature import bound_bytes, signature_of
 from inlay.memory.planner import Lifetime, plan
 from inlay.ops.define import AxisAttrs
-from inlay.ops.shape import SliceAttrs
+from inlay.ops.shape import SliceAttrs, TransposeAttrs
 from inlay.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlay.tensor import ir
 from inlay.tensor.layouts import relayout
@@ -238,7 +238,11 @@ class _RegionLowering:
         known = [choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
         if is_operator(call, "strided_slice") and given[0] is not None:
             # A part that is one run of memory is read where it lies.
-            views = tuple(Option((layout, layout)) for layout in known[0] if _slice_start(call, layout) is not None)
+            views = tuple(Option((layout, layout)) for layout in known[0] if self._slice_start(call, layout) is not None)
+            if views:
+                return _Step(number, args, body, None, views)
+        if is_operator(call, "transpose") and given[0] is not None and self.context.capabilities.memory is not None:
+            views = tuple(Option((layout, view)) for layout in known[0] if (view := transposed(call, layout)) is not None)
             if views:
                 return _Step(number, args, body, None, views)
         shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
@@ -282,9 +286,12 @@ class _RegionLowering:
         layouts = step.options[option].layouts
         inputs = tuple(self._in_layout(self.values[id(arg)][0], layout) for arg, layout in zip(step.args, layouts, strict=False))
         if not step.offers:
-            start = _slice_start(call, layouts[0])
-            assert start is not None
             shape = tensor_type(call.type).shape
+            if is_operator(call, "transpose"):
+                self.values[id(call)] = (self._alias(inputs[0], shape, layouts[1]),)
+                return
+            start = self._slice_start(call, layouts[0])
+            assert start is not None
             self.values[id(call)] = (self._alias(inputs[0], shape, layouts[0], start, part=True),)
         elif is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
             self.values[id(call)] = (joined,)
@@ -320,7 +327,7 @@ class _RegionLowering:
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
         """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
         where its parts are no runs of memory, or none can be written so."""
-        starts = _join_starts(call, layouts)
+        starts = _join_starts(call, layouts, self._alignment)
         if starts is None:
             return None
         free = [self._movable(number) for number in inputs]
@@ -418,18 +425,33 @@ class _RegionLowering:
         self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program)))
         return target
 
+    @property
+    def _alignment(self) -> int:
+        """Of buffers, in bytes."""
+        memory = self.context.capabilities.memory
+        return ALIGNMENT if memory is None else memory.alignment
+
+    def _slice_start(self, call: graph.Call, layout: Layout) -> int | None:
+        return _slice_start(call, layout, self._alignment)
+
     def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
-        """Offsets in the arena for what is neither input, output nor constant."""
+        """Offsets in the arena for what is neither input, output nor constant; for inputs and outputs as well where memory is the
+        region's own."""
         for step, call in enumerate(self.calls):
             for number in (*call.inputs, *call.outputs):
                 owner = self.buffers[self._owner(number)[0]]
                 owner.first, owner.last = min(owner.first, step), max(owner.last, step)
-        owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage == "arena" and buffer.view_of is None]
+        inside = ("arena",) if self.context.capabilities.memory is None else ("arena", "input", "output")
+        for buffer in self.buffers if "input" in inside else ():
+            # Inputs are there before the first call, and outputs after the last.
+            buffer.first = -1 if buffer.storage == "input" else buffer.first
+            buffer.last = len(self.calls) if buffer.storage == "output" else buffer.last
+        owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage in inside and buffer.view_of is None]
         lives = [
             Lifetime(bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes), buffer.first, buffer.last)
             for buffer in (self.buffers[n] for n in owners)
         ]
-        arena = plan(lives)
+        arena = plan(lives, self._alignment)
         offsets = dict(zip(owners, arena.offsets, strict=True))
         placed = tuple(
             RegionBuffer(
@@ -499,7 +521,25 @@ def is_operator(call: graph.Call, name: str) -> bool:
     return isinstance(call.callee, Operator) and call.callee.name == name
 
 
-def _slice_start(call: graph.Call, layout: Layout) -> int | None:
+def transposed(call: graph.Call, layout: Layout) -> Layout | None:
+    """The layout in which the result of a transposition of what lies in a layout is the same bytes; None where none is found."""
+    attrs, source = call.attrs, tensor_type(call.args[0].type)
+    assert isinstance(attrs, TransposeAttrs)
+    order = layout.order(source.shape)
+    if order is None:
+        return None
+    shape = tensor_type(call.type).shape
+    wanted = [attrs.perm.index(axis) for axis in order]
+    # As few blocks as will do: the axes that follow in another order than that of the shape.
+    for start in range(len(wanted), -1, -1):
+        blocks = [(axis, shape[axis]) for axis in wanted[start:]]
+        found = Layout(tuple((axis, size) for axis, size in blocks if isinstance(size, int)))
+        if found.order(shape) == wanted:
+            return found
+    return None
+
+
+def _slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None:
     """From which byte of its operand on the result of a slice lies there in one run; None where it does not, or not aligned."""
     attrs = call.attrs
     assert isinstance(attrs, SliceAttrs)
@@ -512,10 +552,10 @@ def _slice_start(call: graph.Call, layout: Layout) -> int | None:
     if not isinstance(begin, int) or not isinstance(extent, int):
         return None
     start = layout.part(source.shape, axis, begin, extent)
-    return None if start is None or start * source.dtype.bytes % ALIGNMENT else start * source.dtype.bytes
+    return None if start is None or start * source.dtype.bytes % alignment else start * source.dtype.bytes
 
 
-def _join_starts(call: graph.Call, layouts: tuple[Layout, ...]) -> list[int] | None:
+def _join_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
     """From which bytes of the result of a concatenation on its operands lie; None where one is no run of memory, or not aligned."""
     attrs, type_ = call.attrs, tensor_type(call.type)
     assert isinstance(attrs, AxisAttrs)
@@ -525,7 +565,7 @@ def _join_starts(call: graph.Call, layouts: tuple[Layout, ...]) -> list[int] | N
     for arg in call.args:
         extent = tensor_type(arg.type).shape[attrs.axis]
         start = layouts[0].part(type_.shape, attrs.axis, at, extent) if isinstance(extent, int) else None
-        if start is None or start * type_.dtype.bytes % ALIGNMENT:
+        if start is None or start * type_.dtype.bytes % alignment:
             return None
         starts.append(start * type_.dtype.bytes)
         assert isinstance(extent, int)

@@ -27,14 +27,18 @@ LIMIT = 64
 """Operators of one group, so that kernels stay of a size that compiles fast."""
 VIEWS = ("reshape",)
 """Names of operators that lowering turns into views."""
+FRUGAL_VIEWS = (*VIEWS, "transpose")
+"""Those that it turns into views where memory is scarce."""
+PADDING = ("pad",)
+"""Names of operators whose results convolutions can work out themselves."""
 
 _NOWHERE = -1
 """The post-dominator of what leaves its scope."""
 
 
-def fuse(function: Function, limit: int = LIMIT) -> Function:
+def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Function:
     """The function with groups of two and more operators as calls of functions marked `PRIMITIVE`; the same object where nothing
-    fuses.
+    fuses. `frugal`: memory is dearer than time, so that padding is left to what reads it, and transposes are views.
 
     Cost is linear in the graph: ways between an operator and its post-dominator are followed for `limit` steps at most.
     """
@@ -46,7 +50,7 @@ def fuse(function: Function, limit: int = LIMIT) -> Function:
     for scope in every:
         if isinstance(scope.owner, Function) and PRIMITIVE in scope.owner.attrs:
             continue
-        for group in _Groups(scope, leaving, limit).found():
+        for group in _Groups(scope, leaving, limit, frugal).found():
             groups[id(group[-1])] = group
             inside.update(id(member) for member in group[:-1])
     done: dict[int, Expr] = {}
@@ -87,9 +91,10 @@ class _Node:
 class _Groups:
     """Union-find over the operators of a scope. A group's `root` is the operator whose value leaves it."""
 
-    def __init__(self, scope: Scope, leaving: set[int], limit: int) -> None:
+    def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool) -> None:
         self.limit = limit
-        self.nodes = [_Node(expr, _kind(expr)) for expr in scope.order]
+        self.frugal = frugal
+        self.nodes = [_Node(expr, _kind(expr, FRUGAL_VIEWS if frugal else VIEWS)) for expr in scope.order]
         position = {id(expr): number for number, expr in enumerate(scope.order)}
         for number, expr in enumerate(scope.order):
             for child in dict.fromkeys(map(id, children(expr))):
@@ -194,7 +199,7 @@ class _Groups:
     def _fuse_injective(self, number: int) -> None:
         """Join an injective operator with its post-dominator."""
         target = self.nodes[number].parent
-        if target == _NOWHERE or self.nodes[target].kind not in (FusionKind.INJECTIVE, FusionKind.REDUCTION):
+        if target == _NOWHERE or not self._takes(self.nodes[target].kind, self.nodes[number].expr):
             return
         if self.anchored[self.find(number)]:
             return
@@ -204,6 +209,12 @@ class _Groups:
         members = self._between(number, target)
         if all(self.nodes[item].kind is FusionKind.INJECTIVE and not self.anchored[self.find(item)] for item in members):
             self._join(number, members, target)
+
+    def _takes(self, kind: FusionKind, expr: Expr) -> bool:
+        """Whether an operator of a kind computes what it reads, of an injective operator, itself."""
+        if kind is FusionKind.COMPLEX_OUT_FUSABLE:
+            return self.frugal and isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in PADDING
+        return kind in (FusionKind.INJECTIVE, FusionKind.REDUCTION)
 
     def _elementwise(self, number: int, shape: tuple[object, ...]) -> bool:
         node = self.nodes[number]
@@ -229,12 +240,12 @@ _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
 """The kinds of which a group holds at most one."""
 
 
-def _kind(expr: Expr) -> FusionKind:
+def _kind(expr: Expr, views: tuple[str, ...]) -> FusionKind:
     """How an expression may fuse: opaque unless it is an operator with a tensor-level meaning and one result."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee
-    return FusionKind.OPAQUE if operator.name in VIEWS or operator.compute is None else operator.fusion
+    return FusionKind.OPAQUE if operator.name in views or operator.compute is None else operator.fusion
 
 
 def _shape(expr: Expr) -> tuple[object, ...]:

@@ -20,11 +20,14 @@ from inlay.errors import TargetError
 from inlay.types import ROW_MAJOR, Layout, MemoryScope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inlay.cache import Store
     from inlay.graph.ir import Function
     from inlay.graph.operator import Operator
     from inlay.graph.pattern import Pattern
     from inlay.lowering.steps import StepProgram
+    from inlay.runtime.executable import Executable
     from inlay.tensor.region import RegionProgram
 
 PLUGIN_API_VERSION = 1
@@ -70,6 +73,15 @@ class Link:
 
 
 @dataclass(frozen=True)
+class StaticMemory:
+    """Memory that is scarce, and that a region has to itself: inputs and outputs have places in the workspace as all else has, and
+    share it with what lives at other times, an input until it is read last. `alignment` is that of buffers, in bytes; nothing is
+    copied that can be read where it lies, and no padded copies are made."""
+
+    alignment: int = 4
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
@@ -77,7 +89,8 @@ class Capabilities:
     one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
     vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
     be symbolic; control_flow: whether a region may be a `Loop`; peak: floating-point operations a second;
-    bandwidth: bytes a second; link: the way between the host's memory and the target's.
+    bandwidth: bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region
+    owns its inputs and outputs, and there is enough of it.
     """
 
     dtypes: tuple[str, ...]
@@ -92,6 +105,7 @@ class Capabilities:
     peak: float = 1e9
     bandwidth: float = 1e9
     link: Link = Link()
+    memory: StaticMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -303,6 +317,24 @@ class Codegen(Protocol):
     """
 
     def compile(self, unit: Any, context: CompileContext) -> Artifact: ...
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an exporter wrote: its files, and lines of text for the user, such as how much memory a model takes. `facts` are the
+    same for programs."""
+
+    files: tuple[Path, ...]
+    lines: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Exporter(Protocol):
+    """Writes what is compiled for a target as files for programs without Inlay, such as sources for firmware."""
+
+    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
+        """Write files into a folder, which is there. `name` is what the model is called, an identifier in C. Raises `Unsupported`,
+        naming the source node, for a model that cannot run without Inlay."""
 
 
 @runtime_checkable

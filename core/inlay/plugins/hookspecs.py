@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from inlay.plugins.contract import Codegen, Conformance, DeviceStatus, OpRule, Phase, RuntimeModule, Target, TargetSpec
+from inlay.plugins.contract import Codegen, Conformance, DeviceStatus, Exporter, OpRule, Phase, RuntimeModule, Target, TargetSpec
 
 if TYPE_CHECKING:
     from inlay.schedules.rule import ScheduleRule
@@ -65,6 +65,13 @@ def inlay_codegen(target: Target) -> Codegen:
 def inlay_runtime(target: Target, device: int) -> RuntimeModule:
     """The runtime module for device number `device`, 0 where the user names none. Asked only of the plugin that provides the
     target's kind."""
+    raise AssertionError
+
+
+@hookspec
+def inlay_exporter(target: Target) -> Exporter:
+    """What writes models as files for programs without Inlay: `inlay compile -o folder/`. Asked only of the plugin that provides
+    the target's kind; most need none."""
     raise AssertionError
 
 

@@ -34,6 +34,7 @@ from inlay.plugins.contract import (
     Codegen,
     Conformance,
     DeviceStatus,
+    Exporter,
     OpRule,
     Phase,
     RuntimeModule,
@@ -184,6 +185,14 @@ class PluginRegistry:
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """The target's runtime module for device number `device`. Raises `PluginError` when its plugin has none."""
         return cast("RuntimeModule", self._ask_owner("inlay_runtime", ("check", "load"), target=target, device=device))
+
+    def exporter(self, target: Target) -> Exporter | None:
+        """What writes models for the target as files; None where its plugin writes none."""
+        owner = self.owner(target.kind)
+        answer = self.ask(owner, "inlay_exporter", target=target)
+        if answer is not None and not callable(getattr(answer, "export", None)):
+            raise PluginError(f"inlay_exporter returned {type(answer).__name__}, which has no method export", plugin=owner)
+        return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
         """Whether the target can run here. A plugin that does not implement the hook is taken to be available; one whose hook

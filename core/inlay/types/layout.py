@@ -66,12 +66,24 @@ class Layout:
         """A layout in which a tensor of a shape lies in the same bytes: row-major order where that is one."""
         if not self.blocks or self.pads(shape):
             return self
+        order = self.order(shape)
+        if order is not None and order == sorted(order):
+            return ROW_MAJOR
         outer = list(self.shape(shape))[: len(shape)]
         # Blocks change nothing where, from the blocked axis on, all that stands between the blocks and their elements is 1.
         if len({axis for axis, _ in self.blocks}) == len(self.blocks) == 1:
             axis = self.blocks[0][0]
             return ROW_MAJOR if all(dim == 1 for dim in outer[axis + 1 :]) else self
         return self
+
+    def order(self, shape: tuple[Dim, ...]) -> list[int] | None:
+        """The axes of more than one index, slowest first, of a tensor whose axes are not cut; None where one is, or is symbolic."""
+        axes = [axis for axis, _ in self.blocks]
+        if len(set(axes)) != len(axes) or any(shape[axis] != factor for axis, factor in self.blocks):
+            return None
+        if not all(isinstance(dim, int) for dim in shape):
+            return None
+        return [axis for axis in (*(a for a in range(len(shape)) if a not in axes), *axes) if shape[axis] != 1]
 
     def part(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
         """Where the part of a tensor that holds indices from `start` on of an axis begins in the buffer, in elements, if that part

@@ -1,0 +1,110 @@
+"""Regions to C."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from inlay import arith
+from inlay.artifact import Artifact
+from inlay.codegen.c import C_TYPES
+from inlay.codegen.c_kernel import Dialect, Emitter, print_kernel
+from inlay.errors import Unsupported
+from inlay.plugins import CompileContext
+from inlay.tensor.legalise import carrier
+from inlay.tensor.ranges import Range
+from inlay.tensor.region import RegionBuffer, RegionProgram
+from inlay.types import DType
+from inlay_microcontroller.counts import work_of
+from inlay_microcontroller.naming import Names, label
+from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
+from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit
+
+INDEX = "int32_t"
+"""The type of indices: no microcontroller has arrays of more than 2 GiB."""
+_MATH = ("fma", "fmod", "sqrt", "floor", "ceil", "rint", "trunc", "fabs", "INFINITY", "NAN")
+
+
+class MicrocontrollerCodegen:
+    """Compiles a region to kernels in C99, and where everything lies."""
+
+    def __init__(self, options: MicrocontrollerOptions) -> None:
+        self.options = options
+
+    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+        """The region as an artifact. Equal regions give equal bytes. Raises `Unsupported` for sizes that are not known."""
+        if unit.signature.dims:
+            nodes = [node for call in unit.calls for node in call.nodes]
+            raise Unsupported(
+                f"dimension {unit.signature.dims[0].name} is not known before the run, and memory is planned ahead",
+                node=nodes[0] if nodes else None,
+                remedy="fix it: --dim name=size, or dims= in Python",
+            )
+        assert isinstance(unit.workspace, int)
+        dialect = Dialect(INDEX, self._emitters())
+        names = Names()
+        kernels = []
+        for number, kernel in enumerate(unit.kernels):
+            context.report("print", number, len(unit.kernels))
+            calls = [call for call in unit.calls if call.kernel == number]
+            name = names.unique(label((node for call in calls for node in call.nodes), kernel.name))
+            apart = not any(_overlap([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls)
+            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known_ranges(unit, number), restrict=apart)
+            work = work_of(kernel)
+            kernels.append(Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals))
+        code = Unit(
+            self.options.cpu,
+            tuple(kernels),
+            tuple(Call(call.kernel, (*call.inputs, *call.outputs), call.nodes) for call in unit.calls),
+            tuple(map(_buffer, unit.buffers)),
+            unit.workspace,
+            ("math.h",) if any(word in kernel.text for kernel in kernels for word in _MATH) else (),
+        )
+        return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, unit.constants, {"": unit.workspace})
+
+    def _emitters(self) -> Mapping[str, Emitter]:
+        return {}
+
+
+def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
+    """The ranges of those parameters of a kernel, by number, that are integer constants in every call."""
+    arrays = list(unit.constants.values())
+    found: dict[int, Range] = {}
+    unknown: set[int] = set()
+    for call in unit.calls:
+        for place, number in enumerate(call.inputs if call.kernel == kernel else ()):
+            buffer = unit.buffers[number]
+            array = arrays[buffer.index] if buffer.storage == "constant" else None
+            if array is None or array.dtype.kind not in "iu" or not array.size:
+                unknown.add(place)
+                continue
+            low, high = found.get(place, (int(array.min()), int(array.max())))
+            found[place] = (min(low, int(array.min())), max(high, int(array.max())))
+    return {place: range_ for place, range_ in found.items() if place not in unknown}
+
+
+def _overlap(buffers: list[RegionBuffer]) -> bool:
+    """Whether two buffers of a call have bytes in common."""
+    spans: list[tuple[int, int]] = []
+    for item in buffers:
+        if item.storage != "constant" and isinstance(item.offset, int):
+            spans.append((item.offset, item.offset + _bytes(item)))
+    return any(first[1] > second[0] for first, second in itertools.pairwise(sorted(spans)))
+
+
+def _bytes(buffer: RegionBuffer) -> int:
+    size = arith.product(buffer.shape)
+    assert isinstance(size, int)
+    return size * buffer.dtype.bytes
+
+
+def _buffer(buffer: RegionBuffer) -> Buffer:
+    size = _bytes(buffer)
+    assert isinstance(buffer.offset, int)
+    kind = element_type(buffer.dtype)
+    return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size)
+
+
+def element_type(of: DType) -> str:
+    """The C type of what is stored of an element type: of one that C lacks, the integer that carries it."""
+    return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -1,0 +1,152 @@
+"""Firmware folders: a model as C99 that any build can take in, and what it needs, as a manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlay.artifact import Artifact, TensorSpec
+from inlay.artifact.plan import Invoke, Move, Plan
+from inlay.errors import Unsupported
+from inlay.plugins import Exported
+from inlay.runtime.executable import Executable
+from inlay_microcontroller import templates
+from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
+from inlay_microcontroller.source import ModelSource
+from inlay_microcontroller.unit import decode
+
+FRAME = 192
+"""Bytes of stack of a kernel's frame besides its buffers, and of those above it: saved registers and what registers cannot hold."""
+
+
+class FirmwareExporter:
+    """Writes a model's header, code, weights, test vector, example, CMake file and manifest."""
+
+    def __init__(self, options: MicrocontrollerOptions) -> None:
+        self.options = options
+
+    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
+        """See `inlay.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller."""
+        source = firmware(executable, name)
+        given = {spec.name: example(spec) for spec in executable.inputs}
+        expected = executable.run(given)
+        manifest = describe(source, self.options, given, expected)
+        texts = {
+            f"{name}.h": source.header(),
+            f"{name}.c": source.code(),
+            f"{name}_weights.h": source.weights_header(),
+            f"{name}_weights.c": source.weights_source(),
+            f"{name}_test.h": templates.test_vector(source, given, expected),
+            "main.c": templates.main(source),
+            "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu]),
+            "manifest.json": json.dumps(manifest, indent=2) + "\n",
+        }
+        for file, text in texts.items():
+            (folder / file).write_text(text)
+        lines = (
+            f"memory: {manifest['arena_bytes']} bytes of arena, with inputs and outputs; stack up to {manifest['stack_bytes']}",
+            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(manifest['kernels'])} kernels",
+        )
+        return Exported(tuple(folder / file for file in texts), lines, manifest)
+
+
+def firmware(executable: Executable, name: str) -> ModelSource:
+    """The C of a model. Raises `Unsupported`, naming a source node, where a part of it does not run on the controller."""
+    package = executable.package
+    artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
+    for region in package.program.regions:
+        artifact = artifacts[region.symbol]
+        if artifact.format != FORMAT:
+            raise Unsupported(
+                f"{region.target} would run what the controller cannot: a model runs there whole or not at all",
+                node=", ".join(region.nodes[:3]) or region.symbol,
+                remedy="see inlay partition --explain",
+            )
+    plan: Plan = package.program.plans["main"]
+    invokes = [item for item in plan.instructions if isinstance(item, Invoke)]
+    others = [item for item in plan.instructions if not isinstance(item, (Invoke, Move))]
+    if others:
+        raise Unsupported(f"the model holds control flow ({type(others[0]).__name__}), which the controller has not")
+    if len(invokes) != 1 or any(isinstance(item, Move) for item in plan.instructions):
+        raise Unsupported("an output of the model is an input or a constant of it: leave it out")
+    call = invokes[0]
+    artifact = artifacts[call.symbol]
+    titles = {number: label for label, number in (*plan.inputs, *plan.outputs)}
+    unit = decode(artifact.code)
+    inputs, outputs = ([titles[number] for number in side] for side in (call.inputs, call.outputs))
+    return ModelSource(name, unit, artifact.signature, inputs, outputs, artifact.constants)
+
+
+def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    """A test input: bytes of the generator s = s * 1664525 + 1013904223 from s = 1, s >> 24 each, as integers; of floats those
+    bytes, signed, in 64ths."""
+    count = int(np.prod([dim for dim in spec.shape if isinstance(dim, int)], dtype=np.int64))
+    assert spec.dtype is not None
+    size = spec.dtype.bytes if spec.dtype.is_int else 1
+    found = np.empty(count * size, np.uint8)
+    state = 1
+    for place in range(len(found)):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        found[place] = state >> 24
+    shape = tuple(dim for dim in spec.shape if isinstance(dim, int))
+    if spec.dtype.is_int and spec.dtype.bits >= 8:
+        return found.view(spec.dtype.numpy).reshape(shape)
+    if spec.dtype.kind == "bool":
+        return (found & 1).astype(np.bool_).reshape(shape)
+    return (found.view(np.int8).astype(np.float32) / 64).astype(spec.dtype.numpy).reshape(shape)
+
+
+def describe(
+    source: ModelSource, options: MicrocontrollerOptions, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest: what the model takes and does. Bytes throughout."""
+    unit = source.unit
+    kernels = []
+    for call in unit.calls:
+        kernel = unit.kernels[call.kernel]
+        kernels.append(
+            {
+                "function": f"{source.name}_{kernel.name}",
+                "nodes": list(call.nodes),
+                "multiplications": kernel.multiplications,
+                "loads": kernel.loads,
+                "stores": kernel.stores,
+            }
+        )
+    weights = {name: source.arrays[number].nbytes for number, name in source.weights.items()}
+
+    def ports(side: str) -> list[dict[str, Any]]:
+        arrays = inputs if side == "inputs" else outputs
+        return [
+            {
+                "name": port.title,
+                "dtype": str(port.spec.dtype),
+                "shape": list(port.spec.shape),
+                "offset": port.offset,
+                "bytes": port.bytes,
+                "test": np.ascontiguousarray(array).tobytes().hex(),
+            }
+            for name, array in arrays.items()
+            for port in (source.inputs if side == "inputs" else source.outputs)
+            if port.title == name
+        ]
+
+    return {
+        "model": source.name,
+        "cpu": options.cpu,
+        "arena_bytes": unit.arena,
+        "stack_bytes": FRAME + max((kernel.locals for kernel in unit.kernels), default=0),
+        "flash": {"weights": sum(weights.values()), "by_weight": weights},
+        "headers": ["stdint.h", *unit.headers],
+        "multiplications": sum(item["multiplications"] for item in kernels),
+        "loads": sum(item["loads"] for item in kernels),
+        "stores": sum(item["stores"] for item in kernels),
+        "source_nodes": sorted({node for call in unit.calls for node in call.nodes}),
+        "kernels": kernels,
+        "inputs": ports("inputs"),
+        "outputs": ports("outputs"),
+    }

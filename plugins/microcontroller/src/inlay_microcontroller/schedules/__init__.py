@@ -1,0 +1,1 @@
+"""How kernels are computed on processors without vectors, or with few."""

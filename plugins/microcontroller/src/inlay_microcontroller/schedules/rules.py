@@ -1,0 +1,8 @@
+"""The schedule rules of the microcontroller target, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from inlay.schedules.rule import ScheduleRule
+from inlay_microcontroller.schedules.scalar import ScalarRule
+
+RULES: tuple[ScheduleRule, ...] = (ScalarRule(),)

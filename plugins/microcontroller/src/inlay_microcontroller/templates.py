@@ -1,0 +1,75 @@
+"""The files of a firmware folder that are the same for every model but for its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inlay.types import from_numpy
+from inlay_microcontroller.codegen import element_type
+from inlay_microcontroller.options import Cpu
+from inlay_microcontroller.source import ModelSource, Port, numbers
+
+
+def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
+    """Inputs by name, and the outputs that they give."""
+    parts = [f"#ifndef {source.guard}_TEST_H\n#define {source.guard}_TEST_H\n#include <stdint.h>\n"]
+    for what, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
+        for port in ports:
+            array = arrays[port.title]
+            kind = element_type(from_numpy(array.dtype))
+            parts.append(f"static const {kind} {_vector(source, what, port)}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
+    return "\n".join([*parts, "#endif\n"])
+
+
+def _vector(source: ModelSource, what: str, port: Port) -> str:
+    return f"{source.name}_test_{what}_{port.name}"
+
+
+def _accessor(source: ModelSource, what: str, port: Port) -> str:
+    ports = source.inputs if what == "input" else source.outputs
+    return f"{source.name}_{what}" if len(ports) == 1 else f"{source.name}_{what}_{port.name}"
+
+
+def main(source: ModelSource) -> str:
+    """An example that runs the model on its test vector: its exit status is 0 where the outputs are those expected."""
+    fill = compare = ""
+    for port in source.inputs:
+        fill += f"    memcpy({_accessor(source, 'input', port)}(&state), {_vector(source, 'input', port)}, {port.bytes});\n"
+    for port in source.outputs:
+        got, wanted = _accessor(source, "output", port), _vector(source, "output", port)
+        compare += f"    if (memcmp({got}(&state), {wanted}, {port.bytes}) != 0) return 1;\n"
+    run = f"    if ({source.name}_run(&state) != 0) return 2;\n" if source.checks else f"    {source.name}_run(&state);\n"
+    return f"""/* Runs the model once on inputs of which the outputs are known. */
+#include <string.h>
+#include "{source.name}.h"
+#include "{source.name}_test.h"
+
+static struct {source.name} state;
+
+int main(void) {{
+{fill}{run}{compare}    return 0;
+}}
+"""
+
+
+def cmake(source: ModelSource, cpu: Cpu) -> str:
+    """A library of the model, and the example."""
+    name = source.name
+    math = f"\ntarget_link_libraries({name} PUBLIC m)" if "math.h" in source.unit.headers else ""
+    flags = " ".join(cpu.flags)
+    made_for = f"# Compiler flags of the processor: {flags}\n" if flags else ""
+    return f"""cmake_minimum_required(VERSION 3.13)
+project({name} C)
+{made_for}add_library({name} STATIC {name}.c {name}_weights.c)
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+set_target_properties({name} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
+# Products and sums of floats are rounded one by one, so that results are the same on every processor.
+target_compile_options({name} PRIVATE -O2 -ffp-contract=off){math}
+
+option({name.upper()}_EXAMPLE "Build main.c, which checks the model on its test vector" OFF)
+if({name.upper()}_EXAMPLE)
+  add_executable({name}_example main.c)
+  target_link_libraries({name}_example PRIVATE {name})
+endif()
+"""

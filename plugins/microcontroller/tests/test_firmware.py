@@ -1,0 +1,97 @@
+"""Firmware folders: they build without a warning, run clean under sanitizers, and give the outputs that they come with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.driver.compile import compile_module
+from inlay.driver.export import export_folder
+from inlay.errors import Unsupported
+from inlay.graph.ir import Expr, Module, Var, constant, function, tuple_, var
+from inlay.runtime.c_source import find_compiler
+from inlay.types import TensorType
+
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
+
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1")
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def module(params: list[Var], *results: Expr) -> Module:
+    return Module({"main": function(params, results[0] if len(results) == 1 else tuple_(results))})
+
+
+def convolution() -> Module:
+    """Channels last on the outside, padding with another value than 0, 13 channels, sums of 32 bits scaled to 8."""
+    rng = np.random.default_rng(0)
+    x = var("image", TensorType((1, 7, 5, 3), "int8"))
+    padded = ops.pad(ops.transpose(x, perm=(0, 3, 1, 2)), constant(np.int8(-7)), pads=(0, 0, 1, 1, 0, 0, 1, 1))
+    weights = constant(rng.integers(-128, 128, (13, 3, 3, 3)).astype(np.int8))
+    total = ops.add(ops.conv(padded, weights, strides=(2, 1), pads=(0, 0, 0, 0), dilations=(1, 1)), constant(np.int32(900)))
+    scaled = ops.multiply_fixed(
+        total, constant(np.full(13, 1 << 30, np.int32)), constant(np.arange(-15, -2, dtype=np.int32)), axis=1
+    )
+    stored = ops.cast(ops.clip(scaled, minimum=-128.0, maximum=127.0), dtype="int8")
+    return module([x], ops.transpose(stored, perm=(0, 2, 3, 1)))
+
+
+def several() -> Module:
+    """Two inputs, two outputs, an index that the data gives."""
+    x, at = var("x", TensorType((4, 3), "float32")), var("at", TensorType((2,), "int8"))
+    rows = ops.take(x, ops.bitwise_and(at, constant(np.int8(3))), axis=0)
+    return module([x, at], ops.softmax(rows, axis=1), ops.reduce_max(x, axes=(0,), keepdims=False))
+
+
+def build(folder: Path, *flags: str) -> Path:
+    program = folder / "program"
+    sources = sorted(map(str, folder.glob("*.c")))
+    done = subprocess.run(
+        ["cc", *flags, f"-I{folder}", *sources, "-o", str(program), "-lm"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.mark.parametrize("make", [convolution, several])
+def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
+    executable = compile_module(make(), ["microcontroller:cpu=cortex-m4"], keep=False)
+    exported = export_folder(executable.package, tmp_path, "tiny")
+    assert all(file.parent == tmp_path and file.stat().st_size for file in exported.files)
+    assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["arena_bytes"] > 0 and manifest["flash"]["weights"] >= 0 and manifest["cpu"] == "cortex-m4"
+    reference = compile_module(make(), ["reference"]).run({spec.name: example for spec, example in inputs_of(executable, manifest)})
+    for port, expected in zip(manifest["outputs"], reference.values(), strict=True):
+        found = np.frombuffer(bytes.fromhex(port["test"]), expected.dtype).reshape(expected.shape)
+        np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 1e-5)
+
+
+def inputs_of(executable, manifest):
+    for spec, port in zip(executable.inputs, manifest["inputs"], strict=True):
+        yield spec, np.frombuffer(bytes.fromhex(port["test"]), spec.dtype.numpy).reshape(spec.shape)
+
+
+def test_two_models_in_one_image(tmp_path: Path) -> None:
+    for name, make in (("one", convolution), ("two", several)):
+        export_folder(compile_module(make(), ["microcontroller"], keep=False).package, tmp_path, name)
+        (tmp_path / "main.c").rename(tmp_path / f"{name}_main.c")
+        text = (tmp_path / f"{name}_main.c").read_text()
+        (tmp_path / f"{name}_main.c").write_text(text.replace("int main(void)", f"int {name}_main(void);\nint {name}_main(void)"))
+    (tmp_path / "main.c").write_text(
+        "int one_main(void);\nint two_main(void);\nint main(void) { return one_main() || two_main(); }\n"
+    )
+    assert subprocess.run([build(tmp_path, *STRICT)], check=False).returncode == 0
+
+
+def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path) -> None:
+    x = var("x", TensorType((4,), "float32"))
+    mixed = module([x], ops.nonzero(ops.exp(x)))
+    executable = compile_module(mixed, ["microcontroller"], keep=False)
+    with pytest.raises(Unsupported, match="a model runs there whole or not at all"):
+        export_folder(executable.package, tmp_path, "mixed")

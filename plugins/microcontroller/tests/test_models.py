@@ -1,0 +1,47 @@
+"""The four models of MLPerf Tiny, byte for byte what LiteRT gives, in the memory that their tensors need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import inlay
+from inlay.runtime.c_source import find_compiler
+from inlay_microcontroller.export import example
+
+MODELS = Path(__file__).parents[4] / "shared/models"
+pytestmark = [
+    pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc"),
+    pytest.mark.skipif(not MODELS.is_dir(), reason="the models of MLPerf Tiny are not here: see benchmarks/README.md"),
+]
+# Outputs for the test input, from the issue: TFLite Micro and LiteRT agree on them. Bytes: the most that live at once.
+EXPECTED = {
+    "ad01_int8": ("f012132435492e2a282d282b28272222", 768),
+    "kws_ref_model": ("8080808080808080806e8092", 16000),
+    "pretrainedResnet_quant": ("80809393808058808180", 49152),
+    "vww_96_int8": ("7987", 55296),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_integers_are_exact(name: str) -> None:
+    executable = inlay.compile(MODELS / f"{name}.tflite", ["microcontroller"])
+    (spec,) = executable.inputs
+    (found,) = executable.run({spec.name: example(spec)}).values()
+    begin, arena = EXPECTED[name]
+    assert found.tobytes().hex().startswith(begin)
+    (artifact,) = executable.package.artifacts
+    workspace = artifact.workspace[""]
+    assert isinstance(workspace, int) and workspace <= arena
+
+
+@pytest.mark.parametrize("name", ["ad01_fp32", "kws_ref_model_float32"])
+def test_floats_agree_with_the_reference(name: str) -> None:
+    path = MODELS / f"{name}.tflite"
+    executable, reference = (inlay.compile(path, [target]) for target in ("microcontroller", "reference"))
+    (spec,) = executable.inputs
+    inputs = {spec.name: example(spec)}
+    (found,), (expected,) = (each.run(inputs).values() for each in (executable, reference))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * np.abs(expected).max())
