@@ -337,7 +337,7 @@ def test_wrong_packages(run: Run, folder: Path) -> None:
 
 
 def test_wrong_targets(run: Run) -> None:
-    wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed: reference, x86")
+    wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed:", "reference, x86")
     wrong(run("compile", "small.onnx", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("conformance", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("compile", "small.onnx", "--target", "x86:speed=9"), "no option 'speed'", "options: threads, cpu")
@@ -521,7 +521,7 @@ def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
     assert "no_such_vendor_library" in process(folder, "targets", env=there).stdout
     failed = process(folder, "compile", "small.onnx", "--target", "broken", env=there)
     assert failed.returncode == 2 and failed.stderr.count("\n") == 1
-    for word in ("no target 'broken'", "installed: reference, x86", "unusable: broken", "no_such_vendor_library"):
+    for word in ("no target 'broken'", "installed:", "reference, x86", "unusable: broken", "no_such_vendor_library"):
         assert word in failed.stderr
     absent = process(folder, "compile", "small.onnx", env={**os.environ, "INLAY_DISABLED_PLUGINS": "x86"})
     assert absent.returncode == 2 and "; unset INLAY_DISABLED_PLUGINS" in absent.stderr and "pip install" not in absent.stderr
