@@ -127,6 +127,28 @@ def test_a_pattern_that_raises(run):
 
 
 @pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ('"rellu"', r"rule rellu names 'rellu', which is no operator \(is 'relu' meant\?\) \(plugin acme\); inlay.ops.TABLE has"),
+        ('"rellu", "rectify"', "rule rectify names 'rellu', which is no operator .is 'relu' meant"),
+        ('is_op("add")(is_op("rellu"), wildcard()), "sum"', "rule sum names 'rellu', which is no operator .is 'relu' meant"),
+        ('is_op("qqq") | is_op("relu"), "odd"', r"rule odd names 'qqq', which is no operator \(plugin acme\)"),
+        ('is_op("relu")(wildcard())', r"rule over relu has no name, .* \(plugin acme\); give it one: OpRule"),
+    ],
+)
+def test_a_rule_that_would_never_be_asked(run, rule, words):
+    with pytest.raises(PluginError, match=words):
+        run(f'return [OpRule({rule})] if target.kind == "acme" else []')
+
+
+def test_a_rule_for_operators_of_a_vendors_own(run):
+    (result,) = run(
+        'return [OpRule("relu"), OpRule(is_op("acme.gate")(is_op("relu")), "gated")] if target.kind == "acme" else []'
+    ).values()
+    assert result.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
     ("hook", "error", "words"),
     [
         ("compile", Unsupported, "no cheese" + AT_REGION),

@@ -17,6 +17,7 @@ from inlay.lowering.steps import StepProgram, steps_of
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.borders import stored_function
 from inlay.partitioning.compose import dissolve
+from inlay.partitioning.rules import check_rule
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
 from inlay.passes.pointwise_products import pointwise_products
@@ -29,10 +30,10 @@ from inlay.tensor.region import RegionLoop, RegionProgram
 
 
 def candidate(target: Target, registry: PluginRegistry) -> Candidate:
-    """A target as one that may take operators."""
+    """A target as one that may take operators. Raises `PluginError` for rules that cannot be used."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
-    return Candidate(target, tuple(registry.op_rules(target)), dtypes, capabilities.dynamic_dims, plugin)
+    return Candidate(target, registry.op_rules(target, check_rule), dtypes, capabilities.dynamic_dims, plugin)
 
 
 @dataclass(frozen=True)

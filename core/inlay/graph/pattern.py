@@ -83,12 +83,28 @@ class _Attempt:
         self.reasons.append((len(state.calls), reason))
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a predicate of `where` asks of an expression, as far as it is known: attributes of its operator, and of its value the
+    type, one of some element types and ranks, and the number that all elements are."""
+
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    type: Type | None = None
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    value: float | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
     """Base of patterns. `_match` yields every way to match an expression."""
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         raise NotImplementedError
+
+    def parts(self) -> tuple[Pattern, ...]:
+        """The patterns that this one is made of."""
+        return ()
 
     def roots(self) -> frozenset[str] | None:
         """Names of the operators that a matched call can have; None when it need not be a call of a certain operator."""
@@ -107,19 +123,22 @@ class Pattern:
             yield replace(found, bound={**found.bound, id(self): expr})
 
     def __or__(self, other: Pattern) -> Pattern:
-        return _Either(self, other)
+        return Either(self, other)
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
         """This pattern, or what `wrap` makes around it; the larger is tried first."""
-        return _Either(wrap(self), self)
+        return Either(wrap(self), self)
 
     def named(self, name: str) -> Pattern:
         """The same, with what it matches given as `name`."""
-        return _Named(self, name)
+        return Named(self, name)
 
-    def where(self, predicate: Callable[[Expr], bool], reason: str = "a predicate does not hold") -> Pattern:
-        """The same, where the predicate holds for the expression; `reason` explains a failure."""
-        return _Where(self, predicate, reason)
+    def where(
+        self, predicate: Callable[[Expr], bool], reason: str = "a predicate does not hold", wanted: Wanted | None = None
+    ) -> Pattern:
+        """The same, where the predicate holds for the expression; `reason` explains a failure, `wanted` says what the predicate
+        asks for."""
+        return Where(self, predicate, reason, wanted or Wanted())
 
     def has_attr(self, **attrs: object) -> Pattern:
         """The same, for a call whose operator has attributes of these values."""
@@ -128,17 +147,19 @@ class Pattern:
             missing = object()
             return isinstance(expr, Call) and all(getattr(expr.attrs, key, missing) == value for key, value in attrs.items())
 
-        return self.where(holds, f"not with {', '.join(f'{key}={value!r}' for key, value in attrs.items())}")
+        words = ", ".join(f"{key}={value!r}" for key, value in attrs.items())
+        return self.where(holds, f"not with {words}", Wanted(attrs=attrs))
 
     def has_type(self, type_: Type) -> Pattern:
         """The same, for a value that fits a type."""
-        return self.where(lambda expr: fits(type_, expr.type), f"not of type {type_!r}")
+        return self.where(lambda expr: fits(type_, expr.type), f"not of type {type_!r}", Wanted(type=type_))
 
     def has_dtype(self, *names: str) -> Pattern:
         """The same, for a tensor with one of these element types."""
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.dtype.name in names,
             f"the element type is not {' or '.join(names)}",
+            Wanted(dtypes=names),
         )
 
     def has_rank(self, *ranks: int) -> Pattern:
@@ -146,17 +167,20 @@ class Pattern:
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.rank in ranks,
             f"the rank is not {' or '.join(map(str, ranks))}",
+            Wanted(ranks=ranks),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wildcard(Pattern):
+class Wildcard(Pattern):
+    """Any expression."""
+
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         yield state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kind(Pattern):
+class Kind(Pattern):
     """An expression of a class."""
 
     kind: type[Expr]
@@ -175,7 +199,7 @@ class OpPattern(Pattern):
     operators: tuple[str | Operator, ...]
 
     def __call__(self, *args: Pattern) -> Pattern:
-        return _CallPattern(self.operators, args)
+        return CallPattern(self.operators, args)
 
     def roots(self) -> frozenset[str] | None:
         return _names(self.operators)
@@ -189,9 +213,14 @@ class OpPattern(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _CallPattern(Pattern):
+class CallPattern(Pattern):
+    """A call of one of several operators with arguments of these patterns."""
+
     operators: tuple[str | Operator, ...]
     args: tuple[Pattern, ...]
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.args
 
     def roots(self) -> frozenset[str] | None:
         return _names(self.operators)
@@ -211,8 +240,13 @@ class _CallPattern(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TuplePattern(Pattern):
+class TuplePattern(Pattern):
+    """A tuple of so many fields."""
+
     fields: tuple[Pattern, ...]
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.fields
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if isinstance(expr, Tuple) and len(expr.fields) == len(self.fields):
@@ -222,9 +256,14 @@ class _TuplePattern(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ItemPattern(Pattern):
+class ItemPattern(Pattern):
+    """A field of a tuple; None for any."""
+
     value: Pattern
     index: int | None
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.value,)
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if isinstance(expr, TupleItem) and self.index in (None, expr.index):
@@ -234,9 +273,14 @@ class _ItemPattern(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Either(Pattern):
+class Either(Pattern):
+    """One of two patterns; the first is tried first."""
+
     first: Pattern
     second: Pattern
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.first, self.second
 
     def roots(self) -> frozenset[str] | None:
         first, second = self.first.roots(), self.second.roots()
@@ -248,9 +292,14 @@ class _Either(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Named(Pattern):
+class Named(Pattern):
+    """A pattern whose match is given as `name`."""
+
     inner: Pattern
     name: str
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.inner,)
 
     def roots(self) -> frozenset[str] | None:
         return self.inner.roots()
@@ -261,10 +310,16 @@ class _Named(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Where(Pattern):
+class Where(Pattern):
+    """A pattern where a predicate holds as well."""
+
     inner: Pattern
     predicate: Callable[[Expr], bool]
     reason: str
+    wanted: Wanted = field(default_factory=Wanted)
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return (self.inner,)
 
     def roots(self) -> frozenset[str] | None:
         return self.inner.roots()
@@ -278,12 +333,15 @@ class _Where(Pattern):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Dominates(Pattern):
+class Dominates(Pattern):
     """See `dominates`."""
 
     parent: Pattern
     path: Pattern
     child: Pattern
+
+    def parts(self) -> tuple[Pattern, ...]:
+        return self.parent, self.path, self.child
 
     def roots(self) -> frozenset[str] | None:
         return self.child.roots()
@@ -321,7 +379,7 @@ class _Dominates(Pattern):
 
 def wildcard() -> Pattern:
     """Any expression."""
-    return _Wildcard()
+    return Wildcard()
 
 
 def is_op(*operators: str | Operator) -> OpPattern:
@@ -331,7 +389,7 @@ def is_op(*operators: str | Operator) -> OpPattern:
 
 def is_const() -> Pattern:
     """A constant."""
-    return _Kind(Constant)
+    return Kind(Constant)
 
 
 def is_scalar(value: float) -> Pattern:
@@ -345,22 +403,22 @@ def is_scalar(value: float) -> Pattern:
         same_sign = not expr.type.dtype.is_float or bool(np.all(np.signbit(wide) == np.signbit(value)))
         return bool(np.all(wide == value)) and same_sign
 
-    return is_const().where(holds, f"not the constant {value}")
+    return is_const().where(holds, f"not the constant {value}", Wanted(value=value))
 
 
 def is_var() -> Pattern:
     """A variable."""
-    return _Kind(Var)
+    return Kind(Var)
 
 
 def is_tuple(*fields: Pattern) -> Pattern:
     """A tuple of so many fields."""
-    return _TuplePattern(fields)
+    return TuplePattern(fields)
 
 
 def tuple_item(value: Pattern, index: int | None = None) -> Pattern:
     """A field of a tuple; None for any."""
-    return _ItemPattern(value, index)
+    return ItemPattern(value, index)
 
 
 def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
@@ -369,7 +427,22 @@ def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
 
     Whether something outside reads an expression in between is for the caller to judge, by `Match.calls`.
     """
-    return _Dominates(parent, path, child)
+    return Dominates(parent, path, child)
+
+
+def operators_of(pattern: Pattern) -> tuple[str | Operator, ...]:
+    """The operators that a pattern mentions, each once, by name or by themselves as it has them."""
+    found: dict[str | Operator, None] = {}
+    seen: dict[int, Pattern] = {}
+    stack = [pattern]
+    while stack:
+        part = stack.pop()
+        if id(part) not in seen:
+            seen[id(part)] = part
+            stack.extend(reversed(part.parts()))
+            if isinstance(part, (OpPattern, CallPattern)):
+                found.update(dict.fromkeys(part.operators))
+    return tuple(found)
 
 
 def match(pattern: Pattern, expr: Expr) -> Match | None:

@@ -16,12 +16,10 @@ from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.graph.pattern import Match, Pattern, explain_mismatch, match
 from inlay.graph.scopes import Scopes, analyse
+from inlay.partitioning.rules import ANY, described
 from inlay.plugins import Accept, AcceptIf, OpRule, Reject, Target, Verdict
 from inlay.plugins.blame import blame
 from inlay.types import OptionalType, SequenceType, TensorType, TupleType, Type
-
-ANY = "*"
-"""The pattern of a rule for every operator."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Candidate:
         return found
 
     def judge(self, call: ir.Call) -> Verdict:
-        """The verdict on an operator by itself."""
+        """The verdict of the rules for one operator. Raises `PluginError` where one cannot say."""
         assert isinstance(call.callee, Operator)
         unfit = _unfit(call, self)
         if unfit is not None:
@@ -107,7 +105,7 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
                 judged = _judge_composite(candidate, rule, found, scopes)
                 if isinstance(judged, Reject):
                     alone = len(found.calls) == 1 or (isinstance(own, Reject) and judged.reason == own.reason)
-                    refused.append(judged.reason if alone else f"as {rule.name or 'a composite'}: {judged.reason}")
+                    refused.append(judged.reason if alone else f"as {described(rule)}: {judged.reason}")
                     continue
                 claims.append(Claim(number, found.calls, judged, rule))
                 for member in found.calls:
@@ -144,7 +142,7 @@ def mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
         if roots is not None and call.callee.name in roots:
             reason = explain_mismatch(pattern, call)
             if reason is not None:
-                found.append(f"{rule.name or 'a composite'} does not match: {reason}")
+                found.append(f"{described(rule)} does not match: {reason}")
     return tuple(found)
 
 
@@ -155,7 +153,7 @@ def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match
     for rule, pattern in candidate.composites:
         roots = pattern.roots()
         if roots is None or call.callee.name in roots:
-            with blame(candidate.plugin, f"the pattern of rule {_rule(rule)}", nodes=nodes_of((call,))):
+            with blame(candidate.plugin, f"the pattern of rule {described(rule)}", nodes=nodes_of((call,))):
                 matched = match(pattern, call)
             if matched is not None and matched.calls:
                 found.append((rule, matched))
@@ -178,10 +176,14 @@ def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verd
     verdict: Verdict = Accept()
     if rule.predicate is not None:
         calls = subject.calls if isinstance(subject, Match) else (subject,)
-        with blame(candidate.plugin, f"the predicate of rule {_rule(rule)}", nodes=nodes_of(calls)):
+        with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=nodes_of(calls)):
             verdict = rule.predicate(subject)
             if not isinstance(verdict, Verdict):
-                raise PluginError(f"the predicate of rule {_rule(rule)} gave {type(verdict).__name__}, which is no verdict")
+                raise PluginError(f"the predicate of rule {described(rule)} gave {type(verdict).__name__}, which is no verdict")
+            if isinstance(verdict, AcceptIf) and not isinstance(verdict.constraint, (int, arith.Expr)):
+                raise PluginError(
+                    f"the predicate of rule {described(rule)} gave the condition {verdict.constraint!r}, which no size decides"
+                )
     if not isinstance(verdict, AcceptIf):
         return verdict
     constraint = arith.simplify(verdict.constraint)
@@ -190,10 +192,6 @@ def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verd
     if constraint == arith.ZERO:
         return Reject(f"{verdict.constraint!r} does not hold")
     return verdict
-
-
-def _rule(rule: OpRule) -> str:
-    return rule.name or (rule.pattern if isinstance(rule.pattern, str) else "of several operators")
 
 
 def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:

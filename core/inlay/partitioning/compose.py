@@ -84,6 +84,14 @@ def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
     return ir.function(tuple(params), memo[id(claim.root)], attrs), tuple(inputs)
 
 
+def alone(function: ir.Function, claim: Claim) -> ir.Function:
+    """A function that a claim is the whole of, with a composite as the one call that it is in a region."""
+    if claim.composite is None:
+        return function
+    inner, inputs = enclosed(claim)
+    return ir.function(function.params, ir.Call(inner.body.type, claim.root.span, inner, inputs, Attrs()))
+
+
 def dissolve(function: ir.Function, composites: Mapping[str, ir.Function] = MappingProxyType({})) -> ir.Function:
     """The function with the bodies of composites in place of their calls: of those that are written out, and of global ones by
     name. The same object where there are none."""

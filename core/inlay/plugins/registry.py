@@ -16,7 +16,7 @@ import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -219,9 +219,16 @@ class PluginRegistry:
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
 
-    def op_rules(self, target: Target) -> tuple[OpRule, ...]:
-        """Operator annotations and composite patterns for a target: the owner's first, then others', by name of plugin."""
-        return cast("tuple[OpRule, ...]", self._collect("inlay_op_rules", OpRule, target=target))
+    def op_rules(self, target: Target, check: Callable[[OpRule], None] = lambda rule: None) -> tuple[OpRule, ...]:
+        """Operator annotations and composite patterns for a target: the owner's first, then others', by name of plugin. `check`
+        raises for a rule that cannot be used; its plugin is blamed."""
+        found: list[OpRule] = []
+        for plugin, rules in self._answers("inlay_op_rules", OpRule, target=target):
+            with blame(plugin, "inlay_op_rules"):
+                for rule in rules:
+                    check(rule)
+            found.extend(rules)
+        return tuple(found)
 
     def passes(self, target: Target, phase: Phase) -> tuple[Any, ...]:
         """Passes for a target in a phase, the owner's first."""
@@ -252,13 +259,14 @@ class PluginRegistry:
         return answer
 
     def _collect(self, hook: str, element: type, *, target: Target, **arguments: object) -> tuple[Any, ...]:
+        return tuple(item for _, answer in self._answers(hook, element, target=target, **arguments) for item in answer)
+
+    def _answers(self, hook: str, element: type, *, target: Target, **arguments: object) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Each plugin's answer to a hook, by its name: the owner's first, then others', by name."""
         owner = self.owner(target.kind)
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
-        found: list[Any] = []
         for plugin in (owner, *others):
-            answer = self.ask(plugin, hook, target=target, **arguments)
-            found.extend(_sequence(answer, element, plugin, hook))
-        return tuple(found)
+            yield plugin, _sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
     def ask(self, plugin: str, hook: str, **arguments: object) -> object:
         """What a plugin's implementation of a hook returns, as it is; None where it has none. Raises `PluginError`."""
