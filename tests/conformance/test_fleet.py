@@ -26,8 +26,10 @@ CAUGHT = {
     "waives_the_binding": "plugin/declares-tolerances",
     "allows_anything": "plugin/declares-tolerances",
     "expects_nothing_known": "plugin/expects-what-there-is",
-    "misspells_an_operator": "annotations/names-operators",
-    "names_twice": "annotations/names-composites",
+    "misspells_an_operator": "annotations/loads-rules",
+    "misspells_in_a_pattern": "annotations/loads-rules",
+    "leaves_a_pattern_unnamed": "annotations/loads-rules",
+    "names_twice": "annotations/loads-rules",
     "rule_raises": "annotations/judges-operators",
     "fickle_rule": "annotations/judges-alike",
     "negative_cost": "annotations/predicts-sound-costs",
@@ -39,6 +41,8 @@ CAUGHT = {
     "expects_what_passes": "operators/agrees[add-float32]",
     "flushes_denormals": "operators/agrees[relu-float32]",
     "loses_nan": "operators/agrees[mul-float32]",
+    "makes_numbers_of_nan": "operators/agrees[neg-float32]",
+    "knows_one_rank": "operators/agrees[neg-float32]",
     "takes_all_code": "runtime/checks-artifacts",
     "writes_beyond": "runtime/keeps-to-its-buffers",
     "gives_the_same_array": "runtime/gives-new-results",
@@ -54,6 +58,8 @@ CAUGHT = {
 CONSEQUENCES = {
     "flushes_denormals": "operators/drawn[relu-float32]",
     "loses_nan": "operators/drawn[mul-float32]",
+    "makes_numbers_of_nan": "operators/drawn[neg-float32]",
+    "knows_one_rank": "operators/drawn[neg-float32]",
     "needs_its_compilation": "package/runs-without-the-compiler",
 }
 """What may fail as well: the same check on drawn examples, or one that needs the first to pass."""
@@ -62,7 +68,10 @@ IN_PROCESSES = {
     "package/runs-elsewhere", "package/runs-without-the-compiler", "package/exports",
 }  # fmt: skip
 """Cases that start processes, which takes seconds: only plugins that are meant for one of them are put through them."""
-TAKEN = ("add-float32", "mul-float32", "relu-float32", "take-float32", "take-int64", "matmul-float32", "add-int64", "sin-float32")
+TAKEN = (
+    *("add-float32", "mul-float32", "relu-float32", "neg-float32", "take-float32", "take-int64", "matmul-float32", "add-int64"),
+    "sin-float32",
+)
 """The operators of the fleet, and some that it refuses."""
 
 

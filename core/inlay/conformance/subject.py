@@ -10,22 +10,24 @@ from inlay import ops
 from inlay.cache import caches
 from inlay.driver.build import package_alone
 from inlay.driver.compile import compile_module, cut
-from inlay.driver.context import DriverContext
-from inlay.errors import InlayError
+from inlay.driver.context import DriverContext, candidate
+from inlay.errors import InlayError, PluginError
 from inlay.graph import ir
+from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned
-from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.compose import dissolve
+from inlay.partitioning.annotate import Candidate, Claim, annotate, mismatches
+from inlay.partitioning.compose import alone
 from inlay.partitioning.outline import outlined
+from inlay.partitioning.place import by_priority
+from inlay.partitioning.rules import ANY
 from inlay.plugins import (
-    Accept,
-    AcceptIf,
     Artifact,
     Capabilities,
     Codegen,
     Conformance,
     DeviceStatus,
     Level,
+    OpRule,
     Region,
     Reject,
     Target,
@@ -90,10 +92,17 @@ class Subject:
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The target as the partitioner sees it."""
-        capabilities = self.capabilities
-        rules = self.registry.op_rules(self.target)
-        return Candidate(self.target, rules, frozenset(capabilities.dtypes), capabilities.dynamic_dims)
+        """The target as the partitioner sees it. Raises `PluginError` for rules that cannot be used."""
+        return candidate(self.target, self.registry)
+
+    @cached_property
+    def unruly(self) -> str | None:
+        """Why its rules cannot be used, None where they can."""
+        try:
+            _ = self.candidate
+        except PluginError as error:
+            return str(error)
+        return None
 
     @cached_property
     def codegen(self) -> Codegen:
@@ -107,18 +116,34 @@ class Subject:
 
         return samples.compiled(self)
 
-    def verdict(self, function: ir.Function) -> Verdict:
-        """What its rules say of the operator whose call a function is. Rules that fail to say reject; see `levels.annotations`."""
-        assert isinstance(function.body, ir.Call)
+    def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
+        """What the target claims of a function that is one call of an operator, or several that make one value: all of it, as the
+        partitioner would choose, or by a `rule`. Rules that fail to say reject; see `levels.annotations`."""
         try:
-            found: object = self.candidate.judge(function.body)
-        except Exception as error:
-            return Reject(f"its rule fails: {type(error).__name__}: {error}")
-        return found if isinstance(found, (Accept, AcceptIf, Reject)) else Reject("its rule gives no verdict")
+            annotated = annotate(function, (self.candidate,))
+        except PluginError as error:
+            return Reject(f"its rule fails: {error}")
+        root = function.body
+        assert isinstance(root, ir.Call)
+        if rule is None:
+            found = next((claim for claim in by_priority(annotated) if claim.root is root), None)
+        else:
+            found = next((claim for claim in annotated.claims if claim.root is root and claim.composite is rule), None)
+        if found is not None and len(found.members) == len(annotated.calls):
+            return found
+        (verdict,) = annotated.verdicts[id(root)]
+        reason = verdict.reason if isinstance(verdict, Reject) else "it takes a part alone"
+        single = isinstance(root.callee, Operator) and {root.callee.name, ANY} & {*self.candidate.by_name}
+        return Reject(reason if single else "; ".join((reason, *mismatches(self.candidate, root))))
+
+    def verdict(self, function: ir.Function) -> Verdict:
+        """What its rules say of the operator whose call a function is."""
+        found = self.claim(function)
+        return found if isinstance(found, Reject) else found.verdict
 
     def claims(self, function: ir.Function) -> bool:
         """Whether it takes the operator whose call a function is, under a condition at most."""
-        return not isinstance(self.verdict(function), Reject)
+        return isinstance(self.claim(function), Claim)
 
     def context(self, keep: bool = True) -> DriverContext:
         """The compiler's services to its code generator; without `keep`, nothing is taken from the user's cache."""
@@ -130,11 +155,18 @@ class Subject:
 
     def region(self, symbol: str, function: ir.Function) -> Region:
         """A function as a region of its own, as the partitioner would outline it."""
-        return Region(symbol, outlined(function, self.target), self.target)
+        return Region(symbol, outlined(self.composed(function), self.target), self.target)
+
+    def composed(self, function: ir.Function) -> ir.Function:
+        """A function that is a call of an operator, as the composite that the target takes it for, where it does so; else as it
+        is."""
+        single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
+        found = self.claim(function) if single else None
+        return alone(function, found) if isinstance(found, Claim) else function
 
     def package(self, function: ir.Function, keep: bool = True) -> Package:
         """The whole of a function compiled as one region for the target, whatever its rules say of it."""
-        return package_alone(function, self.candidate, self.registry, keep=keep)
+        return package_alone(self.composed(function), self.candidate, self.registry, keep=keep)
 
     def load(self, function: ir.Function) -> Executable:
         """`package`, ready to run."""
@@ -149,8 +181,3 @@ class Subject:
         partitioned, _ = cut(module, [self.text], self.registry)
         own = [name for name, number in partitioned.regions.items() if number == 0]
         return partitioned, tuple(Region(name, partitioned.module[name], self.target) for name in own)
-
-
-def plain(region: Region) -> ir.Function:
-    """The function of a region with its composites taken apart, as the reference computes it."""
-    return dissolve(region.function)

@@ -59,6 +59,8 @@ def run_case(subject: Subject, case: Case) -> Result:
 def _tried(subject: Subject, case: Case) -> tuple[Outcome, str, bool]:
     if case.check is not plugin.loads and subject.problem is not None:
         return Outcome.SKIPPED, "the plugin cannot be used", True
+    if case.level != "plugin" and case.check is not annotations_level.loads_rules and subject.unruly is not None:
+        return Outcome.SKIPPED, "its rules cannot be used", True
     if case.level in ON_DEVICE and not subject.device.available:
         return Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}", True
     try:
@@ -69,7 +71,7 @@ def _tried(subject: Subject, case: Case) -> tuple[Outcome, str, bool]:
         return Outcome.SKIPPED, str(error), True
     except Failed as error:
         return Outcome.FAILED, str(error), True
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # whatever a plugin raises
         return Outcome.FAILED, f"{type(error).__name__}: {error}", True
     return Outcome.PASSED, "", True
 

@@ -9,21 +9,17 @@ from inlay.errors import KernelFault, Unsupported
 from inlay.runtime.host import HostRuntime
 
 FORMAT = "fleet-json"
-OPERATORS = ("affine", "add", "mul", "relu", "take")
+OPERATORS = ("affine", "negated", "add", "mul", "relu", "take")
 
 
 class Codegen:
     format = FORMAT
 
     def compile(self, unit, context):
-        from inlay.graph import ir
-
-        calls = [expr for expr in ir.post_order(unit.function) if isinstance(expr, ir.Call)]
-        names = {getattr(call.callee, "name", "affine") for call in calls}
-        unknown = names - {*OPERATORS, "matmul"}
-        if unknown or ("matmul" in names and "affine" not in names):
-            raise Unsupported(f"the machine has no {', '.join(sorted(unknown)) or 'matmul by itself'}")
         program = context.steps(unit)
+        unknown = {step.name for step in program.steps} - {*OPERATORS}
+        if unknown:
+            raise Unsupported(f"the machine has no {', '.join(sorted(unknown))}")
         steps = [self.step(step) for step in program.steps]
         buffers = [[buffer.storage, buffer.index] for buffer in program.buffers]
         return program.artifact(self.format, 1, json.dumps({"steps": steps, "buffers": buffers}).encode())
@@ -34,7 +30,7 @@ class Codegen:
         return [step.name, sources, step.outputs[0], axis]
 
     def sources(self, step):
-        parts = {"relu": ("x",), "take": ("x", "indices")}.get(step.name, ("a", "b"))
+        parts = {"relu": ("x",), "negated": ("x",), "take": ("x", "indices")}.get(step.name, ("a", "b"))
         return [step.buffer(part) for part in parts]
 
 
@@ -94,6 +90,9 @@ class Kernel:
 
     def relu(self, x):
         return np.maximum(x, np.float32(0))
+
+    def negated(self, x):
+        return -x
 
     def affine(self, x, w, b):
         return x @ w + b

@@ -1,4 +1,4 @@
-"""A plugin that keeps the contract: a few operators and a composite, on a machine that numpy plays."""
+"""A plugin that keeps the contract: a few operators, one of them by a pattern, and a composite, on a machine that numpy plays."""
 
 from inlay.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
 
@@ -22,13 +22,16 @@ def rules():
     affine = is_op("add")(product, wildcard().named("b"))
     return [
         OpRule(affine, "affine", of_matrices),
+        OpRule(is_op("neg")(wildcard().named("x")), "negated", of_floats),
         *(OpRule(name, "", of_floats) for name in ("add", "mul", "relu")),
         OpRule("take"),
     ]
 
 
-def of_floats(call):
-    return Accept() if call.type.dtype.name == "float32" else Reject("it computes in float32 alone")
+def of_floats(found):
+    """Judges a call of an operator, or what a pattern matched."""
+    type_ = getattr(found, "root", found).type
+    return Accept() if type_.dtype.name == "float32" else Reject("it computes in float32 alone")
 
 
 def of_matrices(found):

@@ -21,23 +21,30 @@ T = TypeVar("T")
 
 SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
 """Extents: small, odd, prime, a vector's worth, and one."""
+RANKS = (2, 3, 1, 4, 0)
+"""Ranks of shapes that may be of any, the plain one first."""
 
 
 class Choices:
     """Where examples take their sizes, attributes and values from. `choose(n)` gives a number from 0 to n - 1; the plain choice
-    is 0 everywhere, towards which Hypothesis shrinks. All arrays of one example are of one mix of values."""
+    is 0 everywhere, towards which Hypothesis shrinks. All arrays of one example are of one mix of values. Shapes are of a `rank`
+    where they may be, if it is given: `ranked` says whether there was one."""
 
-    def __init__(self, choose: Callable[[int], int], mix: Mix | None = None, sizes: Sequence[int] = SIZES) -> None:
+    def __init__(
+        self, choose: Callable[[int], int], mix: Mix | None = None, sizes: Sequence[int] = SIZES, rank: int | None = None
+    ) -> None:
         self._choose = choose
         self._sizes = tuple(sizes)
         self._asked = 0
+        self._rank = rank
+        self.ranked = False
         self.mix: Mix = self.pick(*MIXES) if mix is None else mix
 
     @classmethod
-    def pinned(cls, number: int, sizes: Sequence[int] = SIZES) -> Choices:
+    def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
         """The same choices each time: the plain ones with each mix of values in turn, then some others for each number above."""
         plain = number < len(MIXES)
-        return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes)
+        return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
 
     def pick(self, *options: T) -> T:
         """One of the options, the first where all is plain."""
@@ -59,16 +66,21 @@ class Choices:
 
     def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
         """A shape of a rank, some with an empty axis."""
-        ranks = [rank for rank in (2, 3, 1, 4, 0) if least <= rank <= most] or [least]
-        shape = [self.size() for _ in range(self.pick(*ranks))]
+        shape = [self.size() for _ in range(self._of_rank(least, most))]
         if shape and self.below(8) == 7:
             shape[self.below(len(shape))] = 0
         return tuple(shape)
 
     def solid_shape(self, least: int = 1, most: int = 4) -> tuple[int, ...]:
         """A shape without empty axes."""
-        ranks = [rank for rank in (2, 3, 1, 4, 0) if least <= rank <= most] or [least]
-        return tuple(self.size() for _ in range(self.pick(*ranks)))
+        return tuple(self.size() for _ in range(self._of_rank(least, most)))
+
+    def _of_rank(self, least: int, most: int) -> int:
+        found = self.pick(*[rank for rank in RANKS if least <= rank <= most] or [least])
+        if self._rank is None or not least <= self._rank <= most:
+            return found
+        self.ranked = True
+        return self._rank
 
     def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
         """Shapes that broadcast together."""

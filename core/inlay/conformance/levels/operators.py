@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from inlay import arith
 from inlay.conformance.case import Case, Check, Failed, NotClaimed
-from inlay.conformance.corpus import COMMON, CORPUS, Choices, Entry, Example, Form
+from inlay.conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form
 from inlay.conformance.nets import NETS
 from inlay.conformance.subject import Subject
 from inlay.conformance.tolerance import compare
@@ -27,7 +27,8 @@ from inlay.plugins.contract import COMPOSITE
 
 PINNED = 4
 """Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges, which are of
-one shape and so share a kernel, and one of another shape and other attributes."""
+one shape and so share a kernel, and one of another shape and other attributes. Of the first element type that is claimed there
+is one more for each other rank that its data may be of."""
 
 
 def _agrees(entry: Entry, element: str) -> Check:
@@ -42,8 +43,24 @@ def _agrees(entry: Entry, element: str) -> Check:
                 tried += 1
         if not tried:
             raise NotClaimed(_refusal(subject, entry, element))
+        if element == _first_claimed(subject, entry):
+            for form in _of_other_ranks(subject, entry, element):
+                _hold(subject, entry, form)
 
     return check
+
+
+def _first_claimed(subject: Subject, entry: Entry) -> str | None:
+    plain = ((element, entry.example(Choices.pinned(0), element)) for element in entry.dtypes)
+    return next((element for element, example in plain if _claimed(subject, example)), None)
+
+
+def _of_other_ranks(subject: Subject, entry: Entry, element: str) -> Iterator[Form]:
+    for rank in RANKS[1:]:
+        choices = Choices.pinned(0, rank=rank)
+        example = entry.example(choices, element)
+        if choices.ranked:
+            yield from _claimed(subject, example)[:1]
 
 
 def _drawn(entry: Entry, element: str) -> Check:

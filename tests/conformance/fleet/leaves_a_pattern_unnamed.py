@@ -1,0 +1,12 @@
+"""Has a composite without a name."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+@hookimpl
+def inlay_op_rules(target):
+    from inlay.graph.pattern import is_op, wildcard
+
+    return [*rules(), OpRule(is_op("exp")(is_op("neg")(wildcard())))] if target.kind == KIND else []
