@@ -15,7 +15,7 @@ from inlay.errors import InlayError, PluginError
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned
-from inlay.partitioning.annotate import Candidate, Claim, annotate, mismatches
+from inlay.partitioning.annotate import Candidate, Claim, also, annotate, mismatches
 from inlay.partitioning.compose import alone
 from inlay.partitioning.outline import outlined
 from inlay.partitioning.place import by_priority
@@ -132,9 +132,11 @@ class Subject:
         if found is not None and len(found.members) == len(annotated.calls):
             return found
         (verdict,) = annotated.verdicts[id(root)]
-        reason = verdict.reason if isinstance(verdict, Reject) else "it takes a part alone"
-        single = isinstance(root.callee, Operator) and {root.callee.name, ANY} & {*self.candidate.by_name}
-        return Reject(reason if single else "; ".join((reason, *mismatches(self.candidate, root))))
+        if not isinstance(verdict, Reject):
+            return Reject("it takes a part alone")
+        assert isinstance(root.callee, Operator)
+        by_name = {root.callee.name, ANY} & {*self.candidate.by_name}
+        return verdict if by_name else also(verdict, root, mismatches(self.candidate, root))
 
     def verdict(self, function: ir.Function) -> Verdict:
         """What its rules say of the operator whose call a function is."""
