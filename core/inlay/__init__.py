@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from inlay.api import estimate as estimate
     from inlay.api import load as load
     from inlay.api import partition as partition
+    from inlay.api import quantize as quantize
     from inlay.arith import SizeVar as SizeVar
     from inlay.errors import InlayError as InlayError
     from inlay.errors import LockWarning as LockWarning
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from inlay.graph.operator import Attrs as Attrs
     from inlay.graph.operator import FusionKind as FusionKind
     from inlay.graph.operator import Operator as Operator
+    from inlay.quantization import Quantization as Quantization
+    from inlay.quantization import QuantizationReport as QuantizationReport
+    from inlay.quantization import QuantizedModule as QuantizedModule
     from inlay.runtime.executable import Executable as Executable
     from inlay.types import FunctionType as FunctionType
     from inlay.types import TensorType as TensorType
@@ -51,6 +55,7 @@ _HOMES = {
     "estimate": "inlay.api",
     "load": "inlay.api",
     "partition": "inlay.api",
+    "quantize": "inlay.api",
     "SizeVar": "inlay.arith",
     "InlayError": "inlay.errors",
     "LockWarning": "inlay.errors",
@@ -59,6 +64,7 @@ _HOMES = {
         "inlay.graph.ir",
     ),
     **dict.fromkeys(("Attrs", "FusionKind", "Operator"), "inlay.graph.operator"),
+    **dict.fromkeys(("Quantization", "QuantizationReport", "QuantizedModule"), "inlay.quantization"),
     "Executable": "inlay.runtime.executable",
     **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlay.types"),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from inlay.cache import caches
 from inlay.errors import InputError, ModelImportError, PackageError, TargetError
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from inlay.graph.ir import Function, Module
     from inlay.partitioning.report import Report
     from inlay.passes.manager import Instrument
+    from inlay.quantization import Quantization, QuantizedModule
 
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
+USUAL = ("x86",)
+"""The targets of those who name none."""
 _MODELS = "give the path of an ONNX or TensorFlow Lite file, its bytes, an onnx.ModelProto, or an inlay.Module or Function"
 TFLITE = b"TFL3"
 """What stands in a TensorFlow Lite file from its fifth byte on."""
@@ -70,7 +73,7 @@ def _load(
 
 def compile(
     model: Model,
-    targets: Sequence[str] = ("x86",),
+    targets: Sequence[str] = USUAL,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
@@ -103,6 +106,39 @@ def compile(
     return compile_module(_module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache)
 
 
+def quantize(
+    model: Model,
+    calibration_data: str | Path | Iterable[Mapping[str, Any]],
+    settings: Quantization | None = None,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    targets: Sequence[str] | None = None,
+    evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
+) -> QuantizedModule:
+    """An int8 model from a float one: a module for `compile`, with the `report` on what each layer lost.
+
+    `calibration_data` are samples of the inputs: dictionaries by input name, or the path of an .npz file that has an array of
+    samples for each input. `settings` say how (see `inlay.Quantization`). The accuracy is measured on `evaluation_data`, or else on
+    the same samples. Both run on `targets`: x86 where that is installed, or else the reference. Other arguments as of `compile`.
+    Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
+    """
+    from inlay.driver.quantize import quantize as quantize_on
+    from inlay.quantization import Quantization, read_samples
+
+    module = _module(model, dims)
+    samples = read_samples(calibration_data, module.main.params)
+    measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
+    chosen = _usual_targets() if targets is None else _targets(targets)
+    return quantize_on(module, samples, measured, settings or Quantization(), chosen)
+
+
+def _usual_targets() -> tuple[str, ...]:
+    """The target that `compile` has by default where it is installed; or else the one that is there always."""
+    from inlay.driver import FALLBACK
+
+    return USUAL if set(USUAL) <= set(default_registry().kinds()) else (FALLBACK,)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A package, and the file in the user's cache that holds it, None where none does."""
@@ -120,7 +156,7 @@ class Compiled:
 
 def compile_file(
     model: Path,
-    targets: Sequence[str] = ("x86",),
+    targets: Sequence[str] = USUAL,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
@@ -163,7 +199,7 @@ def _read(file: Path | None) -> Compiled | None:
 
 def partition(
     model: Model,
-    targets: Sequence[str] = ("x86",),
+    targets: Sequence[str] = USUAL,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     placement: str = "priority",
@@ -178,7 +214,7 @@ def partition(
 
 def estimate(
     model: Model,
-    targets: Sequence[str] = ("x86",),
+    targets: Sequence[str] = USUAL,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     precision: str = "model",

@@ -49,6 +49,18 @@ def with_span(expr: Expr, span: Span | None) -> Expr:
     return dataclasses.replace(expr, span=span)
 
 
+def spread_span(expr: Expr, span: Span | None) -> Expr:
+    """The expression with a span on all of it that has none, as far down as to what has one: for what was made a moment ago, and
+    nobody else has seen."""
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if part.span is None and span is not None and not isinstance(part, Var):
+            object.__setattr__(part, "span", span)
+            stack.extend(children(part))
+    return expr
+
+
 class _Rewriter:
     """One sweep. `_done` maps the id of each finished expression to itself and what it has become."""
 

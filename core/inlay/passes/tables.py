@@ -19,6 +19,7 @@ from inlay.graph.operator import Operator
 from inlay.graph.transform import transform_function
 from inlay.ops.conversion import bitcast
 from inlay.ops.index import take
+from inlay.ops.quantised import quantize
 from inlay.types import TensorType
 
 _DEAR = ("erf", "exp", "log", "pow", "sigmoid", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "rsqrt", "div")
@@ -36,16 +37,16 @@ class _Derived:
     dear: bool
 
 
-def tabulate(target: Function) -> Function:
-    """The function with bytes that are computed dearly from other bytes, one from one, looked up. The same object where there are
-    none."""
+def tabulate(target: Function, cheap: bool = False) -> Function:
+    """The function with bytes that are computed dearly from other bytes, one from one, looked up; with `cheap` also those that are
+    computed by floats in another way, which then are the same on every target. The same object where there are none."""
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         found = _derived(new, derived)
         if found is None:
             return new
-        if _is_bytes(new) and found.dear:
+        if _is_bytes(new) and (found.dear or (cheap and isinstance(new, Call) and new.callee is quantize)):
             new = _looked_up(found, new)
         derived[id(new)] = found
         kept.append(new)

@@ -1,0 +1,121 @@
+"""What the values of a float model are, and the scales that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlay.errors import InputError
+from inlay.graph.ir import Call, Constant, Expr, Module, Var
+from inlay.graph.operator import Operator
+from inlay.ops.compose import tensor_of
+from inlay.quantization.forms import Move, Softmax
+from inlay.quantization.histogram import Array, Histogram
+from inlay.quantization.plan import Plan
+from inlay.quantization.ranges import Scale, choose_scale, scales_of
+from inlay.quantization.settings import Quantization
+
+Sample = Mapping[str, Any]
+Run = Callable[[Sample], Sequence[Array]]
+"""Runs a module on one sample: its outputs in order."""
+Compile = Callable[[Module], Run]
+"""Makes a module ready to run."""
+
+
+class Scales:
+    """The scale of every stored expression of a plan. Those that moves tie together share one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._parent: dict[int, int] = {id(expr): id(expr) for expr in plan.stored}
+        for expr in plan.stored:
+            if plan.is_moved(expr):
+                for operand in plan.steps[id(expr)].operands:
+                    self._parent[self._root(operand)] = self._root(expr)
+        self._scales: dict[int, Scale] = {}
+
+    def _root(self, expr: Expr) -> int:
+        key = id(expr)
+        while self._parent[key] != key:
+            self._parent[key] = self._parent[self._parent[key]]
+            key = self._parent[key]
+        return key
+
+    def __getitem__(self, expr: Expr) -> Scale:
+        return self._scales[self._root(expr)]
+
+    def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
+        """Choose all scales. `seen` has the values of expressions, by id."""
+        groups: dict[int, list[Expr]] = {}
+        for expr in self._plan.stored:
+            groups.setdefault(self._root(expr), []).append(expr)
+        for root, members in groups.items():
+            together = Histogram()
+            for expr in members:
+                for histogram in _values_of(expr, self._plan, seen):
+                    together.merge(histogram)
+            if all(self._is_part(expr) for expr in members):
+                scales, points = scales_of(np.zeros(1), np.array([255 / 256]), settings)
+                self._scales[root] = Scale(float(scales[0]), int(points[0]))
+            else:
+                self._scales[root] = choose_scale(together, settings)
+
+    def _is_part(self, expr: Expr) -> bool:
+        """Whether values are parts of a whole, between 0 and 1, whatever the samples say."""
+        step = self._plan.steps.get(id(expr))
+        return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
+
+
+def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
+    """What an expression adds to the values that its group has."""
+    if isinstance(expr, Constant):
+        return [_counted(expr.data)]
+    if not plan.is_moved(expr):
+        return [seen[id(expr)]]
+    step = plan.steps[id(expr)]
+    assert isinstance(step.form, Move)
+    filled = [arg.data for arg in step.form.call.args[1:] if isinstance(arg, Constant)] if _pads(step.form.call) else []
+    # Minus infinity around what a greatest element is taken of is stored as the least value there is.
+    return [_counted(data) for data in filled if np.isfinite(data).all()]
+
+
+def _pads(call: Call) -> bool:
+    return isinstance(call.callee, Operator) and call.callee.name == "pad"
+
+
+def _counted(data: Array) -> Histogram:
+    found = Histogram()
+    found.add(data)
+    return found
+
+
+def observed(plan: Plan) -> tuple[Expr, ...]:
+    """The stored expressions whose values are looked at: those that are not constants, and not moved from others."""
+    return tuple(expr for expr in plan.stored if not isinstance(expr, Constant) and not plan.is_moved(expr))
+
+
+def gather(watched: Sequence[Expr], samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
+    """The values of expressions, by id, over all samples: those of one sample are held at a time. `run` gives them first. Raises
+    `InputError` for values that are not finite."""
+    found = {id(expr): Histogram() for expr in watched}
+    for number, sample in enumerate(samples):
+        for expr, values in zip(watched, run(sample), strict=False):
+            try:
+                found[id(expr)].add(values)
+            except ValueError as error:
+                raise InputError(
+                    f"sample {number} makes {error} at {name_of(expr)}",
+                    remedy="leave the sample out, or keep the operator float with keep_float",
+                ) from None
+    return found
+
+
+def name_of(expr: Expr) -> str:
+    """What a report calls an expression: its node in the source."""
+    if isinstance(expr, Var):
+        return f"input {expr.name}"
+    if expr.span is not None:
+        return expr.span.node
+    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else repr(tensor_of(expr))

@@ -1,0 +1,204 @@
+"""Which form a call has in integers, or why it has none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from inlay import ops
+from inlay.arith import Dim
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Constant, Expr, constant, function
+from inlay.graph.operator import Operator
+from inlay.ops.compose import tensor_of
+from inlay.quantization.forms import (
+    LONGEST_SOFTMAX,
+    Affine,
+    Average,
+    Both,
+    Form,
+    Mean,
+    Move,
+    Product,
+    Scaled,
+    Softmax,
+    Sum,
+    Times,
+    by_channel,
+)
+from inlay.quantization.histogram import Array
+from inlay.types import TensorType
+
+_FIRST = (0,)
+MOVES = {
+    **dict.fromkeys(
+        ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "max_pool", "reduce_max", "reduce_min"), _FIRST
+    ),
+    **dict.fromkeys(("pad", "take", "take_along_axis", "gather_nd", "reverse_sequence", "dynamic_slice", "resize"), _FIRST),
+    "maximum": (0, 1),
+    "minimum": (0, 1),
+    "where": (1, 2),
+}
+"""Operators that choose among elements, and the places of the arguments that they choose from; concat chooses from all."""
+MEAN_LIMIT = 1 << 23
+"""Elements whose sum, of 8 bits each, is sure to fit into 32."""
+WINDOW_LIMIT = 1 << 12
+"""Elements of a window that an average is taken of."""
+NO_FORM = "it has no form in integers"
+
+
+def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
+    """The form of a call of a float32 operator, and the operands that it reads as stored tensors; or why there is none."""
+    name = _name(target)
+    if name in ("conv", "conv_transpose", "matmul"):
+        return _product(target)
+    if name in ("add", "sub", "mul", "div"):
+        return _binary(target)
+    if name == "reduce_sum":
+        return _mean(target)
+    if name == "avg_pool":
+        return _average(target)
+    if name == "softmax":
+        extent = tensor_of(target).shape[target.attrs.axis]
+        if not isinstance(extent, int) or not 0 < extent <= LONGEST_SOFTMAX:
+            return f"its sums are of {extent} elements, and at most {LONGEST_SOFTMAX} are sure to fit into int32"
+        return Softmax(target.attrs.axis), target.args
+    return _move(target)
+
+
+def _product(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    data, weights = target.args
+    if not isinstance(weights, Constant) or (_name(target) == "matmul" and weights.data.ndim != 2):
+        return (Both(target), target.args) if _name(target) == "matmul" else "its weights are computed by the model"
+    if not np.isfinite(weights.data).all():
+        return "its weights are not all finite"
+    if _name(target) == "conv_transpose" and target.attrs.groups != 1:
+        return "it is transposed and has groups"
+    outputs = weights.data.shape[0 if _name(target) == "conv" else 1]
+    return Product(target, weights.data, np.zeros(outputs)), (data,)
+
+
+def _binary(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    name = _name(target)
+    affine = _affine(target)
+    if affine is not None:
+        return affine
+    if name == "div":
+        return NO_FORM
+    return (Times() if name == "mul" else Sum(_operator(target))), target.args
+
+
+def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
+    """A scale or a shift of each channel by constants; None where a call is something else."""
+    values, sign = _constant_side(target)
+    name = _name(target)
+    if values is None or not np.isfinite(values).all() or (name == "div" and not values.all()):
+        return None
+    x = target.args[isinstance(target.args[0], Constant)]
+    type_ = tensor_of(x)
+    for axis in range(type_.rank):
+        spread = by_channel(1 / values if name == "div" else values, type_, axis)
+        if spread is not None and name in ("mul", "div"):
+            return Affine(type_, spread, np.zeros_like(spread), axis), (x,)
+        if spread is not None:
+            return Affine(type_, np.ones_like(spread), sign * spread, axis), (x,)
+    return None
+
+
+def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    (x,) = target.args
+    extents = known([tensor_of(x).shape[axis] for axis in target.attrs.axes])
+    count = math.prod(extents)
+    if min(extents, default=0) < 0 or not 0 < count < MEAN_LIMIT:
+        return "its sums are long, or of as many elements as only a run knows"
+    return Mean(target.attrs.axes, target.attrs.keepdims, 1.0, count), target.args
+
+
+def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    (x,) = target.args
+    type_, attrs = tensor_of(x), target.attrs
+    rank = type_.rank - 2
+    pads = known(attrs.pads or (0,) * (2 * rank))
+    (channels, *sizes), kernel = known(type_.shape[1:]), known(attrs.kernel)
+    taps = math.prod(kernel)
+    if not 0 < taps <= WINDOW_LIMIT or min((channels, *sizes, *pads)) < 0:
+        return "its windows are large, or known to a run alone"
+    if sizes == kernel and not any(pads):
+        return Mean(tuple(range(2, type_.rank)), True, 1 / taps, taps), target.args
+    if attrs.count_include_pad:
+        return Average(attrs, channels, np.full((1,) * rank, taps)), target.args
+    # A window over ones, and zeros around them, counts its elements.
+    ones, window = constant(np.ones((1, 1, *sizes), np.int8)), constant(np.ones((1, 1, *kernel), np.int8))
+    counted = ops.conv(ones, window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations)
+    counts: Array = evaluate(function([], counted), [])[0, 0]
+    return (Average(attrs, channels, counts), target.args) if counts.all() else "some of its windows are empty"
+
+
+def known(dims: Sequence[Dim]) -> list[int]:
+    """Dimensions as numbers; -1 for one that only a run knows."""
+    return [dim if isinstance(dim, int) else -1 for dim in dims]
+
+
+def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
+    name = _name(target)
+    if name == "resize" and (target.attrs.mode != "nearest" or target.attrs.crop):
+        return "it interpolates"
+    if name == "pad" and len(target.args) == 2 and not isinstance(target.args[1], Constant):
+        return "it pads with a value that the model computes"
+    places = tuple(range(len(target.args))) if name == "concat" else MOVES.get(name)
+    if places is None:
+        return NO_FORM
+    return Move(target, places), tuple(target.args[place] for place in places)
+
+
+def with_constant(form: Form, target: Call) -> Form | None:
+    """The form of a call's operand with the call itself taken in, where that adds a constant or multiplies by a positive number;
+    None where it cannot be taken in."""
+    values, sign = _constant_side(target)
+    if values is None or not np.isfinite(values).all():
+        return None
+    name = _name(target)
+    if name in ("add", "sub"):
+        return form.biased(values * sign)
+    number = float(values.reshape(-1)[0]) if values.size == 1 else 0.0
+    return Scaled(form, number if name == "mul" else 1 / number) if number > 0 else None
+
+
+def _constant_side(target: Call) -> tuple[Array | None, float]:
+    """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with."""
+    name = _name(target)
+    if name not in ("add", "sub", "mul", "div"):
+        return None, 0.0
+    a, b = target.args
+    if isinstance(a, Constant) and name in ("add", "mul"):
+        a, b = b, a
+    if not isinstance(b, Constant) or a.type != target.type:
+        return None, 0.0
+    return b.data.astype(np.float64), -1.0 if name == "sub" else 1.0
+
+
+def limits_of(target: Expr) -> tuple[float, float] | None:
+    """The bounds that a relu or a clip keeps to; None for anything else."""
+    if not isinstance(target, Call) or not isinstance(target.callee, Operator):
+        return None
+    if target.callee is ops.relu:
+        return 0.0, np.inf
+    if target.callee is ops.clip:
+        return float(target.attrs.minimum), float(target.attrs.maximum)
+    return None
+
+
+def _operator(target: Call) -> Operator:
+    assert isinstance(target.callee, Operator)
+    return target.callee
+
+
+def _name(target: Call) -> str:
+    return _operator(target).name
+
+
+def is_real(expr: Expr) -> bool:
+    """Whether an expression is a tensor of float32."""
+    return isinstance(expr.type, TensorType) and expr.type.dtype.name == "float32"

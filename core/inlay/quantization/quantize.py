@@ -1,0 +1,158 @@
+"""The order of the steps: plan, calibrate, choose scales, build, measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlay.errors import InputError
+from inlay.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
+from inlay.graph.operator import Operator
+from inlay.ops.quantised import dequantize, quantize
+from inlay.passes.decompose import decompose
+from inlay.passes.manager import FunctionPass, PassManager
+from inlay.passes.pipeline import CANONICAL
+from inlay.quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
+from inlay.quantization.match import is_real
+from inlay.quantization.plan import Plan, make_plan
+from inlay.quantization.ranges import Scale
+from inlay.quantization.realise import realise
+from inlay.quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
+from inlay.quantization.settings import Quantization
+from inlay.types import TensorType
+
+_WHOLE = ("attention",)
+"""Operators that are quantised in parts."""
+
+
+READ_AS_FLOAT = "it is computed of floats, or read as a float"
+
+
+@dataclass(frozen=True)
+class QuantizedModule(Module):
+    """A module in int8, and the report on how it came to be."""
+
+    report: QuantizationReport
+
+
+def quantize_module(
+    module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
+) -> QuantizedModule:
+    """A module whose products, and what lies between them, are computed in int8.
+
+    `samples` say which values occur, `measured` what the accuracy is measured on; `compile_` makes functions ready to run. Raises
+    `InputError` for a model that has nothing to quantise, and for samples that it cannot run on.
+    """
+    module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    main = module.main
+    plan = make_plan(main, tuple(post_order(main.body)), settings)
+    if not any(step.anchors for step in plan.steps.values()):
+        raise InputError(
+            "the model has no convolution or matrix product of float32 that could be quantised",
+            remedy="it may be quantised already, or of another precision"
+            + (", or keep_float names all" * bool(settings.keep_float)),
+        )
+    watched = observed(plan)
+    results = [expr for expr in plan.outputs if is_real(expr)]
+    run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
+    scales = Scales(plan)
+    scales.choose(gather(watched, samples, run), settings)
+    made = realise(plan, scales, settings)
+    stored = [*(scales[expr] for expr in watched), *(scales[expr] if plan.is_int8(expr) else None for expr in results)]
+    differences = _differences(plan, scales, stored, run, compile_(module.with_function("main", made.probe)), measured)
+    found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    report = QuantizationReport(
+        settings,
+        len(measured),
+        tuple(_input(param, plan, scales) for param in main.params),
+        tuple(_output(name, expr, plan, scales, found) for name, expr in zip(_output_names(main), plan.outputs, strict=True)),
+        tuple(
+            LayerReport(name_of(expr), _operators(expr, plan), scales[expr].scale, scales[expr].zero_point, found[id(expr)])
+            for expr in watched
+            if not isinstance(expr, Var)
+        ),
+        _floats(plan, made.main),
+    )
+    return QuantizedModule({**module.functions, "main": made.main}, report)
+
+
+def _in_parts(target: Function) -> Function:
+    return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _WHOLE)
+
+
+# --- the accuracy -----------------------------------------------------------------------------------------------------
+
+
+def _differences(
+    plan: Plan, scales: Scales, of: Sequence[Scale | None], run: Run, quantised: Run, samples: Sequence[Sample]
+) -> list[Difference]:
+    """How far stored values are from floats, for each pair that the two functions give; those without a scale are floats."""
+    found = [Difference() for _ in of]
+    for sample in samples:
+        given = {
+            param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
+            for param in plan.main.params
+        }
+        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantised(given), strict=True)):
+            found[place] = found[place].with_values(real, value if scale is None else scale.real_array(value))
+    return found
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def _input(param: Var, plan: Plan, scales: Scales) -> BorderReport:
+    if plan.is_int8(param):
+        return BorderReport(param.name, "int8", scales[param].scale, scales[param].zero_point)
+    return BorderReport(param.name, _element_type(param), None, None)
+
+
+def _output(name: str, expr: Expr, plan: Plan, scales: Scales, found: Mapping[int, Difference]) -> BorderReport:
+    if plan.is_int8(expr):
+        return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, found[id(expr)])
+    return BorderReport(name, _element_type(expr), None, None, found.get(id(expr)))
+
+
+def _element_type(expr: Expr) -> str:
+    return expr.type.dtype.name if isinstance(expr.type, TensorType) else repr(expr.type)
+
+
+def _output_names(main: Function) -> list[str]:
+    noted = json.loads(main.attr("outputs") or "[]")
+    fields = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    return noted if len(noted) == len(fields) else [f"output{number}" for number in range(len(fields))]
+
+
+def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:
+    """The names of the operators that a stored tensor is computed by."""
+    step = plan.steps.get(id(expr))
+    calls = (expr,) if step is None else step.calls
+    return tuple(_operator(call) for call in calls if isinstance(call, Call))
+
+
+def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
+    """What is left in floats, in the order in which it is computed. Why is asked of the plan, by node and operator."""
+    reasons = {
+        (expr.span, _operator(expr)): plan.reasons[id(expr)]
+        for expr in plan.order
+        if isinstance(expr, Call) and id(expr) in plan.reasons
+    }
+    left = [expr for expr in post_order(main.body) if isinstance(expr, Call) and _is_float(expr)]
+    return tuple(
+        FloatReport(expr.span.node if expr.span else "", _operator(expr), reasons.get((expr.span, _operator(expr)), READ_AS_FLOAT))
+        for expr in left
+    )
+
+
+def _is_float(expr: Call) -> bool:
+    """Whether a call is of an operator that reads or gives floats, other than to store them or to have them back."""
+    if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize):
+        return False
+    return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))
+
+
+def _operator(call: Call) -> str:
+    return call.callee.name if isinstance(call.callee, Operator) else "a function"

@@ -1,0 +1,116 @@
+"""From a plan and scales to a function in integers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from inlay import ops
+from inlay.graph.ir import Constant, Expr, Function, Tuple, Var, children, constant, function, rebuild, tuple_, var
+from inlay.graph.rewrite import spread_span
+from inlay.ops.compose import scalar, tensor_of
+from inlay.passes.tables import tabulate
+from inlay.quantization.calibrate import Scales, observed
+from inlay.quantization.forms import Move
+from inlay.quantization.match import is_real
+from inlay.quantization.plan import Plan, Step
+from inlay.quantization.ranges import Scale
+from inlay.quantization.settings import Quantization
+from inlay.quantization.totals import Stored, store
+from inlay.types import TensorType
+
+
+@dataclasses.dataclass(frozen=True)
+class Realised:
+    """The quantised function; and one more that gives, for each observed expression in order, what is stored of it, and then the
+    outputs that are tensors of float32 in the model."""
+
+    main: Function
+    probe: Function
+
+
+def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
+    """The function of a plan, with tables in place of what is computed of one stored tensor."""
+    work = _Work(plan, scales, settings)
+    work.run()
+    results = [work.result(expr) for expr in plan.outputs]
+    watched = [work.stored[id(expr)] for expr in observed(plan)]
+    # One function at first, so that both have the same tables.
+    whole = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
+    assert isinstance(whole.body, Tuple)
+    fields = whole.body.fields
+    outputs = fields[len(watched) :]
+    body = tuple_(outputs) if isinstance(plan.main.body, Tuple) else outputs[0]
+    shown = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
+    return Realised(
+        function(whole.params, body, plan.main.attrs, span=plan.main.span),
+        function(whole.params, tuple_([*fields[: len(watched)], *shown])),
+    )
+
+
+class _Work:
+    def __init__(self, plan: Plan, scales: Scales, settings: Quantization) -> None:
+        self.plan = plan
+        self.scales = scales
+        self.stored: dict[int, Expr] = {}
+        self._real: dict[int, Expr] = {}
+        self._settings = settings
+        self._wanted = {id(expr) for expr in plan.stored}
+        self.params = [self._param(param) for param in plan.main.params]
+
+    def _param(self, param: Var) -> Var:
+        if not self.plan.is_int8(param):
+            return param
+        taken = var(param.name, TensorType(tensor_of(param).shape, "int8"), param.span)
+        self.stored[id(param)] = taken
+        return taken
+
+    def run(self) -> None:
+        """All that is needed, parts before wholes."""
+        for expr in self.plan.order:
+            step = self.plan.steps.get(id(expr))
+            if id(expr) in self._wanted:
+                if step is not None:
+                    self.stored[id(expr)] = spread_span(self._computed(expr, step), expr.span)
+                elif id(expr) not in self.stored:
+                    self.stored[id(expr)] = self._quantized(expr)
+            if id(expr) in self.plan.real:
+                self._real[id(expr)] = self._as_real(expr)
+
+    def result(self, expr: Expr) -> Expr:
+        """An output: as it is stored, or as a float."""
+        if id(expr) not in self._wanted:
+            return self._real[id(expr)]
+        return self.stored[id(expr)] if self.plan.is_int8(expr) else self._dequantized(expr)
+
+    def _computed(self, expr: Expr, step: Step) -> Expr:
+        operands = [Stored(self.stored[id(operand)], self.scales[operand]) for operand in step.operands]
+        if isinstance(step.form, Move):
+            return step.form.moved(operands, [self._real.get(id(arg), arg) for arg in step.form.call.args])
+        return store(step.form.total(operands, self._settings), self.scales[expr], step.low, step.high)
+
+    def _quantized(self, expr: Expr) -> Expr:
+        scale = self.scales[expr]
+        if isinstance(expr, Constant):
+            return constant(scale.stored_array(expr.data), span=expr.span)
+        real = expr if isinstance(expr, Var) else self._float(expr)
+        return ops.quantize(real, *_parameters(scale), dtype="int8", span=expr.span)
+
+    def _as_real(self, expr: Expr) -> Expr:
+        if id(expr) in self.plan.steps or (isinstance(expr, Var) and self.plan.is_int8(expr)):
+            return self._dequantized(expr)
+        return self._float(expr)
+
+    def _float(self, expr: Expr) -> Expr:
+        """The expression as the model has it, over floats."""
+        return rebuild(expr, tuple(self._real[id(child)] for child in children(expr)))
+
+    def _dequantized(self, expr: Expr) -> Expr:
+        if id(expr) in self._real and id(expr) in self.plan.steps:
+            return self._real[id(expr)]
+        return ops.dequantize(self.stored[id(expr)], *_parameters(self.scales[expr]), dtype="float32", span=expr.span)
+
+
+def _parameters(scale: Scale) -> tuple[Expr, Expr]:
+    return scalar(scale.scale, "float32"), constant(np.asarray(scale.zero_point, np.int8))

@@ -1,0 +1,129 @@
+"""Sums in int32, and how they become stored values: in integers alone, the same on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlay import ops
+from inlay.graph.ir import Expr, constant
+from inlay.ops.compose import cast_to, scalar, tensor_of
+from inlay.quantization.histogram import Array
+from inlay.quantization.ranges import HIGHEST, LOWEST, Scale
+
+SUM_BITS = 20
+"""Bits behind the point in a sum of two tensors with different scales, as in TensorFlow Lite."""
+LARGEST_SHIFT = 30
+INT32 = (1 << 31) - 1
+BYTE = 255
+"""No stored value is further from the zero point."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of int8, and what its values stand for."""
+
+    value: Expr
+    scale: Scale
+
+    @property
+    def centred(self) -> Expr:
+        """The stored values less the zero point, as int32."""
+        wide = cast_to(self.value, "int32")
+        return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
+
+
+@dataclass(frozen=True)
+class Total:
+    """A tensor of int32 that stands for `value` * `factor`: one factor, or one for each index along `axis`. No element exceeds
+    `bound` in magnitude. `rounding` is that of `multiply_fixed`."""
+
+    value: Expr
+    factor: Array
+    axis: int
+    bound: float
+    rounding: str = "away"
+
+    def by_axis(self, values: Array) -> Array:
+        """Numbers that go with the factors, shaped to broadcast to the tensor."""
+        rank = tensor_of(self.value).rank
+        return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
+
+
+def aligned(a: Stored, b: Stored) -> tuple[Expr, Expr, float]:
+    """Two tensors in int32 of one scale, and that scale."""
+    scales = a.scale.scale, b.scale.scale
+    least, most = min(scales), max(scales)
+    ratio, exponent = np.frexp(most / least)
+    if ratio == 0.5 and exponent <= SUM_BITS:
+        # Powers of two apart: nothing is rounded.
+        left, right = (_shifted(side, int(np.log2(side.scale.scale / least))) for side in (a, b))
+        return left, right, least
+    left, right = (_raised(side, 2 * most) for side in (a, b))
+    return left, right, 2 * most / (1 << SUM_BITS)
+
+
+def _shifted(side: Stored, places: int) -> Expr:
+    return ops.shift_left(side.centred, scalar(places, "int32")) if places else side.centred
+
+
+def _raised(side: Stored, unit: float) -> Expr:
+    multiplier, shift = ops.fixed_point.fixed_point(side.scale.scale / unit)
+    raised = ops.shift_left(side.centred, scalar(SUM_BITS, "int32"))
+    return ops.multiply_fixed(raised, scalar(multiplier, "int32"), scalar(shift, "int32"), rounding="away")
+
+
+def store(total: Total, scale: Scale, low: float = -np.inf, high: float = np.inf) -> Expr:
+    """A total as stored values of a scale, with real values limited to `low` and `high`."""
+    factors = total.factor.reshape(-1) / scale.scale
+    fractions, exponents = np.frexp(factors)
+    if np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
+        moved = _by_shifts(total, 1 - exponents)
+    else:
+        multipliers, shifts = ops.fixed_point.fixed_points(factors.tolist())
+        if len(factors) == 1:
+            multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
+        value = _within(total, np.maximum(shifts, 0))
+        moved = ops.multiply_fixed(value, constant(multipliers), constant(shifts), axis=total.axis, rounding=total.rounding)
+    return placed(moved, scale, low, high)
+
+
+def _by_shifts(total: Total, places: Array) -> Expr:
+    """A total divided by powers of two, rounded to nearest, halves up; by negative ones, multiplied."""
+    left, right = (np.maximum(each, 0).astype(np.int32) for each in (-places, places))
+    value = _within(total, left)
+    if left.any():
+        value = ops.shift_left(value, constant(total.by_axis(left)))
+    if not right.any():
+        return value
+    halves = ((1 << right.astype(np.int64)) >> 1).astype(np.int32)
+    return ops.shift_right(ops.add(value, constant(total.by_axis(halves))), constant(total.by_axis(right)))
+
+
+def _within(total: Total, left: Array) -> Expr:
+    """The total, limited to what a shift to the left does not take beyond int32."""
+    limits = np.asarray(INT32 >> left.astype(np.int64), np.int32)
+    if total.bound <= limits.min():
+        return total.value
+    most = total.by_axis(limits)
+    return ops.maximum(ops.minimum(total.value, constant(most)), constant(-most))
+
+
+def placed(moved: Expr, scale: Scale, low: float, high: float) -> Expr:
+    """int32 in units of a scale as its stored values, with real values limited to `low` and `high`."""
+    least = LOWEST if low == -np.inf else scale.stored(low)
+    greatest = HIGHEST if high == np.inf else scale.stored(high)
+    if scale.zero_point:
+        moved = ops.add(moved, scalar(scale.zero_point, "int32"))
+    return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
+
+
+def padded(x: Stored, pads: Sequence[object]) -> Expr:
+    """Images, N C and the rest, with stored zeros around; `pads` are before each dimension of the rest, then after them."""
+    if not any(pads):
+        return x.value
+    half = len(pads) // 2
+    point = constant(np.asarray(x.scale.zero_point, np.int8))
+    return ops.pad(x.value, point, pads=(0, 0, *pads[:half], 0, 0, *pads[half:]))
