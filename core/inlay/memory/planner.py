@@ -221,8 +221,6 @@ def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints
             others = order[:count][conflict].tolist()
             floor = floor + np.array([buffers.common(index, other) for other in others], np.int64)
             ceiling = ceiling - np.array([buffers.common(other, index) for other in others], np.int64)
-            apart = floor < ceiling
-            floor, ceiling = floor[apart], ceiling[apart]
         offset = _gap(floor, ceiling, size, fit, bound)
         offsets[index] = low[count] = offset
         high[count] = offset + size
@@ -235,7 +233,7 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
     if size == 0 or not len(low):
         return 0
     by_low = np.argsort(low, kind="stable")
-    floors = np.concatenate([[0], np.maximum.accumulate(high[by_low])])
+    floors = np.maximum.accumulate(np.concatenate([[0], high[by_low]]))
     room = low[by_low] - floors[:-1]
     if fit == "ends":
         room = np.append(room, bound - floors[-1])
