@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from email.message import Message
 
 import pytest
 
@@ -265,6 +266,22 @@ def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
     empty = PluginRegistry.discover([])
     with pytest.raises(TargetError, match=r'installed: none; pip install "inlay\[x86\]"'):
         empty.target("x86")
+
+
+def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
+    facts = Message()
+    for extra in ("cost", "x86", "vta-fpga"):
+        facts["Provides-Extra"] = extra
+    for text in (
+        "scipy>=1.11; extra == 'cost'",
+        "inlay-x86==0.1.0; extra == 'x86'",
+        "inlay-vta-fpga @ file:///here ; extra == 'vta-fpga'",
+    ):
+        facts["Requires-Dist"] = text
+    monkeypatch.setattr("importlib.metadata.metadata", lambda name: facts)
+    with pytest.raises(TargetError) as caught:
+        PluginRegistry.discover([]).target("nope")
+    assert str(caught.value).endswith('more can be had by pip install "inlay[vta_fpga]" or pip install "inlay[x86]"')
 
 
 @pytest.mark.parametrize(

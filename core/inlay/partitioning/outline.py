@@ -459,5 +459,6 @@ def _copy(function: ir.Function) -> ir.Function:
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:
-    """The operator calls of a region, in order."""
-    return [e for e in ir.post_order(function.body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]
+    """The operator calls of a region, those in composites included, in the order in which they run."""
+    body = dissolve(function).body
+    return [e for e in ir.post_order(body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

@@ -478,8 +478,12 @@ def _expect(value: object, wanted: type, plugin: str, hook: str) -> object:
 
 
 def _extras() -> set[str]:
-    """The extras of the installed core: names of the back ends that pip can add."""
+    """The extras of the installed core that bring a target: names of the back ends that pip can add."""
     try:
-        return set(importlib.metadata.metadata("inlay").get_all("Provides-Extra") or ())
+        facts = importlib.metadata.metadata("inlay")
     except importlib.metadata.PackageNotFoundError:
         return set()
+    needed = [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in facts.get_all("Requires-Dist") or ()]
+    return {
+        extra.replace("-", "_") for extra in facts.get_all("Provides-Extra") or () if f"inlay-{extra.replace('_', '-')}" in needed
+    }

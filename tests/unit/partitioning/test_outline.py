@@ -324,6 +324,16 @@ def test_conditions_that_need_no_branch() -> None:
         assert not found.guards and set(found.regions.values()) == {target}
 
 
+def test_the_operators_of_a_region_are_in_the_order_in_which_they_run() -> None:
+    """Those in composites, too: errors and profiles name source nodes in that order."""
+    pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair")
+    body = ops.exp(ops.neg(ops.relu(ops.tanh(X))))
+    found = partition(ir.Module({"main": ir.function([X], body)}), takers_of({"a": (pair, OpRule("exp"), OpRule("tanh"))}))
+    (name,) = found.regions
+    calls = region_operators(found.module[name])
+    assert [call.callee.name for call in calls] == ["tanh", "relu", "neg", "exp"]  # type: ignore[union-attr]
+
+
 def test_composites() -> None:
     """Operators that match a pattern become one call of a marked function; where a value inside is read outside they do not."""
     conv = is_op("mul")(wildcard(), is_const().named("weight"))
