@@ -19,6 +19,7 @@ from inlay.graph.operator import Operator
 from inlay.lowering.choice import LayoutChoice, Option
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
+from inlay.lowering.sharing import head_starts
 from inlay.lowering.signature import bound_bytes, signature_of
 from inlay.memory.planner import Lifetime, plan
 from inlay.ops.define import AxisAttrs
@@ -451,7 +452,7 @@ class _RegionLowering:
             Lifetime(bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes), buffer.first, buffer.last)
             for buffer in (self.buffers[n] for n in owners)
         ]
-        arena = plan(lives, self._alignment)
+        arena = plan(lives, self._alignment, self._shared(dict(zip(owners, lives, strict=True))) if "input" in inside else None)
         offsets = dict(zip(owners, arena.offsets, strict=True))
         placed = tuple(
             RegionBuffer(
@@ -465,6 +466,13 @@ class _RegionLowering:
             for buffer, (owner, start, _) in ((item, self._owner(number)) for number, item in enumerate(self.buffers))
         )
         return placed, arena.size
+
+    def _shared(self, lives: dict[int, Lifetime]) -> dict[tuple[int, int], int]:
+        """What may lie over what, by places in the plan."""
+        places = {number: place for place, number in enumerate(lives)}
+        inside = [self._owner(number)[:2] for number in range(len(self.buffers))]
+        found = head_starts(self.kernels, self.calls, inside, lives)
+        return {(places[over], places[under]): distance for (over, under), distance in found.items()}
 
     def _signature(self) -> Signature:
         defined = [size for call in self.calls for size in call.defines]
