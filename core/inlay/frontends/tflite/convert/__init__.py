@@ -8,9 +8,11 @@ from types import MappingProxyType
 from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
 from inlay.frontends.tflite.convert.binary import CONVERTERS as BINARY
 from inlay.frontends.tflite.convert.control import CONVERTERS as CONTROL
+from inlay.frontends.tflite.convert.conversion import CONVERTERS as CONVERSION
 from inlay.frontends.tflite.convert.index import CONVERTERS as INDEX
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
 from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
+from inlay.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
 from inlay.frontends.tflite.convert.resize import CONVERTERS as RESIZE
 from inlay.frontends.tflite.convert.shape import CONVERTERS as SHAPE
 from inlay.frontends.tflite.convert.slices import CONVERTERS as SLICES
@@ -18,5 +20,18 @@ from inlay.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlay.frontends.tflite.node import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {**ARITHMETIC, **BINARY, **CONTROL, **INDEX, **POOL, **PRODUCT, **RESIZE, **SHAPE, **SLICES, **UNARY}
+    {
+        **ARITHMETIC,
+        **BINARY,
+        **CONTROL,
+        **CONVERSION,
+        **INDEX,
+        **POOL,
+        **PRODUCT,
+        **REDUCE,
+        **RESIZE,
+        **SHAPE,
+        **SLICES,
+        **UNARY,
+    }
 )
