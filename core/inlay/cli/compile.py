@@ -69,12 +69,12 @@ def compile_command(
 ) -> None:
     """Compile MODEL to a package."""
     from inlay.api import compile_file, read_lock
-    from inlay.driver.export import c_name, export_folder
+    from inlay.driver.export import c_name, export_folder, writes_folders
     from inlay.settings import Settings
 
     refuse_package(model)
     path = Path(output) if output else Path(model.name).with_suffix(".inlay")
-    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir())
+    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir()) and writes_folders(targets)
     if not folder:
         check_output(path, [model])
     passes = _pass_times() if timed else None

@@ -78,6 +78,12 @@ def export_library(executable: Executable, path: Path, name: str | None = None) 
     return Exported(path, header, source.workspace)
 
 
+def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
+    """Whether one of some targets has files for programs without Inlay. Raises `TargetError` for one that is not installed."""
+    registry = registry or default_registry()
+    return any(registry.exporter(registry.target(text)) is not None for text in targets)
+
+
 def export_folder(package: Package, folder: Path, name: str, registry: PluginRegistry | None = None) -> Files:
     """Write a model as files for programs without Inlay into a folder, as the first of its targets that knows how to has it.
 
