@@ -11,12 +11,14 @@ from inlay.errors import InputError
 from inlay.graph.ir import Call, Constant, Expr, Module, Var
 from inlay.graph.operator import Operator
 from inlay.ops.compose import tensor_of
-from inlay.quantization.forms import Move, Softmax
+from inlay.quantization.forms import Move, Softmax, Sum
 from inlay.quantization.histogram import Array, Histogram
 from inlay.quantization.plan import Plan
 from inlay.quantization.ranges import Scale, choose_scale, scales_of
 from inlay.quantization.settings import Quantization
 
+MASK_MARGIN = 12.0
+"""Room below a range for what is masked: its exponential is stored as 0 beside the least of the others'."""
 Sample = Mapping[str, Any]
 Run = Callable[[Sample], Sequence[Array]]
 """Runs a module on one sample: its outputs in order."""
@@ -46,6 +48,10 @@ class Scales:
     def __getitem__(self, expr: Expr) -> Scale:
         return self._scales[self._root(expr)]
 
+    def get(self, expr: Expr) -> Scale | None:
+        """The scale of an expression; None for one that is not stored."""
+        return self[expr] if id(expr) in self._parent else None
+
     def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
         """Choose all scales. `seen` has the values of expressions, by id."""
         groups: dict[int, list[Expr]] = {}
@@ -56,11 +62,23 @@ class Scales:
             for expr in members:
                 for histogram in _values_of(expr, self._plan, seen):
                     together.merge(histogram)
+            below = MASK_MARGIN + self._spread(members, seen) if together.masked else 0.0
             if all(self._is_part(expr) for expr in members):
                 scales, points = scales_of(np.zeros(1), np.array([255 / 256]), settings)
                 self._scales[root] = Scale(float(scales[0]), int(points[0]))
             else:
-                self._scales[root] = choose_scale(together, settings)
+                self._scales[root] = choose_scale(together, settings, below)
+
+    def _spread(self, members: Sequence[Expr], seen: Mapping[int, Histogram]) -> float:
+        """How far apart the values are that a sum of a mask and something else has where nothing is masked; 0 where what is masked
+        is added to nothing."""
+        mine = {id(expr) for expr in members}
+        found = 0.0
+        for expr in self._plan.stored:
+            step = self._plan.steps.get(id(expr))
+            if step is not None and isinstance(step.form, Sum) and any(id(operand) in mine for operand in step.operands):
+                found = max(found, seen[id(expr)].greatest - seen[id(expr)].least)
+        return found
 
     def _is_part(self, expr: Expr) -> bool:
         """Whether values are parts of a whole, between 0 and 1, whatever the samples say."""
@@ -71,7 +89,7 @@ class Scales:
 def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
     """What an expression adds to the values that its group has."""
     if isinstance(expr, Constant):
-        return [_counted(expr.data)]
+        return [_counted(expr.data, id(expr) in plan.masked)]
     if not plan.is_moved(expr):
         return [seen[id(expr)]]
     step = plan.steps[id(expr)]
@@ -85,9 +103,9 @@ def _pads(call: Call) -> bool:
     return isinstance(call.callee, Operator) and call.callee.name == "pad"
 
 
-def _counted(data: Array) -> Histogram:
+def _counted(data: Array, masked: bool = False) -> Histogram:
     found = Histogram()
-    found.add(data)
+    (found.add_unmasked if masked else found.add)(data)
     return found
 
 
@@ -96,14 +114,15 @@ def observed(plan: Plan) -> tuple[Expr, ...]:
     return tuple(expr for expr in plan.stored if not isinstance(expr, Constant) and not plan.is_moved(expr))
 
 
-def gather(watched: Sequence[Expr], samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
-    """The values of expressions, by id, over all samples: those of one sample are held at a time. `run` gives them first. Raises
-    `InputError` for values that are not finite."""
+def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
+    """The values of the observed expressions, by id, over all samples: those of one sample are held at a time. `run` gives them
+    first. Raises `InputError` for values that are not finite."""
+    watched = observed(plan)
     found = {id(expr): Histogram() for expr in watched}
     for number, sample in enumerate(samples):
         for expr, values in zip(watched, run(sample), strict=False):
             try:
-                found[id(expr)].add(values)
+                (found[id(expr)].add_unmasked if id(expr) in plan.masked else found[id(expr)].add)(values)
             except ValueError as error:
                 raise InputError(
                     f"sample {number} makes {error} at {name_of(expr)}",

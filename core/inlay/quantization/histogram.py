@@ -12,6 +12,8 @@ Array = np.ndarray[Any, Any]
 BINS = 8192
 """Bins over [-reach, reach). What is seen fills more than a half of them, of values of one sign more than a quarter: 2048 at least,
 eight for each value that int8 has."""
+NOTHING = 88.0
+"""How far below another number one has an exponential that is nothing beside the other's in float32."""
 LEAST_EXPONENT = -100
 """Of the reach: below it, widths of bins would not be normal numbers of float32."""
 
@@ -28,6 +30,7 @@ class Histogram:
         self.least = math.inf
         self.greatest = -math.inf
         self.zeros = 0
+        self.masked = False
         self.counts: Array = np.zeros(BINS, np.int64)
         self._exponent = LEAST_EXPONENT
 
@@ -64,9 +67,17 @@ class Histogram:
         self.counts += counts
         self.zeros += zeros
 
+    def add_unmasked(self, values: Array) -> None:
+        """Count the values from which an exponential is more than nothing beside the greatest; and note whether there are others.
+        Raises ValueError as `add` does, minus infinity apart."""
+        kept = values[unmasked(values)]
+        self.masked |= kept.size < values.size
+        self.add(kept)
+
     def merge(self, other: Histogram) -> None:
         """Count what another one has counted."""
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
+        self.masked |= other.masked
         self._widen(other._exponent)
         counts = other.counts
         for _ in range(self._exponent - other._exponent):
@@ -79,6 +90,11 @@ class Histogram:
             self.counts = _doubled(self.counts)
             self._exponent += 1
         self._exponent = max(self._exponent, exponent)
+
+
+def unmasked(values: Array) -> Array:
+    """Where values are less than `NOTHING` below the greatest, or NaN: a bool for each."""
+    return np.asarray(~(values < values.max(initial=-np.inf) - np.float32(NOTHING)))
 
 
 def _doubled(counts: Array) -> Array:

@@ -46,6 +46,8 @@ MEAN_LIMIT = 1 << 23
 """Elements whose sum, of 8 bits each, is sure to fit into 32."""
 WINDOW_LIMIT = 1 << 12
 """Elements of a window that an average is taken of."""
+MASK = 1e5
+"""A constant that is as large is added to mask something: beside it, nothing else would be stored with any precision."""
 NO_FORM = "it has no form in integers"
 
 
@@ -94,7 +96,7 @@ def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
     """A scale or a shift of each channel by constants; None where a call is something else."""
     values, sign = _constant_side(target)
     name = _name(target)
-    if values is None or not np.isfinite(values).all() or (name == "div" and not values.all()):
+    if values is None or (name == "div" and not values.all()):
         return None
     x = target.args[isinstance(target.args[0], Constant)]
     type_ = tensor_of(x)
@@ -150,6 +152,8 @@ def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
     places = tuple(range(len(target.args))) if name == "concat" else MOVES.get(name)
     if places is None:
         return NO_FORM
+    if any(isinstance(arg, Constant) and arg.data.dtype.kind == "f" and np.isnan(arg.data).any() for arg in target.args):
+        return "a constant that it reads has NaN"
     return Move(target, places), tuple(target.args[place] for place in places)
 
 
@@ -157,7 +161,7 @@ def with_constant(form: Form, target: Call) -> Form | None:
     """The form of a call's operand with the call itself taken in, where that adds a constant or multiplies by a positive number;
     None where it cannot be taken in."""
     values, sign = _constant_side(target)
-    if values is None or not np.isfinite(values).all():
+    if values is None:
         return None
     name = _name(target)
     if name in ("add", "sub"):
@@ -167,7 +171,8 @@ def with_constant(form: Form, target: Call) -> Form | None:
 
 
 def _constant_side(target: Call) -> tuple[Array | None, float]:
-    """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with."""
+    """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with; None where
+    there is none, or one that masks."""
     name = _name(target)
     if name not in ("add", "sub", "mul", "div"):
         return None, 0.0
@@ -176,7 +181,8 @@ def _constant_side(target: Call) -> tuple[Array | None, float]:
         a, b = b, a
     if not isinstance(b, Constant) or a.type != target.type:
         return None, 0.0
-    return b.data.astype(np.float64), -1.0 if name == "sub" else 1.0
+    values = b.data.astype(np.float64)
+    return (values if np.all(np.abs(values) < MASK) else None), -1.0 if name == "sub" else 1.0
 
 
 def limits_of(target: Expr) -> tuple[float, float] | None:

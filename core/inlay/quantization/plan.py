@@ -16,7 +16,7 @@ from inlay.graph.ir import Call, Constant, Expr, Function, Tuple, Var, children
 from inlay.graph.operator import Operator
 from inlay.graph.scopes import analyse
 from inlay.graph.uses import UseCounts
-from inlay.quantization.forms import Both, Form, Move, Product, Scaled
+from inlay.quantization.forms import Both, Form, Move, Product, Scaled, Softmax, Sum
 from inlay.quantization.match import form_of, is_real, limits_of, with_constant
 from inlay.quantization.settings import INT8, Quantization
 from inlay.types import TensorType
@@ -50,17 +50,18 @@ class Plan:
     """What is computed how in a function whose expressions, parts before wholes, are `order`.
 
     `steps` are by the id of the expression they compute; `stored` are the expressions that are needed as int8, `real` the ids of
-    those needed as floats; `reasons` say by id why calls stay float. `sources` are by id what is computed element by element: the
-    tensor that it is computed of.
+    those needed as floats, `direct` those among these that sums in int32 become without being stored. `masked` are the ids of what
+    only softmax reads, where values far below the greatest stand for nothing. `reasons` say by id why calls stay float.
     """
 
     main: Function
     order: Sequence[Expr]
     outputs: tuple[Expr, ...]
     steps: dict[int, Step]
-    sources: dict[int, Expr]
     stored: tuple[Expr, ...]
     real: frozenset[int]
+    direct: tuple[Expr, ...]
+    masked: frozenset[int]
     reasons: dict[int, str]
     borders: str
 
@@ -80,8 +81,24 @@ def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> 
     planner = _Planner(main, order, outputs, settings)
     planner.find()
     planner.prune()
-    stored, real = planner.needed()
-    return Plan(main, order, outputs, planner.steps, planner.sources, stored, real, planner.reasons, settings.borders)
+    stored, real, direct = planner.needed()
+
+    def chosen(ids: set[int]) -> tuple[Expr, ...]:
+        return tuple(expr for expr in order if id(expr) in ids)
+
+    masked = planner.masked(stored, real)
+    return Plan(
+        main,
+        order,
+        outputs,
+        planner.steps,
+        chosen(stored),
+        frozenset(real),
+        chosen(direct),
+        masked,
+        planner.reasons,
+        settings.borders,
+    )
 
 
 class _Planner:
@@ -213,13 +230,17 @@ class _Planner:
 
     # --- what is needed ---------------------------------------------------------------------------------------------
 
-    def needed(self) -> tuple[tuple[Expr, ...], frozenset[int]]:
-        """The expressions that are needed as int8, and the ids of those that are needed as floats."""
+    def needed(self) -> tuple[set[int], set[int], set[int]]:
+        """Ids of the expressions that are needed as int8, as floats, and of those of the floats that are never stored."""
         computed = self._has_integers()
         stored: set[int] = set()
         real: set[int] = set()
+        direct: set[int] = set()
         for expr in self.outputs:
-            wanted = self.settings.borders == INT8 or id(expr) in self.steps or (id(expr) in self.sources and id(expr) in computed)
+            step = self.steps.get(id(expr))
+            wanted = self.settings.borders == INT8 or (
+                (id(expr) in self.sources and id(expr) in computed) if step is None else not step.anchors
+            )
             (stored if wanted and is_real(expr) else real).add(id(expr))
         if self.settings.borders == INT8:
             stored |= {id(expr) for expr in self.order if id(expr) in self._params and is_real(expr)}
@@ -227,13 +248,31 @@ class _Planner:
             step = self.steps.get(id(expr))
             if step is not None:
                 if id(expr) in stored or id(expr) in real:
-                    stored.add(id(expr))
+                    # A product that nobody reads as integers is not rounded to 8 bits.
+                    (direct if step.anchors and id(expr) not in stored else stored).add(id(expr))
                     stored.update(map(id, step.operands))
                     if isinstance(step.form, Move):
                         real.update(id(arg) for place, arg in enumerate(step.calls[0].args) if place not in step.form.places)
                 continue
             if id(expr) in stored and not isinstance(expr, (Var, Constant)):
                 real.add(id(expr))
+                source = id(self.sources.get(id(expr)))
+                if source in self.steps:
+                    stored.add(source)  # for a table
             if id(expr) in real:
                 real.update(map(id, children(expr)))
-        return tuple(expr for expr in self.order if id(expr) in stored), frozenset(real)
+        return stored, real, direct
+
+    def masked(self, stored: set[int], real: set[int]) -> frozenset[int]:
+        """Ids of the stored expressions that nobody but softmax reads, at once, moved, or after a sum."""
+        found: set[int] = set()
+        others = set(self._outputs)
+        for expr in reversed(self.order):
+            step = self.steps.get(id(expr))
+            if step is None:
+                if id(expr) in real:
+                    others.update(map(id, children(expr)))
+                continue
+            passed = isinstance(step.form, (Move, Sum)) and id(expr) in stored and id(expr) in found and id(expr) not in others
+            (found if passed or isinstance(step.form, Softmax) else others).update(map(id, step.operands))
+        return frozenset(found - others)

@@ -16,9 +16,9 @@ from inlay.passes.decompose import decompose
 from inlay.passes.manager import FunctionPass, PassManager
 from inlay.passes.pipeline import CANONICAL
 from inlay.quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
+from inlay.quantization.histogram import unmasked
 from inlay.quantization.match import is_real
 from inlay.quantization.plan import Plan, make_plan
-from inlay.quantization.ranges import Scale
 from inlay.quantization.realise import realise
 from inlay.quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
 from inlay.quantization.settings import Quantization
@@ -55,25 +55,21 @@ def quantize_module(
             remedy="it may be quantised already, or of another precision"
             + (", or keep_float names all" * bool(settings.keep_float)),
         )
-    watched = observed(plan)
+    watched = [*observed(plan), *plan.direct]
     results = [expr for expr in plan.outputs if is_real(expr)]
     run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
     scales = Scales(plan)
-    scales.choose(gather(watched, samples, run), settings)
+    scales.choose(gather(plan, samples, run), settings)
     made = realise(plan, scales, settings)
-    stored = [*(scales[expr] for expr in watched), *(scales[expr] if plan.is_int8(expr) else None for expr in results)]
-    differences = _differences(plan, scales, stored, run, compile_(module.with_function("main", made.probe)), measured)
+    differences = _differences(plan, scales, watched, results, run, compile_(module.with_function("main", made.probe)), measured)
     found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
     report = QuantizationReport(
         settings,
         len(measured),
         tuple(_input(param, plan, scales) for param in main.params),
         tuple(_output(name, expr, plan, scales, found) for name, expr in zip(_output_names(main), plan.outputs, strict=True)),
-        tuple(
-            LayerReport(name_of(expr), _operators(expr, plan), scales[expr].scale, scales[expr].zero_point, found[id(expr)])
-            for expr in watched
-            if not isinstance(expr, Var)
-        ),
+        tuple(_layer(expr, plan, scales, found[id(expr)]) for expr in plan.order if id(expr) in layers),
         _floats(plan, made.main),
     )
     return QuantizedModule({**module.functions, "main": made.main}, report)
@@ -87,17 +83,27 @@ def _in_parts(target: Function) -> Function:
 
 
 def _differences(
-    plan: Plan, scales: Scales, of: Sequence[Scale | None], run: Run, quantised: Run, samples: Sequence[Sample]
+    plan: Plan,
+    scales: Scales,
+    watched: Sequence[Expr],
+    results: Sequence[Expr],
+    run: Run,
+    quantised: Run,
+    samples: Sequence[Sample],
 ) -> list[Difference]:
-    """How far stored values are from floats, for each pair that the two functions give; those without a scale are floats."""
+    """How far what two functions give is apart: inside, where one gives stored values, and then of results."""
+    of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
     found = [Difference() for _ in of]
+    masked = [id(expr) in plan.masked for expr in (*watched, *results)]
     for sample in samples:
         given = {
             param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
             for param in plan.main.params
         }
         for place, (scale, real, value) in enumerate(zip(of, run(sample), quantised(given), strict=True)):
-            found[place] = found[place].with_values(real, value if scale is None else scale.real_array(value))
+            value = value if scale is None else scale.real_array(value)
+            kept = unmasked(real) if masked[place] else ...
+            found[place] = found[place].with_values(real[kept], value[kept])
     return found
 
 
@@ -114,6 +120,12 @@ def _output(name: str, expr: Expr, plan: Plan, scales: Scales, found: Mapping[in
     if plan.is_int8(expr):
         return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, found[id(expr)])
     return BorderReport(name, _element_type(expr), None, None, found.get(id(expr)))
+
+
+def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference) -> LayerReport:
+    scale = scales.get(expr)
+    of_scale, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
+    return LayerReport(name_of(expr), _operators(expr, plan), of_scale, point, difference)
 
 
 def _element_type(expr: Expr) -> str:

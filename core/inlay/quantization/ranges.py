@@ -37,12 +37,13 @@ class Scale:
         return ((stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)).astype(np.float32)
 
 
-def choose_scale(seen: Histogram, settings: Quantization) -> Scale:
-    """The scale for a tensor by the calibration that the settings ask for. A tensor that is zero throughout gets the scale 1."""
-    if seen.total == 0 or seen.least == seen.greatest == 0:
+def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) -> Scale:
+    """The scale for a tensor by the calibration that the settings ask for, with so much room `below` the range. A tensor that
+    is zero throughout gets the scale 1."""
+    if seen.total == 0 or (seen.least == seen.greatest == below == 0):
         return Scale(1.0, 0)
-    low, high = _RANGES[settings.calibration](seen, settings)
-    scales, points = scales_of(np.array([low]), np.array([high]), settings)
+    low, high = _RANGES[settings.calibration](seen, settings) if seen.least < seen.greatest else (seen.least, seen.greatest)
+    scales, points = scales_of(np.array([low - below]), np.array([high]), settings)
     return Scale(float(scales[0]), int(points[0]))
 
 

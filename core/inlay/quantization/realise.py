@@ -12,19 +12,19 @@ from inlay.graph.rewrite import spread_span
 from inlay.ops.compose import scalar, tensor_of
 from inlay.passes.tables import tabulate
 from inlay.quantization.calibrate import Scales, observed
-from inlay.quantization.forms import Move
+from inlay.quantization.forms import Form, Move
 from inlay.quantization.match import is_real
 from inlay.quantization.plan import Plan, Step
 from inlay.quantization.ranges import Scale
 from inlay.quantization.settings import Quantization
-from inlay.quantization.totals import Stored, store
+from inlay.quantization.totals import Stored, Total, as_real, store
 from inlay.types import TensorType
 
 
 @dataclasses.dataclass(frozen=True)
 class Realised:
-    """The quantised function; and one more that gives, for each observed expression in order, what is stored of it, and then the
-    outputs that are tensors of float32 in the model."""
+    """The quantised function; and one more that gives, for each observed expression in order, what is stored of it, then those that
+    are never stored, and then the outputs that are tensors of float32 in the model."""
 
     main: Function
     probe: Function
@@ -35,7 +35,7 @@ def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
     work = _Work(plan, scales, settings)
     work.run()
     results = [work.result(expr) for expr in plan.outputs]
-    watched = [work.stored[id(expr)] for expr in observed(plan)]
+    watched = [*(work.stored[id(expr)] for expr in observed(plan)), *(work.real[id(expr)] for expr in plan.direct)]
     # One function at first, so that both have the same tables.
     whole = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
     assert isinstance(whole.body, Tuple)
@@ -54,9 +54,10 @@ class _Work:
         self.plan = plan
         self.scales = scales
         self.stored: dict[int, Expr] = {}
-        self._real: dict[int, Expr] = {}
+        self.real: dict[int, Expr] = {}
         self._settings = settings
         self._wanted = {id(expr) for expr in plan.stored}
+        self._direct = {id(expr) for expr in plan.direct}
         self.params = [self._param(param) for param in plan.main.params]
 
     def _param(self, param: Var) -> Var:
@@ -70,45 +71,52 @@ class _Work:
         """All that is needed, parts before wholes."""
         for expr in self.plan.order:
             step = self.plan.steps.get(id(expr))
-            if id(expr) in self._wanted:
-                if step is not None:
-                    self.stored[id(expr)] = spread_span(self._computed(expr, step), expr.span)
-                elif id(expr) not in self.stored:
+            if step is None:
+                if id(expr) in self.plan.real:
+                    self.real[id(expr)] = self._as_in_the_model(expr)
+                if id(expr) in self._wanted and id(expr) not in self.stored:
                     self.stored[id(expr)] = self._quantized(expr)
-            if id(expr) in self.plan.real:
-                self._real[id(expr)] = self._as_real(expr)
+            elif id(expr) in self._direct:
+                self.real[id(expr)] = spread_span(as_real(self._total(step), step.low, step.high), expr.span)
+            elif id(expr) in self._wanted:
+                self.stored[id(expr)] = spread_span(self._computed(expr, step), expr.span)
+                if id(expr) in self.plan.real:
+                    self.real[id(expr)] = self._dequantized(expr)
 
     def result(self, expr: Expr) -> Expr:
         """An output: as it is stored, or as a float."""
-        if id(expr) not in self._wanted:
-            return self._real[id(expr)]
-        return self.stored[id(expr)] if self.plan.is_int8(expr) else self._dequantized(expr)
+        if self.plan.is_int8(expr):
+            return self.stored[id(expr)]
+        if id(expr) in self._wanted and id(expr) not in self.plan.steps:
+            return self._dequantized(expr)  # a table's
+        return self.real[id(expr)] if id(expr) in self.real else self._dequantized(expr)
+
+    def _total(self, step: Step) -> Total:
+        assert isinstance(step.form, Form)
+        return step.form.total(self._operands(step), self._settings)
+
+    def _operands(self, step: Step) -> list[Stored]:
+        return [Stored(self.stored[id(operand)], self.scales[operand]) for operand in step.operands]
 
     def _computed(self, expr: Expr, step: Step) -> Expr:
-        operands = [Stored(self.stored[id(operand)], self.scales[operand]) for operand in step.operands]
         if isinstance(step.form, Move):
-            return step.form.moved(operands, [self._real.get(id(arg), arg) for arg in step.form.call.args])
-        return store(step.form.total(operands, self._settings), self.scales[expr], step.low, step.high)
+            return step.form.moved(self._operands(step), [self.real.get(id(arg), arg) for arg in step.form.call.args])
+        return store(self._total(step), self.scales[expr], step.low, step.high)
 
     def _quantized(self, expr: Expr) -> Expr:
         scale = self.scales[expr]
         if isinstance(expr, Constant):
             return constant(scale.stored_array(expr.data), span=expr.span)
-        real = expr if isinstance(expr, Var) else self._float(expr)
+        real = expr if isinstance(expr, Var) else self.real[id(expr)]
         return ops.quantize(real, *_parameters(scale), dtype="int8", span=expr.span)
 
-    def _as_real(self, expr: Expr) -> Expr:
-        if id(expr) in self.plan.steps or (isinstance(expr, Var) and self.plan.is_int8(expr)):
+    def _as_in_the_model(self, expr: Expr) -> Expr:
+        """The expression over floats."""
+        if isinstance(expr, Var) and self.plan.is_int8(expr):
             return self._dequantized(expr)
-        return self._float(expr)
-
-    def _float(self, expr: Expr) -> Expr:
-        """The expression as the model has it, over floats."""
-        return rebuild(expr, tuple(self._real[id(child)] for child in children(expr)))
+        return rebuild(expr, tuple(self.real[id(child)] for child in children(expr)))
 
     def _dequantized(self, expr: Expr) -> Expr:
-        if id(expr) in self._real and id(expr) in self.plan.steps:
-            return self._real[id(expr)]
         return ops.dequantize(self.stored[id(expr)], *_parameters(self.scales[expr]), dtype="float32", span=expr.span)
 
 

@@ -44,13 +44,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One stored tensor: the `node` of the source that it is the result of, the `operators` that were taken together, its scale and
-    zero point; and how far it is from the float model, errors of the layers before it included."""
+    """One tensor that is computed in integers: the `node` of the source that it is the result of, the `operators` that were taken
+    together, its scale and zero point, None where it is float from a sum in int32; and how far it is from the float model, with the
+    errors of the layers before it, and without what is masked for a softmax."""
 
     node: str
     operators: tuple[str, ...]
-    scale: float
-    zero_point: int
+    scale: float | None
+    zero_point: int | None
     difference: Difference
 
 

@@ -90,6 +90,17 @@ def store(total: Total, scale: Scale, low: float = -np.inf, high: float = np.inf
     return placed(moved, scale, low, high)
 
 
+def as_real(total: Total, low: float, high: float) -> Expr:
+    """A total as floats, limited to `low` and `high`."""
+    value = total.value
+    if low == 0:
+        value, low = ops.maximum(value, scalar(0, "int32")), -np.inf
+    factors = total.factor.astype(np.float32)
+    scales = constant(factors.reshape(()) if factors.size == 1 else factors)
+    real: Expr = ops.dequantize(value, scales, dtype="float32", axis=total.axis)
+    return real if (low, high) == (-np.inf, np.inf) else ops.clip(real, minimum=low, maximum=high)
+
+
 def _by_shifts(total: Total, places: Array) -> Expr:
     """A total divided by powers of two, rounded to nearest, halves up; by negative ones, multiplied."""
     left, right = (np.maximum(each, 0).astype(np.int32) for each in (-places, places))
