@@ -56,7 +56,7 @@ class Place:
     pointer: str
 
 
-Emitter = Callable[[Sequence[Place]], Sequence[str]]
+Emitter = Callable[[Sequence[Place], Sequence[str]], Sequence[str]]
 """Prints an intrinsic as statements on regions, in the order of the parameters of its semantics."""
 
 
@@ -232,14 +232,14 @@ class _Kernel:
                     self.statement(body)
             case ir.Intrinsic(name="prefetch"):
                 pass
-            case ir.Intrinsic(name=name, regions=regions):
+            case ir.Intrinsic(name=name, regions=regions, args=args):
                 emitter = self.dialect.emitters.get(name)
                 if emitter is None:
                     raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which C has not")
                 self.known = {}
-                with self.block(""):
-                    for line in emitter([Place(region, f"&{self.corner(region)}") for region in regions]):
-                        self.line(line)
+                places = [Place(region, f"&{self.corner(region)}") for region in regions]
+                for line in emitter(places, [self.value(arg).atom for arg in args]):
+                    self.line(line)
             case _:
                 raise CompileError(f"kernel {self.program.name} holds a {type(stmt).__name__}, which must be lowered first")
 

@@ -91,6 +91,18 @@ def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> 
     return np.asarray(((high + lowest) >> right).astype(np.int32)).reshape(x.shape)
 
 
+def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) -> ir.Expr:
+    """x * multiplier * 2^(shift - 31), rounded twice: first halves up, then "up" or "away" from 0."""
+    left, right = te.maximum(shift, 0), te.maximum(0 - shift, 0)
+    product = te.cast(x << left, "int64") * te.cast(multiplier, "int64")
+    high = (product + (1 << (FRACTION - 1))) >> FRACTION
+    high = te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max))
+    added = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
+    if rounding == "away":
+        added = te.select(high < 0, te.maximum(added - 1, 0), added)
+    return te.cast((high + added) >> te.cast(right, "int64"), "int32")
+
+
 def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
     def element(*indices: arith.Var) -> ir.Expr:
         def read(of: te.Tensor) -> ir.Expr:
@@ -101,14 +113,7 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
             total = FRACTION - te.cast(places, "int64")
             product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
             return te.cast((product + (te.const(1, "int64") << (total - 1))) >> total, "int32")
-        left, right = te.maximum(places, 0), te.maximum(0 - places, 0)
-        product = te.cast(x[indices] << left, "int64") * te.cast(read(multiplier), "int64")
-        high = (product + (1 << (FRACTION - 1))) >> FRACTION
-        high = te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max))
-        added = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
-        if attrs.rounding == "away":
-            added = te.select(high < 0, te.maximum(added - 1, 0), added)
-        return te.cast((high + added) >> te.cast(right, "int64"), "int32")
+        return fixed_value(x[indices], read(multiplier), places, attrs.rounding)
 
     made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
     return made

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 from inlay import arith
 from inlay.artifact import Artifact
 from inlay.codegen.c import C_TYPES
-from inlay.codegen.c_kernel import Dialect, Emitter, print_kernel
+from inlay.codegen.c_kernel import Dialect, print_kernel
 from inlay.errors import Unsupported
 from inlay.plugins import CompileContext
 from inlay.tensor.legalise import carrier
@@ -16,6 +15,7 @@ from inlay.tensor.ranges import Range
 from inlay.tensor.region import RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
+from inlay_microcontroller.intrinsics import emitters
 from inlay_microcontroller.naming import Names, label
 from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit
@@ -41,7 +41,6 @@ class MicrocontrollerCodegen:
                 remedy="fix it: --dim name=size, or dims= in Python",
             )
         assert isinstance(unit.workspace, int)
-        dialect = Dialect(INDEX, self._emitters())
         names = Names()
         kernels = []
         for number, kernel in enumerate(unit.kernels):
@@ -49,7 +48,9 @@ class MicrocontrollerCodegen:
             calls = [call for call in unit.calls if call.kernel == number]
             name = names.unique(label((node for call in calls for node in call.nodes), kernel.name))
             apart = not any(_overlap([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls)
-            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known_ranges(unit, number), restrict=apart)
+            known = known_ranges(unit, number)
+            dialect = Dialect(INDEX, emitters(kernel, known))
+            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known, restrict=apart)
             work = work_of(kernel)
             kernels.append(Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals))
         code = Unit(
@@ -61,9 +62,6 @@ class MicrocontrollerCodegen:
             ("math.h",) if any(word in kernel.text for kernel in kernels for word in _MATH) else (),
         )
         return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, unit.constants, {"": unit.workspace})
-
-    def _emitters(self) -> Mapping[str, Emitter]:
-        return {}
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:

@@ -10,6 +10,7 @@ from inlay_microcontroller.options import CPUS, MicrocontrollerOptions
 
 if TYPE_CHECKING:
     from inlay.schedules.rule import ScheduleRule
+    from inlay.tensor.primitives import TensorIntrin
     from inlay_microcontroller.codegen import MicrocontrollerCodegen
     from inlay_microcontroller.export import FirmwareExporter
     from inlay_microcontroller.runtime import MicrocontrollerRuntime
@@ -49,6 +50,14 @@ def inlay_schedules(target: Target) -> Sequence[ScheduleRule]:
     from inlay_microcontroller.schedules.rules import RULES
 
     return RULES
+
+
+@hookimpl
+def inlay_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """What kernels of 8-bit numbers are made of."""
+    from inlay_microcontroller.intrinsics import intrinsics
+
+    return intrinsics()
 
 
 @hookimpl

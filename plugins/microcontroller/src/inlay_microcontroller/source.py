@@ -13,7 +13,9 @@ from inlay.artifact import Signature, TensorSpec
 from inlay.codegen.c_kernel import helpers
 from inlay.types import from_numpy
 from inlay_microcontroller.codegen import INDEX, element_type
+from inlay_microcontroller.intrinsics import support
 from inlay_microcontroller.naming import Names, identifier, label
+from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.unit import PREFIX, Buffer, Unit
 
 Array = np.ndarray[Any, Any]
@@ -135,8 +137,10 @@ struct {name} {{
             lines = "\n".join(f"   {_comment(node)}" for node in dict.fromkeys(nodes))
             kernels.append(f"/* {about}. Computes\n{lines} */\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
         text = "\n".join(kernels)
-        headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
-        needed = self.prefixed(helpers(text.replace(f"{self.name}_", PREFIX), INDEX))
+        plain = text.replace(f"{self.name}_", PREFIX)
+        functions, more = support(CPUS[self.unit.cpu], plain)
+        headers = "".join(f"#include <{header}>\n" for header in (*self.unit.headers, *more))
+        needed = self.prefixed(helpers(plain, INDEX) + functions)
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
         arena = "    uint8_t *const arena = state->memory.arena;\n" if "arena + " in calls_ else "    (void)state;\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from inlay.schedules.rule import ScheduleRule
+from inlay_microcontroller.schedules.depthwise import DepthwiseRule
+from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import ScalarRule
 
-RULES: tuple[ScheduleRule, ...] = (ScalarRule(),)
+RULES: tuple[ScheduleRule, ...] = (DirectRule(), DepthwiseRule(), ScalarRule())

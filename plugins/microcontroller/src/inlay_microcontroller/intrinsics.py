@@ -1,0 +1,227 @@
+"""Tensor intrinsics, and how they are printed: as calls of functions that stand in front of the kernels.
+
+Processors with Arm's DSP extension multiply two pairs of 16-bit numbers at once (SMLAD), to which SXTB16 extends every second byte
+of a word; products of single channels each take one half of a register (SMLABB, SMLATT), and SMMLAR adds to the upper half of a
+product, rounded. Everywhere else the same functions are plain C, so that code for such processors compiles for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlay.codegen.c_kernel import Emitter, Place
+from inlay.schedules.dot import dot_product
+from inlay.tensor import ir
+from inlay.tensor.primitives import TensorIntrin
+from inlay.tensor.ranges import Range
+from inlay_microcontroller.options import Cpu
+from inlay_microcontroller.schedules.depthwise import lane_products
+from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation
+from inlay_microcontroller.schedules.rows import COPY
+from inlay_microcontroller.unit import PREFIX
+
+GROUP = 4
+"""Bytes of a word, which are read at once."""
+DOTS = (2, 4)
+"""Lanes of dot products."""
+EXACT = "exact_"
+"""What the names of functions begin with, after the prefix, that take sums and shifts of any size."""
+LARGEST = 1 << 29
+"""Of biases for which others will do: sums stay below 2^30."""
+
+_INLINE = """\
+#if defined(__GNUC__)
+#define INLAY_INLINE static inline __attribute__((always_inline))
+#else
+#define INLAY_INLINE static inline
+#endif
+"""
+_DSP = """\
+/* The bytes 1 and 3 of a word, in its halves; __sxtb16 gives 0 and 2. */
+INLAY_INLINE int32_t inlay_odd(int32_t word) {
+    int32_t halves;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(halves) : "r"(word));
+    return halves;
+}
+INLAY_INLINE int32_t inlay_word(const int8_t *at) {
+    int32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+"""
+_DSP_FIXED = """\
+/* The upper half of value * 2 * multiplier, rounded, plus what is added. */
+INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t added) {
+    int32_t result;
+    __asm__("smmlar %0, %1, %2, %3" : "=r"(result) : "r"(value * 2), "r"(multiplier), "r"(added));
+    return result;
+}
+"""
+_PLAIN_FIXED = """\
+INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t added) {
+    return (int32_t)(((int64_t)value * multiplier + 1073741824) >> 31) + added;
+}
+"""
+_FIXED = """\
+/* value * multiplier / 2^(31 + right), halves up, or away from 0; sums are less than 2^30, and nothing is shifted to the left. */
+INLAY_INLINE int32_t inlay_up(int32_t value, int32_t multiplier, int32_t shift) {
+    return inlay_upper(value, multiplier, (int32_t)((uint32_t)1 << -shift) >> 1) >> -shift;
+}
+INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift) {
+    return inlay_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
+}
+"""
+_EXACT = """\
+static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
+    const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
+    const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
+    const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
+    return right < 64 ? (int32_t)((kept + (int64_t)(((uint64_t)1 << right) >> 1)) >> right) : -(kept < 0);
+}
+static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
+    const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
+    const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
+    const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
+    const int64_t half = right < 64 ? (int64_t)(((uint64_t)1 << right) >> 1) : 0;
+    return right < 64 ? (int32_t)((kept + half - (kept < 0 && half > 0)) >> right) : -(kept < 0);
+}
+"""
+_CLIPPED = """\
+    const int32_t raised = value > low ? value : low;
+    return (int8_t)(raised < high ? raised : high);
+}
+"""
+_PLAIN_WITHIN = f"""\
+INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
+{_CLIPPED}"""
+_DSP_WITHIN = f"""\
+INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
+    if (low == -128 && high == 127) return (int8_t)__ssat(value, 8);
+{_CLIPPED}"""
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
+    `plain` is that function, `dsp` the one of processors with DSP, where they differ. Of a requantisation the function whose name
+    begins with `EXACT` is called where sums or shifts may be large."""
+
+    intrinsic: TensorIntrin
+    plain: str
+    dsp: str = ""
+    exact: bool = False
+
+    @property
+    def function(self) -> str:
+        return f"{PREFIX}{EXACT if self.exact else ''}{self.intrinsic.name}"
+
+    def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
+        return [f"{self.function}({', '.join((*(place.pointer for place in places), *args))});"]
+
+
+def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
+    source, target = places
+    (_, size), *_ = source.region.ranges
+    return [f"memcpy({target.pointer}, {source.pointer}, {size!r});"]
+
+
+def _dot(lanes: int) -> _Printed:
+    """The dot product of a number of lanes."""
+    name = f"dot{lanes}"
+    head = f"void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total) {{"
+    lines = f"INLAY_INLINE {head}"
+    plain, dsp = [lines], [lines]
+    dsp.append("    const int32_t word = inlay_word(a), even = __sxtb16(word), odd = inlay_odd(word);")
+    for lane in range(lanes):
+        plain.append(f"    total[{lane}] += {' + '.join(f'a[{j}] * b[{lane * GROUP + j}]' for j in range(GROUP))};")
+        dsp.append(f"    const int32_t b{lane} = inlay_word(b + {lane * GROUP});")
+    dsp += [f"    total[{lane}] = __smlad(even, __sxtb16(b{lane}), total[{lane}]);" for lane in range(lanes)]
+    dsp += [f"    total[{lane}] = __smlad(odd, inlay_odd(b{lane}), total[{lane}]);" for lane in range(lanes)]
+    return _Printed(TensorIntrin(name, dot_product("int8", "int8", "int32", lanes, GROUP)), _lines(plain), _lines(dsp))
+
+
+def _lanes() -> _Printed:
+    """Products channel by channel."""
+    head = f"void {PREFIX}lanes(const int8_t *a, const int8_t *b, int32_t *total) {{"
+    lines = f"INLAY_INLINE {head}"
+    plain, dsp = [lines], [lines]
+    dsp += [
+        "    const int32_t a_word = inlay_word(a), a_even = __sxtb16(a_word), a_odd = inlay_odd(a_word);",
+        "    const int32_t b_word = inlay_word(b), b_even = __sxtb16(b_word), b_odd = inlay_odd(b_word);",
+    ]
+    for lane in range(GROUP):
+        half, instruction = ("even", "odd")[lane % 2], ("bb", "tt")[lane // 2]
+        plain.append(f"    total[{lane}] += a[{lane}] * b[{lane}];")
+        dsp.append(f"    total[{lane}] = __smla{instruction}(a_{half}, b_{half}, total[{lane}]);")
+    return _Printed(TensorIntrin("lanes", lane_products(GROUP)), _lines(plain), _lines(dsp))
+
+
+def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
+    """Sums as results of int8."""
+    name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
+    lines = [
+        f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
+        "    const int32_t *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {",
+    ]
+    for lane in range(lanes):
+        total = f"total[{lane}] + bias[{lane}]"
+        # Sums wrap where they may be large.
+        total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
+        lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
+    lines += [f"    out[{lane}] = inlay_within(v{lane}, low, high);" for lane in range(lanes)]
+    return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact)
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in (*lines, "}"))
+
+
+def _printed(exact: bool) -> Iterator[_Printed]:
+    for lanes in DOTS:
+        yield _dot(lanes)
+    yield _lanes()
+    for rounding in ROUNDINGS:
+        for lanes in (1, *DOTS):
+            yield _requantise(lanes, rounding, exact)
+
+
+def intrinsics() -> tuple[TensorIntrin, ...]:
+    """The intrinsics that there are."""
+    return (COPY, *(printed.intrinsic for printed in _printed(False)))
+
+
+def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
+    """How they are printed in a kernel, by name; `known` are the ranges of what its parameters hold, by number."""
+    exact = not all(_is_small(stmt, kernel, known) for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic))
+    return {COPY.name: _print_copy, **{printed.intrinsic.name: printed for printed in _printed(exact)}}
+
+
+def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+    """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right."""
+    if not stmt.name.startswith("requantise"):
+        return True
+    bias, shift = (known.get(kernel.params.index(stmt.regions[place].buffer)) for place in (1, 3))
+    least = 1 if "away" in stmt.name else 0
+    return bias is not None and shift is not None and max(map(abs, bias)) < LARGEST and shift[0] > -31 and shift[1] <= -least
+
+
+def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
+    """The functions that printed kernels call, and the headers that these and the kernels include."""
+    used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
+    used = list({printed.function: printed for printed in used}.values())
+    requantised = [printed for printed in used if not printed.dsp]
+    plain, dsp = ([part for printed in used if (part := getattr(printed, name)) and printed.dsp] for name in ("plain", "dsp"))
+    if requantised:
+        plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
+    parts = [_INLINE] if used else []
+    if cpu.dsp and dsp:
+        parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
+    else:
+        parts += plain
+    if any(printed.exact for printed in requantised):
+        parts.append(_EXACT)
+    if any(not printed.exact for printed in requantised):
+        parts.append(_FIXED)
+    parts += [printed.plain for printed in requantised]
+    return "".join(parts), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()

@@ -1,0 +1,112 @@
+"""What a kernel makes of its sums, and where it puts it."""
+
+from __future__ import annotations
+
+from math import prod
+
+from inlay import arith
+from inlay.schedules.rule import KernelContext
+from inlay.schedules.shape import inline_all, last_of
+from inlay.tensor import ir
+from inlay.tensor.rewrite import Rewriter
+from inlay.tensor.schedule import Schedule
+from inlay.types import dtype
+from inlay_microcontroller.schedules.product import Product
+from inlay_microcontroller.schedules.requantise import intrinsic_for, requantised
+
+INT32, BOOL = dtype("int32"), dtype("bool")
+MOST_PRODUCTS = 1 << 15
+"""Of 8-bit numbers in a sum that is requantised by the intrinsic: it stays below 2^29."""
+
+
+class Epilogue:
+    """What follows the sums of a kernel. `flat` are the parameters that lie in one dimension: the data and what is of the result's
+    shape, channels last, and what there is one of for each output channel."""
+
+    def __init__(self, product: Product, context: KernelContext) -> None:
+        self._product, self._context = product, context
+        self._value: ir.Expr | None = None
+        self._iters: tuple[arith.Expr, ...] = ()
+        final = last_of(product.anchor)
+        if final is not None:
+            s = Schedule(product.program)
+            inline_all(s, [block.name for block in product.anchor.after if block.name != final])
+            block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
+            assert isinstance(block.body, ir.Store)
+            self._value, self._iters = block.body.value, block.body.indices
+        self._requantised = None if self._value is None else requantised(self._value, product.anchor.buffer)
+        own = () if (of := self._requantised) is None else (of.bias, of.multiplier, of.shift)
+        if any(_size(buffer) != product.outputs for buffer in own) or product.summed >= MOST_PRODUCTS:
+            self._requantised, own = None, ()
+        shape = product.anchor.buffer.shape
+        self.flat = {
+            buffer: ir.Buffer(buffer.name, (_size(buffer),), buffer.dtype)
+            for buffer in product.program.params
+            if buffer is product.data or buffer.shape == shape or buffer in own
+        }
+
+    def program(self, weights: ir.Buffer, body: ir.Stmt) -> ir.LoopProgram:
+        """The kernel: its parameters as they lie."""
+        program = self._product.program
+        lie = {**self.flat, self._product.weights: weights}
+        inputs, outputs = (tuple(lie.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
+        return ir.LoopProgram(program.name, inputs, outputs, body)
+
+    def results(self, total: ir.Buffer, row: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
+        """Store what becomes of a row of sums, those of neighbouring output channels, the first of them given, at a pixel. Channels
+        that there are not are left out."""
+        product = self._product
+        lanes = int(total.shape[1])  # type: ignore[arg-type]
+        if product.outputs % lanes == 0:
+            return self._stored(total, row, 0, lanes, first, pixel)
+        done: list[ir.Stmt] = []
+        for lane in range(lanes):
+            channel = arith.simplify(first + lane)
+            (store,) = self._stored(total, row, lane, 1, channel, pixel)
+            inside = arith.compare("<", channel, product.outputs)
+            certain = lane < product.outputs % lanes or isinstance(first, arith.Const)
+            done.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
+        return done
+
+    def _stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
+        of, product = self._requantised, self._product
+        place = arith.simplify(pixel * product.outputs + first)
+        intrinsic = None if of is None else intrinsic_for(of, lanes, self._context)
+        if of is None or intrinsic is None:
+            sums = [ir.load(total, (arith.wrap(row), arith.wrap(lane + each))) for each in range(lanes)]
+            return [self._store(each, arith.simplify(first + number), pixel) for number, each in enumerate(sums)]
+        size = arith.wrap(lanes)
+        parts = (of.bias, of.multiplier, of.shift)
+        regions = (
+            ir.Region(total, ((arith.wrap(row), arith.ONE), (arith.wrap(lane), size))),
+            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in parts),
+            ir.Region(self.flat[product.program.outputs[0]], ((place, size),)),
+        )
+        return [ir.Intrinsic(intrinsic.name, regions, tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high)))]
+
+    def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
+        """Store what becomes of one sum."""
+        product = self._product
+        place = arith.simplify(pixel * product.outputs + channel)
+        result = self.flat[product.program.outputs[0]]
+        if self._value is None:
+            return ir.Store(result, (place,), total)
+        columns = product.columns.outputs
+        where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
+
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load):
+                return None
+            if node.buffer.name == product.anchor.buffer.name:
+                return total
+            if node.buffer not in self.flat:
+                return None
+            at = place if node.buffer.shape == product.anchor.buffer.shape else channel
+            return ir.load(self.flat[node.buffer], (at,))
+
+        value = Rewriter(dict(zip(self._iters, where, strict=True)), expr=load).expr(self._value)
+        return ir.Store(result, (place,), value)
+
+
+def _size(buffer: ir.Buffer) -> int:
+    return prod(dim for dim in buffer.shape if isinstance(dim, int))

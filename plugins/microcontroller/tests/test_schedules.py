@@ -1,0 +1,113 @@
+"""Schedules of integer products against the graph's own arithmetic, run by the loop interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Expr, constant, function, var
+from inlay.lowering.finish import finish
+from inlay.lowering.kernel import KernelSource, build
+from inlay.plugins import Capabilities
+from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor.interp import run
+from inlay.types import ROW_MAJOR, TensorType
+from inlay_microcontroller.intrinsics import intrinsics
+from inlay_microcontroller.schedules.depthwise import DepthwiseRule
+from inlay_microcontroller.schedules.direct import DirectRule
+
+CONTEXT = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics())
+SEMANTICS = {intrinsic.name: intrinsic.semantics for intrinsic in CONTEXT.intrinsics}
+
+
+def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int) -> Expr:
+    """Sums as TensorFlow Lite stores them."""
+    shape = [1] * len(total.type.shape)
+    shape[channel] = outputs
+    bias = generator.integers(-1000, 1000, shape).astype(np.int32)
+    multiplier = generator.integers(1 << 30, (1 << 31) - 1, outputs).astype(np.int32)
+    shift = generator.integers(-10, -5, outputs).astype(np.int32)
+    total = ops.add(total, constant(bias))
+    total = ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=channel, rounding=rounding)
+    return ops.cast(ops.clip(ops.add(total, constant(np.int32(-3))), minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+def _check(rule: DirectRule | DepthwiseRule, x: Expr, result: Expr, generator: np.random.Generator) -> None:
+    """Hold a rule's schedule of one kernel to the graph's meaning."""
+    from inlay.graph.ir import Constant, post_order
+    from inlay.graph.rewrite import rewrite_expr
+
+    del rewrite_expr
+    constants = [expr for expr in post_order(result) if isinstance(expr, Constant) and expr.data.size > 1]
+    params = [x, *(var(f"p{number}", expr.type) for number, expr in enumerate(constants))]
+    from inlay.graph.transform import transform
+
+    known = {id(expr): param for expr, param in zip(constants, params[1:], strict=True)}
+    body = transform(result, lambda old, new: known.get(id(old), new))
+    program = build(KernelSource("kernel", tuple(params), body))
+    given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
+    offer = rule.offer(program, CONTEXT, given)
+    assert offer is not None
+    scheduled = finish(offer.schedule(program))
+    data = generator.integers(-128, 128, x.type.shape).astype(np.int8)
+    arrays = [data, *(expr.data for expr in constants)]
+    packed = [
+        layout.pack(array).reshape(buffer.shape)
+        for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
+    ]
+    (found, *_) = run(scheduled, packed, intrinsics=SEMANTICS)
+    wanted = evaluate(function((x,), result), [data])
+    layout = offer.layouts[len(arrays)]
+    np.testing.assert_array_equal(np.asarray(found).reshape(-1), layout.pack(np.asarray(wanted)).reshape(-1))
+
+
+CASES = [
+    # channels, outputs, size, window, stride, pads
+    (4, 6, (5, 5), (1, 1), 1, (0, 0, 0, 0)),
+    (8, 7, (4, 6), (3, 3), 1, (1, 1, 1, 1)),
+    (13, 5, (5, 7), (3, 3), 2, (0, 1, 1, 1)),
+    (3, 8, (7, 7), (3, 3), 2, (0, 0, 1, 1)),
+    (1, 5, (12, 6), (10, 4), 2, (4, 1, 5, 1)),
+    (16, 3, (1, 1), (1, 1), 1, (0, 0, 0, 0)),
+    (5, 4, (3, 1), (3, 1), 1, (0, 0, 0, 0)),
+    (4, 2, (6, 6), (1, 1), 2, (0, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("channels", "outputs", "size", "window", "stride", "pads"), CASES)
+def test_a_convolution_sums_what_the_graph_does(
+    channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], stride: int, pads: tuple[int, int, int, int]
+) -> None:
+    generator = np.random.default_rng(0)
+    x = var("x", TensorType((1, channels, *size), "int8"))
+    weights = generator.integers(-127, 128, (outputs, channels, *window)).astype(np.int8)
+    padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
+    total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1))
+    _check(DirectRule(), x, _requantised(total, outputs, generator, "up", 1), generator)
+
+
+@pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [
+    (4, (5, 5), (3, 3), 1, (1, 1, 1, 1)),
+    (7, (4, 6), (3, 3), 2, (0, 0, 1, 1)),
+    (13, (6, 3), (3, 2), 1, (0, 0, 0, 0)),
+    (8, (5, 3), (5, 3), 5, (0, 0, 0, 0)),
+])  # fmt: skip
+def test_a_convolution_of_single_channels_sums_what_the_graph_does(
+    channels: int, size: tuple[int, int], window: tuple[int, int], stride: int, pads: tuple[int, int, int, int]
+) -> None:
+    generator = np.random.default_rng(0)
+    x = var("x", TensorType((1, channels, *size), "int8"))
+    weights = generator.integers(-127, 128, (channels, 1, *window)).astype(np.int8)
+    padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
+    total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1), groups=channels)
+    _check(DepthwiseRule(), x, _requantised(total, channels, generator, "away", 1), generator)
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 16, 10), (1, 13, 3), (3, 8, 5)])
+def test_a_matrix_product_sums_what_the_graph_does(rows: int, depth: int, columns: int) -> None:
+    generator = np.random.default_rng(0)
+    x = var("x", TensorType((rows, depth), "int8"))
+    weights = generator.integers(-127, 128, (depth, columns)).astype(np.int8)
+    _check(DirectRule(), x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
