@@ -29,7 +29,8 @@ Options = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a graph: a constant where it has `data`. `scale` and `zero_point` are numbers, or sequences along `axis`."""
+    """A tensor of a graph: a constant where it has `data`. `scale` and `zero_point` are numbers, or sequences along `axis`; `open`
+    are the axes whose sizes are left open."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -39,6 +40,7 @@ class Tensor:
     axis: int = 0
     name: str = ""
     variable: bool = False
+    open: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def _tensor(schema: Any, model: Any, index: int, tensor: Tensor) -> Any:
     made = schema.TensorT(shape=list(tensor.shape), name=tensor.name or f"t{index}", isVariable=tensor.variable)
     made.type = getattr(schema.TensorType, tensor.dtype.upper())
     made.hasRank = True
+    if tensor.open:
+        made.shapeSignature = [-1 if axis in tensor.open else dim for axis, dim in enumerate(tensor.shape)]
     if tensor.scale is not None:
         scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
         points = np.broadcast_to(np.asarray(tensor.zero_point, np.int64), scales.shape)
@@ -145,14 +149,23 @@ def _operator(schema: Any, model: Any, codes: dict[str, int], op: Op) -> Any:
 
 def litert(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of LiteRT's own kernels, without delegates. Raises RuntimeError for what LiteRT does not run."""
+    (found,) = litert_runs(data, [inputs])
+    return found
+
+
+def litert_runs(data: bytes, runs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    """As `litert`, of several runs one after the other: memory is kept."""
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT: pip install ai-edge-litert")
     resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     run = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
     run.allocate_tensors()
-    for detail, value in zip(run.get_input_details(), inputs, strict=True):
-        run.set_tensor(detail["index"], value)
-    run.invoke()
-    return [run.get_tensor(detail["index"]) for detail in run.get_output_details()]
+    found = []
+    for inputs in runs:
+        for detail, value in zip(run.get_input_details(), inputs, strict=True):
+            run.set_tensor(detail["index"], value)
+        run.invoke()
+        found.append([run.get_tensor(detail["index"]) for detail in run.get_output_details()])
+    return found
 
 
 def drawn(of: str, shape: tuple[int, ...], generator: np.random.Generator, scale: float = 3.0) -> Array:

@@ -9,9 +9,11 @@ from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
 from inlay.frontends.tflite.convert.binary import CONVERTERS as BINARY
 from inlay.frontends.tflite.convert.control import CONVERTERS as CONTROL
 from inlay.frontends.tflite.convert.conversion import CONVERTERS as CONVERSION
+from inlay.frontends.tflite.convert.detect import CONVERTERS as DETECT
 from inlay.frontends.tflite.convert.index import CONVERTERS as INDEX
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
 from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
+from inlay.frontends.tflite.convert.recurrent import CONVERTERS as RECURRENT
 from inlay.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
 from inlay.frontends.tflite.convert.resize import CONVERTERS as RESIZE
 from inlay.frontends.tflite.convert.shape import CONVERTERS as SHAPE
@@ -25,9 +27,11 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **BINARY,
         **CONTROL,
         **CONVERSION,
+        **DETECT,
         **INDEX,
         **POOL,
         **PRODUCT,
+        **RECURRENT,
         **REDUCE,
         **RESIZE,
         **SHAPE,

@@ -1,0 +1,170 @@
+"""Converters of TensorFlow Lite's recurrent layers, beside LiteRT's own kernels: outputs of several runs, memory included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.frontends.tflite.build import Options, Tensor, agree, litert_runs, single
+
+from inlay.errors import ModelImportError
+from inlay.frontends.tflite import first_states, load
+from inlay.graph.interp import evaluate
+
+Array = np.ndarray[Any, Any]
+TIME, BATCH, INPUTS, UNITS = 4, 2, 3, 5
+GENERATOR = np.random.default_rng(11)
+
+
+def weights(*shape: int) -> Tensor:
+    return Tensor(shape, "float32", GENERATOR.normal(size=shape).astype(np.float32) * np.float32(0.5))
+
+
+def memory(*shape: int, of: str = "float32", scale: float | None = None) -> Tensor:
+    return Tensor(shape, of, scale=scale, variable=True)
+
+
+def remembers(data: bytes, runs: Sequence[Sequence[Array]], relative: float = 1e-5) -> None:
+    """Several runs, one after the other, as LiteRT's."""
+    module, states = load(data), first_states(data)
+    names = [param.name for param in module.main.params]
+    for inputs, wanted in zip(runs, litert_runs(data, runs), strict=True):
+        found: Any = evaluate(module, [*inputs, *(states[name] for name in names[len(inputs) :])])
+        outputs = found[: len(wanted)]
+        for got, want in zip(outputs, wanted, strict=True):
+            agree(np.asarray(got), want, relative)
+        states = dict(zip(names[len(inputs) :], found[len(wanted) :], strict=True))
+
+
+def drawn(*shape: int) -> list[list[Array]]:
+    return [[GENERATOR.normal(size=shape).astype(np.float32)] for _ in range(2)]
+
+
+@pytest.mark.parametrize("activation", [0, 1, 3, 4])
+def test_simple_layers(activation: int) -> None:
+    layer = [weights(UNITS, INPUTS), weights(UNITS, UNITS), weights(UNITS), memory(BATCH, UNITS)]
+    options = ("RNNOptions", {"fusedActivationFunction": activation})
+    remembers(single("RNN", [Tensor((BATCH, INPUTS)), *layer], Tensor((BATCH, UNITS)), options), drawn(BATCH, INPUTS))
+    for time_major, order in ((True, (TIME, BATCH)), (False, (BATCH, TIME))):
+        options = ("SequenceRNNOptions", {"fusedActivationFunction": activation, "timeMajor": time_major})
+        data = single("UNIDIRECTIONAL_SEQUENCE_RNN", [Tensor((*order, INPUTS)), *layer], Tensor((*order, UNITS)), options)
+        remembers(data, drawn(*order, INPUTS))
+
+
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("aux", ["", "data", "weights"])
+def test_simple_layers_in_two_directions(merged: bool, aux: str) -> None:
+    way = (weights(UNITS, INPUTS), weights(UNITS, UNITS), weights(UNITS), memory(BATCH, UNITS))
+    layers = [*way, weights(UNITS, INPUTS), weights(UNITS, UNITS), weights(UNITS), memory(BATCH, UNITS)]
+    more: list[Tensor | None] = [None, None, None]
+    if aux:
+        more[0] = Tensor((TIME, BATCH, INPUTS))
+    if aux == "weights":
+        more[1:] = [weights(UNITS, INPUTS), weights(UNITS, INPUTS)]
+    outputs = [Tensor((TIME, BATCH, 2 * UNITS))] if merged else [Tensor((TIME, BATCH, UNITS))] * 2
+    options = ("BidirectionalSequenceRNNOptions", {"fusedActivationFunction": 4, "timeMajor": True, "mergeOutputs": merged})
+    runs = [values * 2 if aux else values for values in drawn(TIME, BATCH, INPUTS)]
+    remembers(single("BIDIRECTIONAL_SEQUENCE_RNN", [Tensor((TIME, BATCH, INPUTS)), *layers, *more], outputs, options), runs)
+
+
+def layer(coupled: bool, peephole: bool, projected: int, bias: bool = True) -> list[Tensor | None]:
+    """The weights of an LSTM layer, with `projected` outputs where there are any."""
+    outputs = projected or UNITS
+    found: list[Tensor | None] = [weights(UNITS, INPUTS) for _ in range(4)] + [weights(UNITS, outputs) for _ in range(4)]
+    found += [weights(UNITS) if peephole else None for _ in range(3)]
+    found += [weights(UNITS) for _ in range(4)]
+    found += [weights(projected, UNITS), weights(projected) if bias else None] if projected else [None, None]
+    for place in (0, 4, 8, 11) if coupled else ():
+        found[place] = None
+    return found
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize(
+    ("coupled", "peephole", "projected", "normed", "clips"),
+    [
+        (False, False, 0, False, {}),
+        (True, False, 0, False, {"cellClip": 0.4}),
+        (False, True, 4, False, {"cellClip": 0.5, "projClip": 0.3}),
+        (True, True, 4, True, {}),
+        (False, False, 0, True, {}),
+    ],
+)
+def test_lstm(coupled: bool, peephole: bool, projected: int, normed: bool, clips: dict[str, float], time_major: bool) -> None:
+    outputs = projected or UNITS
+    norms: list[Tensor | None] = [weights(UNITS) for _ in range(4)] if normed else []
+    if normed and coupled:
+        norms[0] = None
+    rest = [*layer(coupled, peephole, projected), memory(BATCH, outputs), memory(BATCH, UNITS), *norms]
+    order = (TIME, BATCH) if time_major else (BATCH, TIME)
+    options: Options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "timeMajor": time_major, **clips})
+    name = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    remembers(single(name, [Tensor((*order, INPUTS)), *rest], Tensor((*order, outputs)), options), drawn(*order, INPUTS))
+    if time_major:
+        options = ("LSTMOptions", {"fusedActivationFunction": 4, **clips})
+        remembers(single("LSTM", [Tensor((BATCH, INPUTS)), *rest], Tensor((BATCH, outputs)), options), drawn(BATCH, INPUTS))
+
+
+def test_long_sequences_are_loops() -> None:
+    rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
+    options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4})
+    data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 20, INPUTS)), *rest], Tensor((1, 20, UNITS)), options)
+    remembers(data, drawn(1, 20, INPUTS))
+
+
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("aux", ["", "data", "weights"])
+def test_lstm_in_two_directions(merged: bool, aux: str) -> None:
+    states = [memory(BATCH, UNITS) for _ in range(4)]
+    more = [
+        Tensor((TIME, BATCH, INPUTS)) if aux else None,
+        *(weights(UNITS, INPUTS) if aux == "weights" else None for _ in range(8)),
+    ]
+    inputs = [Tensor((TIME, BATCH, INPUTS)), *layer(False, False, 0), *layer(False, False, 0), *states, *more]
+    outputs = [Tensor((TIME, BATCH, 2 * UNITS))] if merged else [Tensor((TIME, BATCH, UNITS))] * 2
+    options = ("BidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "timeMajor": True, "mergeOutputs": merged})
+    runs = [values * 2 if aux else values for values in drawn(TIME, BATCH, INPUTS)]
+    remembers(single("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, options), runs)
+
+
+def test_the_basic_lstm() -> None:
+    x, output, cell = (Tensor((BATCH, width)) for width in (INPUTS, UNITS, UNITS))
+    inputs = [x, output, weights(4 * UNITS, INPUTS + UNITS), weights(4 * UNITS), cell]
+    outputs = [Tensor((BATCH, width)) for width in (UNITS, UNITS, INPUTS + UNITS, 4 * UNITS)]
+    options = ("LSTMOptions", {"fusedActivationFunction": 4, "kernelType": 1})
+    values = [GENERATOR.normal(size=(BATCH, width)).astype(np.float32) for width in (INPUTS, UNITS, UNITS)]
+    remembers(single("LSTM", inputs, outputs, options), [values])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_svdf(rank: int, bias: bool) -> None:
+    filters = UNITS * rank
+    inputs = [Tensor((BATCH, INPUTS)), weights(filters, INPUTS), weights(filters, TIME), weights(UNITS) if bias else None]
+    options = ("SVDFOptions", {"rank": rank, "fusedActivationFunction": 1})
+    data = single("SVDF", [*inputs, memory(BATCH, filters * TIME)], Tensor((BATCH, UNITS)), options)
+    remembers(data, drawn(BATCH, INPUTS) + drawn(BATCH, INPUTS))
+
+
+@pytest.mark.parametrize("zero_point", [0, -7])
+def test_svdf_of_integers(zero_point: int) -> None:
+    filters = UNITS * 2
+    inputs = [
+        Tensor((BATCH, INPUTS), "int8", scale=0.02, zero_point=zero_point),
+        Tensor((filters, INPUTS), "int8", GENERATOR.integers(-127, 128, (filters, INPUTS)), 0.01),
+        Tensor((filters, TIME), "int16", GENERATOR.integers(-32767, 32768, (filters, TIME)), 0.00005),
+        Tensor((UNITS,), "int32", GENERATOR.integers(-9000, 9000, UNITS), 0.0001 * 0.00005),
+        memory(BATCH, filters * TIME, of="int16", scale=0.0001),
+    ]
+    options = ("SVDFOptions", {"rank": 2, "fusedActivationFunction": 1})
+    data = single("SVDF", inputs, Tensor((BATCH, UNITS), "int8", scale=0.03, zero_point=4), options)
+    remembers(data, [[GENERATOR.integers(-128, 128, (BATCH, INPUTS)).astype(np.int8)] for _ in range(6)])
+
+
+def test_layers_of_other_types_are_refused() -> None:
+    rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
+    data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 4, INPUTS), "uint8", scale=1.0), *rest], Tensor((1, 4, UNITS)))
+    with pytest.raises(ModelImportError, match="leave this layer in floats"):
+        load(data)
