@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -173,7 +174,8 @@ class Importer:
         if converter is None:
             raise node.error(f"{node.name} is not supported: docs/tflite.md lists what is, and what may stand in for it")
         try:
-            found = converter(node)
+            with np.errstate(all="ignore"):  # scales may be nonsense
+                found = converter(node)
         except ModelImportError:
             raise
         except (
@@ -185,6 +187,7 @@ class Importer:
             ArithmeticError,
             AssertionError,
             MemoryError,
+            struct.error,
         ) as error:
             raise node.error(f"its inputs or options do not fit: {error}") from error
         if not isinstance(found, Updated):

@@ -7,6 +7,7 @@ compared with the size of the file before anything is walked.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,8 +38,12 @@ ELEMENTS = {
     18: "bfloat16",
 }
 """Element types by their numbers in the schema."""
-LARGEST = 1 << 40
-"""Bytes that a tensor may have."""
+LARGEST = 1 << 31
+"""Bytes that a tensor may have, as in LiteRT."""
+MOST_AXES = 32
+"""Axes that a tensor may have. LiteRT's kernels take eight at most."""
+SHARED = 8
+"""How much larger than the file all lists in it may be together."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,7 @@ class _Reader:
         import tflite
 
         self.data = data
+        self.walked = 0
         self.schema: Any = tflite
         self.model = tflite.Model.GetRootAs(data, 0)
         self.operators = {number: name for name, number in vars(tflite.BuiltinOperator).items() if isinstance(number, int)}
@@ -155,9 +161,11 @@ class _Reader:
         return tuple(self._graph(model.Subgraphs(number)) for number in range(model.SubgraphsLength()))
 
     def _count(self, length: int) -> int:
-        """A number of elements, each of which takes a byte at least."""
-        if not 0 <= length <= len(self.data):
-            raise ValueError(f"a list of {length} elements in {len(self.data)} bytes")
+        """A number of elements that are walked over, each of which takes a byte at least. Lists of a sound file do not overlap, but
+        for those that equal ones share: what goes far beyond the file's size is an attack on our time and memory."""
+        self.walked += length
+        if length < 0 or self.walked > SHARED * len(self.data):
+            raise ValueError(f"a list of {length} elements in {len(self.data)} bytes, {self.walked} in all")
         return length
 
     def _numbers(self, length: int, item: Any) -> tuple[int, ...]:
@@ -180,7 +188,7 @@ class _Reader:
 
     def _operation(self, operator: Any) -> Operation:
         index = operator.OpcodeIndex()
-        if not 0 <= index < self._count(self.model.OperatorCodesLength()):
+        if not 0 <= index < self.model.OperatorCodesLength():
             raise ValueError(f"there is no operator code {index}")
         code = self.model.OperatorCodes(index)
         # Files from before the numbers grew past a byte have them in the older field.
@@ -207,11 +215,14 @@ class _Reader:
         return found
 
     def _tensor(self, tensor: Any) -> Tensor:
-        name = (tensor.Name() or b"").decode("utf-8", "replace")
+        label = tensor.Name() or b""
+        name = label[: self._count(len(label))].decode("utf-8", "replace")
         shape = self._numbers(tensor.ShapeLength(), tensor.Shape)
         of = ELEMENTS.get(tensor.Type())
         if of is None:
             raise ModelImportError(f"tensor {name} has an element type that is not supported: number {tensor.Type()} of the schema")
+        if len(shape) > MOST_AXES:
+            raise ModelImportError(f"tensor {name} has {len(shape)} axes")
         if any(dim < 0 for dim in shape):
             raise ModelImportError(f"tensor {name} has a shape that is not known: {shape}")
         element = dtype(of)
@@ -234,16 +245,37 @@ class _Reader:
 
     def _data(self, tensor: Any, name: str, shape: tuple[int, ...], element: DType) -> Array | None:
         index = tensor.Buffer()
-        if not 0 <= index < self._count(self.model.BuffersLength()):
+        if not 0 <= index < self.model.BuffersLength():
             raise ValueError(f"tensor {name} is in buffer {index}, which there is not")
-        buffer = self.model.Buffers(index)
-        if not index or not self._count(buffer.DataLength()):
+        raw = self._buffer(index) if index else None
+        if raw is None:
             return None
-        raw = buffer.DataAsNumpy()
-        if element.bits < 8:
-            raise ModelImportError(f"tensor {name} has packed elements of type {element}, which is not supported")
-        values = np.frombuffer(raw.tobytes(), element.numpy)
-        return values.reshape(shape)
+        if tensor.Sparsity() is not None:
+            raise ModelImportError(f"tensor {name} is stored sparsely, which is not supported: convert the model without sparsity")
+        packed = element.bits < 8 and element.kind != "bool"
+        count = math.prod(shape)
+        if len(raw) != (-(-count // 2) if packed else count * element.bytes):
+            raise ModelImportError(f"tensor {name} of {element} and shape {shape} has {len(raw)} bytes of data")
+        if packed:
+            self._count(count)
+            return _unpacked(raw, shape).astype(element.numpy)
+        if raw.ctypes.data % element.bytes:
+            self._count(len(raw))  # it is copied: what lies over one another in the file may not
+            raw = raw.copy()
+        return raw.view(element.numpy).reshape(shape)
+
+    def _buffer(self, index: int) -> Array | None:
+        """The bytes of a buffer, where they lie in the file; None for no bytes. Large files have them behind everything else."""
+        buffer = self.model.Buffers(index)
+        offset, size = buffer.Offset(), buffer.Size()
+        if offset > 1:
+            if offset + size > len(self.data):
+                raise ValueError(f"buffer {index} ends at byte {offset + size} of {len(self.data)}")
+            return np.frombuffer(self.data, np.uint8, size, offset)
+        length = buffer.DataLength()
+        if not 0 <= length <= len(self.data):
+            raise ValueError(f"a buffer of {length} bytes")
+        return buffer.DataAsNumpy() if length else None
 
     def _quantisation(self, tensor: Any, name: str, rank: int) -> Quantisation | None:
         found = tensor.Quantization()
@@ -255,3 +287,9 @@ class _Reader:
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
             raise ValueError(f"the quantisation of tensor {name} makes no sense")
         return Quantisation(scale, np.array(points, np.int64), axis)
+
+
+def _unpacked(raw: Array, shape: tuple[int, ...]) -> Array:
+    """Signed integers of 4 bits, two to a byte, the first in its lower half."""
+    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
+    return np.where(halves > 7, halves - 16, halves).reshape(shape)

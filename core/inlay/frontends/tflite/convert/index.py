@@ -16,6 +16,9 @@ from inlay.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlay.ops.shape import simple
 from inlay.types import DType, dtype
 
+MOST_BOUNDARIES = 4096
+"""Each is compared with every value."""
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +199,8 @@ def _matrix_set_diag(node: Node) -> Expr:
 def _bucketize(node: Node) -> Expr:
     """How many of the boundaries, which rise, are at most the value."""
     count = node.option("BoundariesLength")
+    if not 0 <= count <= MOST_BOUNDARIES:
+        raise node.error(f"{count} boundaries, where {MOST_BOUNDARIES} are the most")
     limits = np.array([node.options.Boundaries(index) for index in range(count)], np.float32)
     last = len(node.shape(0))
     value = expand_dims(cast_to(node.input(0), "float64"), last)

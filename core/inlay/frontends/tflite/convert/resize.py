@@ -13,6 +13,8 @@ from inlay.frontends.tflite.node import Converter, Node, half_away, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to
 
+LONGEST = 1 << 16
+"""Elements that a side of an image may have."""
 BITS = 10
 """Bits of a weight behind the point."""
 
@@ -29,8 +31,8 @@ def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
 
 def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
     before, after = sizes
-    if not isinstance(before, int) or not isinstance(after, int) or before < 1 or after < 1:
-        raise node.error(f"{before} elements resized to {after}: the sizes have to be known")
+    if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
+        raise node.error(f"{before} elements resized to {after}: the sizes have to be known, and from 1 to {LONGEST}")
     return before, after
 
 

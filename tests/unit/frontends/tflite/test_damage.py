@@ -1,0 +1,130 @@
+"""Damaged and hostile TensorFlow Lite files: one clear error or a model, and neither crashes nor long work."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file
+
+from inlay.errors import ModelImportError
+from inlay.frontends.tflite import load
+
+EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
+
+
+def constant(values: Any, of: str = "int32") -> Tensor:
+    data = np.asarray(values, of)
+    return Tensor(data.shape, of, data)
+
+
+def model() -> bytes:
+    """A small model of several graphs, with operators of many families."""
+    image, half = Tensor((1, 4, 4, 2), "int8", scale=0.5), Tensor((1, 2, 2, 2), "int8", scale=0.5)
+    weights = Tensor((2, 1, 1, 2), "int8", np.ones((2, 1, 1, 2), np.int8), [0.5, 0.25], [0, 0], 0)
+    window = {"strideW": 2, "strideH": 2, "filterWidth": 2, "filterHeight": 2, "padding": 1}
+    tensors = (
+        *(image, weights, Tensor((2,), "int32", np.ones(2, np.int32)), image, half, half, constant([4, 4])),
+        *(image, constant([1, -1]), Tensor((1, 32), "int8", scale=0.5), Tensor((1, 32), "int8", scale=0.5)),
+        *(
+            constant([0, 1]),
+            constant([1, 2]),
+            constant([1, 2]),
+            Tensor((1, 1), "int8", scale=0.5),
+            Tensor((1, 2), "int8", scale=0.5),
+        ),
+    )
+    ops = (
+        Op("CONV_2D", (0, 1, 2), (3,), ("Conv2DOptions", {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1})),
+        Op("AVERAGE_POOL_2D", (3,), (4,), ("Pool2DOptions", window)),
+        Op("MAX_POOL_2D", (3,), (5,), ("Pool2DOptions", window)),
+        Op("RESIZE_BILINEAR", (4, 6), (7,), ("ResizeBilinearOptions", {})),
+        Op("RESHAPE", (7, 8), (9,)),
+        Op("CALL", (9,), (10,), ("CallOptions", {"subgraph": 1})),
+        Op("STRIDED_SLICE", (10, 11, 12, 13), (14,), ("StridedSliceOptions", {"beginMask": 1})),
+        Op("CONCATENATION", (14, 14), (15,), ("ConcatenationOptions", {"axis": 1})),
+    )
+    row = Tensor((1, 32), "int8", scale=0.5)
+    called = Graph((row, row), (0,), (1,), (Op("SOFTMAX", (0,), (1,), ("SoftmaxOptions", {"beta": 1.0})),))
+    return file(Graph(tensors, (0,), (5, 15), ops), called)
+
+
+WHOLE = model()
+
+
+def loads(data: bytes) -> bool:
+    """Whether it is a model still: all else is one error."""
+    begun = time.process_time()
+    with contextlib.suppress(ModelImportError):
+        load(data)
+        return True
+    assert time.process_time() - begun < 5
+    return False
+
+
+def test_the_model_itself_loads() -> None:
+    assert loads(WHOLE)
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+def test_words_of_extreme_values(value: int) -> None:
+    """Words of the file in turn: lengths, offsets, numbers of tensors, options and weights."""
+    for place in range(8 + value % 3 * 4, len(WHOLE) - 4, 12):
+        loads(WHOLE[:place] + struct.pack("<I", value) + WHOLE[place + 4 :])
+
+
+def test_truncated_files() -> None:
+    assert not any(loads(WHOLE[:end]) for end in range(8, len(WHOLE) - 400, 24))
+
+
+def test_random_damage() -> None:
+    generator = np.random.default_rng(7)
+    for _ in range(300):
+        data = bytearray(WHOLE)
+        for place in generator.integers(8, len(data), int(generator.integers(1, 12))):
+            data[place] = int(generator.integers(0, 256))
+        loads(bytes(data))
+
+
+def test_lists_that_overlap_are_not_walked_over_and_over() -> None:
+    """A thousand tensors, whose shapes are one long list in the file."""
+    flatbuffers = pytest.importorskip("flatbuffers", reason='needs flatbuffers: pip install "inlay[tflite]"')
+    builder = flatbuffers.Builder(1 << 16)
+    shape = builder.CreateNumpyVector(np.ones(20000, np.int32))
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, shape, 0)
+    tensor = builder.EndObject()
+    builder.StartVector(4, 2000, 4)
+    for _ in range(2000):
+        builder.PrependUOffsetTRelative(tensor)
+    tensors = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, tensors, 0)
+    graph = builder.EndObject()
+    builder.StartVector(4, 1, 4)
+    builder.PrependUOffsetTRelative(graph)
+    graphs = builder.EndVector()
+    builder.StartObject(3)
+    builder.PrependUOffsetTRelativeSlot(2, graphs, 0)
+    builder.Finish(builder.EndObject(), b"TFL3")
+    with pytest.raises(ModelImportError, match="has 20000 axes"):
+        load(bytes(builder.Output()))
+
+
+def test_data_that_does_not_fill_its_shape_is_named() -> None:
+    short = Tensor((2,), "float32", np.zeros(2, np.float32), name="table")
+    data = file(Graph((Tensor((2,)), short, Tensor((2,))), (0,), (2,), (Op("ADD", (0, 1), (2,), ("AddOptions", {})),)))
+    size = data.index(struct.pack("<I", 8) + bytes(8))
+    with pytest.raises(ModelImportError, match="tensor table of float32"):
+        load(data[:size] + struct.pack("<I", 4) + data[size + 4 :])
+
+
+def test_windows_that_no_memory_holds_are_refused() -> None:
+    huge = {"strideW": 1, "strideH": 1, "filterWidth": 1 << 30, "filterHeight": 1 << 30, "padding": 0}
+    image = Tensor((1, 4, 4, 2), "int8", scale=0.5)
+    with pytest.raises(ModelImportError, match="a window of"):
+        load(file(Graph((image, image), (0,), (1,), (Op("AVERAGE_POOL_2D", (0,), (1,), ("Pool2DOptions", huge)),))))
