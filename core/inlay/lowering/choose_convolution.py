@@ -1,5 +1,5 @@
 """By which algorithm to convolve: directly, as a product of matrices, one of unfolded windows (im2col), or by Winograd's tiles, as
-an analytic model of a core predicts.
+an analytic model of a core predicts. Convolutions of bfloat16 are direct, through dot products, or go by tiles in float32.
 
 The model counts the cycles of the register tiles that schedules take, and the bytes that come from memory: weights, of which
 transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen shows in the names of kernels.
@@ -26,10 +26,15 @@ from inlay.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_c
 from inlay.passes.pointwise_products import ONE_BY_ONE
 from inlay.plugins.contract import Capabilities
 from inlay.schedules.conv import choose_pixels
+from inlay.schedules.dot import dots_of
+from inlay.schedules.dot_conv import choose_dot_tile
 from inlay.schedules.register_tile import UNITS, choose_tile, cycles, seconds
 from inlay.schedules.rule import KernelContext
+from inlay.schedules.tiles import find_unit
 from inlay.schedules.winograd import L2_BYTES, plan_winograd
 from inlay.types import TensorType
+
+NARROW = "bfloat16"
 
 GAIN = 0.85
 """Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
@@ -56,6 +61,11 @@ class _Problem:
     outputs: int
     window: tuple[int, ...]
     positions: tuple[int, ...]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the factors are bfloat16."""
+        return self.call.args[1].type != TensorType(self.weights.shape, "float32")
 
     @property
     def depth(self) -> int:
@@ -85,12 +95,14 @@ def choose_convolution(function: Function, context: KernelContext) -> Function:
 
 
 def _problem(expr: Expr) -> _Problem | None:
-    """The convolution that an expression is; None for anything else, for one of dynamic shape, other than float32 or of computed
-    weights, and where windows are single elements or see one channel alone: nothing is to be chosen there."""
+    """The convolution that an expression is; None for anything else, for one of dynamic shape, with sums other than float32 or
+    computed weights, and where windows are single elements or see one channel alone: nothing is to be chosen there."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
-    if not all(item.is_static and item.dtype.name == "float32" for item in types) or not isinstance(expr.attrs, ConvAttrs):
+    if not all(item.is_static for item in types) or not isinstance(expr.attrs, ConvAttrs):
+        return None
+    if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
         return None
     result, weights = tuple(dim for dim in types[0].shape if isinstance(dim, int)), expr.args[1].data
     groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
@@ -101,10 +113,11 @@ def _problem(expr: Expr) -> _Problem | None:
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
     """How to compute a convolution: predicted seconds, those of the direct way less what others must gain, and the expression."""
-    attrs, capabilities, size = problem.attrs, context.capabilities, problem.weights.nbytes
-    yield GAIN * _seconds(_direct_cycles(problem, context), size, capabilities), lambda: problem.call
+    attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
+    direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
+    yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
-    if windows <= UNFOLDED_BYTES:
+    if windows <= UNFOLDED_BYTES and not problem.narrow:
         # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
         moved = 3 * windows if windows > L2_BYTES else 0
         yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
@@ -134,6 +147,17 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     return problem.images * outputs * problem.pixels * problem.depth / (UNITS * ONE_BY_ONE)
 
 
+def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
+    """Those of dot products over tiles of registers; none at all where the target has tiles of its own, or no dot products."""
+    kinds = NARROW, NARROW, "float32"
+    dots = dots_of(*kinds, context)
+    if not dots or len(problem.positions) != 2 or find_unit(context, *kinds) is not None:
+        return 0
+    registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
+    outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
+    return problem.images * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers)[1]
+
+
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
     """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
     lanes, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
@@ -157,5 +181,5 @@ def _unfolded(problem: _Problem) -> Expr:
 
 
 def _tiled(problem: _Problem, tile: int) -> Expr:
-    weights = constant(transform_weights(problem.weights, tile))
+    weights = constant(transform_weights(problem.weights.astype(np.float32), tile))
     return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

@@ -14,7 +14,7 @@ import numpy as np
 from inlay import arith
 from inlay.arith import Dim
 from inlay.graph.operator import FusionKind, Operator
-from inlay.ops.define import FLOAT, Array, as_array, common_dtype, dims_may_equal, quiet, tensor_type
+from inlay.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
 from inlay.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
 from inlay.tensor import ir, te
 from inlay.types import TensorType, Type, from_numpy
@@ -93,7 +93,9 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
         raise ValueError(f"data has rank 4, weights are {attrs.tile + 2} x {attrs.tile + 2} x C x O")
     if not dims_may_equal(data.shape[1], weights.shape[2]):
         raise ValueError(f"weights for {weights.shape[2]} input channels do not fit {data.shape[1]}")
-    return TensorType((data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:])), common_dtype(data, weights))
+    if data.dtype != weights.dtype and weights.dtype.name != "float32":
+        raise ValueError(f"data of {data.dtype} is widened to float32 or to nothing, not to {weights.dtype}")
+    return TensorType((data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:])), weights.dtype)
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
@@ -116,16 +118,16 @@ def _known(dims: Sequence[Dim]) -> tuple[int, int]:
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
     size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
     axes, tiles = _axes(attrs, x.shape[2:])
-    padded = np.pad(x, [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
+    padded = np.pad(x.astype(u.dtype), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
     view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
-    into, out = np.array(transforms.inputs, x.dtype), np.array(transforms.outputs, x.dtype)
+    into, out = np.array(transforms.inputs, u.dtype), np.array(transforms.outputs, u.dtype)
     v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
     m = np.einsum("abncyx,abco->abnoyx", v, u, optimize=True)
     y = np.einsum("ia,abnoyx,jb->noyixj", out, m, out, optimize=True)
     height, width = _known(_output(attrs, x.shape[2:]))
     down, across = _known(tiles)
     whole = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
-    return as_array(whole[:, :, :height, :width], from_numpy(x.dtype))
+    return as_array(whole[:, :, :height, :width], from_numpy(u.dtype))
 
 
 def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
@@ -169,7 +171,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     count = down * across
 
     def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
-        data = [padded[(n, c, t // across * size + i, t % across * size + j)] for i in range(reach)]
+        places = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
+        data = [te.cast(padded[place], u.dtype) for place in places]
         return _chosen(a, [_combined(factors, data) for factors in transforms.inputs])
 
     rows = te.compute((reach, reach, batch, channels, count), row, "rows")
@@ -210,6 +213,7 @@ winograd_conv = Operator(
     arity=(2, 2),
     inputs=("x", "u"),
 )
-"""Convolution of x (N, C, H, W) by windows of 3 x 3, of stride 1, with weights that `transform_weights` made."""
+"""Convolution of x (N, C, H, W) by windows of 3 x 3, of stride 1, with weights that `transform_weights` made. Narrower data is
+widened to float32 as it is read."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

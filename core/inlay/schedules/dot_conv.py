@@ -99,7 +99,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
         return None
     images, channels, *size = (constant_extent(item) for item in filled.anchor.spatial)
     outputs = channels if conv.alone else conv.outputs
-    tile, count = _choose_tile(dot, outputs, size[0], size[1], groups * conv.taps, context.capabilities.vector_registers)
+    tile, count = choose_dot_tile(dot, outputs, size[0], size[1], groups * conv.taps, context.capabilities.vector_registers)
     cost = seconds(images * channels // outputs * count, context.capabilities)
     return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost)
 
@@ -113,8 +113,8 @@ def _block(given: int, inputs: int, dot: Dot) -> int:
 
 
 @cache
-def _choose_tile(dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int) -> tuple[ConvTile, float]:
-    """The tile that takes the fewest cycles, and these."""
+def choose_dot_tile(dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int) -> tuple[ConvTile, float]:
+    """The tile for a whole number of vectors of output channels that takes the fewest cycles, and these."""
     best: tuple[float, int, ConvTile] | None = None
     count = outputs // dot.lanes
     for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
+from inlay import ops, types
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Function, constant, function, post_order, var
 from inlay.graph.verify import verify
@@ -17,7 +17,9 @@ from inlay.lowering.choose_convolution import choose_convolution
 from inlay.ops.unfold import unfold
 from inlay.ops.winograd import winograd_conv
 from inlay.plugins import Capabilities
+from inlay.schedules.dot import dot_product
 from inlay.schedules.rule import KernelContext
+from inlay.tensor.primitives import TensorIntrin
 from inlay.types import TensorType
 
 VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
@@ -29,20 +31,20 @@ def model(
     inputs: int, outputs: int, *image: int, window: int = 3, groups: int = 1, dtype: str = "float32", **attrs: Any
 ) -> Function:
     x = var("x", TensorType((1, inputs, *image), dtype))
-    weights = RNG.integers(-2, 3, (outputs, inputs // groups, *(window for _ in image))).astype(dtype)
+    weights = RNG.integers(-2, 3, (outputs, inputs // groups, *(window for _ in image))).astype(types.dtype(dtype).numpy)
     pads = (window // 2,) * 2 * len(image)
     return function([x], ops.relu(ops.conv(x, constant(weights), **{"pads": pads, "groups": groups, **attrs})))
 
 
-def changed(unit: Function, capabilities: Capabilities = VECTORS) -> Function:
-    made = choose_convolution(unit, KernelContext(capabilities))
+def changed(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[TensorIntrin, ...] = ()) -> Function:
+    made = choose_convolution(unit, KernelContext(capabilities, intrinsics=intrinsics))
     verify(made)
     return made
 
 
-def way(unit: Function, capabilities: Capabilities = VECTORS) -> str:
+def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[TensorIntrin, ...] = ()) -> str:
     """The algorithm, by its operator, and the size of tiles."""
-    made = changed(unit, capabilities)
+    made = changed(unit, capabilities, intrinsics)
     for call in post_order(made):
         if isinstance(call, Call) and call.callee in (unfold, winograd_conv):
             return f"tiles of {call.attrs.tile}" if call.callee is winograd_conv else "product"  # type: ignore[union-attr]
@@ -79,6 +81,42 @@ def way(unit: Function, capabilities: Capabilities = VECTORS) -> str:
 )
 def test_the_choice(unit: Function, wanted: str) -> None:
     assert way(unit) == wanted
+
+
+BF16 = "bfloat16"
+
+
+def dots(*lanes: int) -> tuple[TensorIntrin, ...]:
+    return tuple(TensorIntrin(f"dot{n}", dot_product(BF16, BF16, "float32", n, 2)) for n in lanes)
+
+
+def narrow(inputs: int, outputs: int, *image: int) -> Function:
+    """A convolution of bfloat16 with sums in float32."""
+    return model(inputs, outputs, *image, dtype=BF16, out_dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("unit", "intrinsics", "wanted"),
+    [
+        (narrow(64, 64, 56, 56), dots(16), "tiles of 4"),
+        # Twice the products a cycle, and an eighth of the weights to read.
+        (narrow(512, 512, 7, 7), dots(16), "direct"),
+        (narrow(64, 64, 56, 56), (), "direct"),
+        (narrow(3, 16, 8, 8, 8), dots(16), "direct"),
+    ],
+)
+def test_the_choice_in_bfloat16(unit: Function, intrinsics: tuple[TensorIntrin, ...], wanted: str) -> None:
+    assert way(unit, intrinsics=intrinsics) == wanted
+
+
+def test_tiles_of_bfloat16_give_the_same_values() -> None:
+    """The products of bfloat16 numbers are exact in float32: all that differs is in what order they are summed."""
+    unit = narrow(32, 32, 13, 13)
+    data = RNG.standard_normal((1, 32, 13, 13)).astype(types.dtype(BF16).numpy)
+    wanted = evaluate(unit, [data])
+    found = evaluate(changed(unit, intrinsics=dots(4)), [data])
+    assert way(unit, intrinsics=dots(4)) == "tiles of 4"
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
 
 
 def test_slow_memory_asks_for_fewer_weights() -> None:

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inlay import ops
+from inlay.errors import TypeInferenceError
 from inlay.graph import ir as graph
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
@@ -19,7 +20,7 @@ from inlay.schedules.rule import Given, KernelContext
 from inlay.schedules.winograd import WinogradRule, plan_winograd
 from inlay.tensor import interp, ir
 from inlay.tensor.primitives import SEMANTICS
-from inlay.types import ROW_MAJOR, TensorType
+from inlay.types import ROW_MAJOR, TensorType, dtype
 
 NARROW = Capabilities(("float32",), vector_bits=128, vector_registers=16)
 WIDE = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
@@ -117,6 +118,25 @@ def check(program, arrays, wanted, threads):
 @example(2, 1, 2, 6, 5, 13, 0, 0)  # the product's last tile of rows reaches beyond a stripe
 def test_schedule_computes_the_same(tile, n, c, o, height, width, after, threads):
     check(*kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, (1, 1, 1, 1), after), threads)
+
+
+@pytest.mark.parametrize("tile", TRANSFORMS)
+def test_narrow_data_is_widened(tile):
+    """As it is read: nothing is stored wide."""
+    x, w = normal(1, 4, 9, 9).astype(dtype("bfloat16").numpy), normal(8, 4, 3, 3)
+    u = transform_weights(w, tile)
+    params = [graph.var("x", TensorType(x.shape, "bfloat16")), graph.var("u", TensorType(u.shape, "float32"))]
+    y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=tile)
+    assert y.type == TensorType((1, 8, 9, 9), "float32")
+    wanted = direct(x, w, (1, 1, 1, 1))
+    close(winograd_conv.reference(y.attrs, x, u), wanted)
+    check(build(KernelSource("kernel", tuple(params), y)), [x, u], wanted, 1)
+
+
+def test_wide_data_is_not_narrowed():
+    x, u = graph.var("x", TensorType((1, 4, 7, 7), "float32")), graph.var("u", TensorType((4, 4, 4, 8), "bfloat16"))
+    with pytest.raises(TypeInferenceError, match="widened to float32 or to nothing"):
+        winograd_conv(x, u, tile=2)
 
 
 def test_schedule_runs_in_stripes():
