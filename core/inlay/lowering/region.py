@@ -16,12 +16,11 @@ from inlay.graph import ir as graph
 from inlay.graph.attrs import attr_vars
 from inlay.graph.keys import structural_key
 from inlay.graph.operator import Operator
+from inlay.lowering.arrange import Part, Root, arrange
 from inlay.lowering.choice import LayoutChoice, Option
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
-from inlay.lowering.sharing import head_starts
 from inlay.lowering.signature import bound_bytes, signature_of
-from inlay.memory.planner import Lifetime, plan
 from inlay.ops.define import AxisAttrs
 from inlay.ops.shape import SliceAttrs, TransposeAttrs
 from inlay.schedules.rule import Given, KernelContext, Offer, ScheduleRule
@@ -55,17 +54,14 @@ def lower_region(
 
 @dataclass
 class _Buffer:
-    """A buffer while its place is not known: `first` and `last` are the numbers of the calls that write and last read it. `shape`
-    is the tensor's, `layout` says how it lies; `copies` the numbers of copies of it in other layouts. It may lie in the buffer
-    `view_of`, from byte `start` on; `part` tells that it is not all of that."""
+    """A buffer while its place is not known. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
+    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that."""
 
     name: str
     storage: Literal["input", "output", "constant", "arena"]
     shape: tuple[Dim, ...]
     dtype: DType
     index: int = 0
-    first: int = 0
-    last: int = 0
     view_of: int | None = None
     start: int = 0
     part: bool = False
@@ -302,17 +298,13 @@ class _RegionLowering:
     def _emit(self, call: graph.Call, origin: _Step, kernel: _Kernel, inputs: tuple[int, ...]) -> None:
         """Call a kernel on buffers."""
         program = self.kernels[kernel.number]
-        step = len(self.calls)
         results = [
-            self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, first=step, last=step, layout=layout))
+            self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, layout=layout))
             for type_, layout in zip(result_types(call.type), kernel.layouts[len(inputs) :], strict=False)
         ]
         sizes, defines, names = self._sizes(kernel, origin.args, call.type)
         scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
-        spare = [
-            self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype, first=step, last=step))
-            for item in scratch
-        ]
+        spare = [self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
         self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, source_nodes(call, origin.body)))
         self.values[id(call)] = tuple(results)
 
@@ -338,9 +330,8 @@ class _RegionLowering:
             taken.add(number)
         if not any(free):
             return None
-        step = len(self.calls)
         type_ = tensor_type(call.type)
-        result = self._add(_Buffer("concat", "arena", type_.shape, type_.dtype, first=step, last=step, layout=layouts[-1]))
+        result = self._add(_Buffer("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
         for number, start, moves in zip(inputs, starts, free, strict=True):
             place = number if moves else self._copy(number, layouts[-1])
             item = self.buffers[place]
@@ -416,13 +407,13 @@ class _RegionLowering:
 
     def _copy(self, source: int, layout: Layout) -> int:
         """A copy of a buffer in a layout. Equal copies share a kernel."""
-        buffer, step = self.buffers[source], len(self.calls)
+        buffer = self.buffers[source]
         key = (buffer.shape, buffer.dtype, buffer.layout, layout)
         if key not in self.movers:
             self.movers[key] = len(self.kernels)
             self.kernels.append(relayout(*key, self.context.threads))
         program = self.kernels[self.movers[key]]
-        target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, first=step, last=step, layout=layout))
+        target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
         self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program)))
         return target
 
@@ -436,24 +427,19 @@ class _RegionLowering:
         return _slice_start(call, layout, self._alignment)
 
     def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
-        """Offsets in the arena for what is neither input, output nor constant; for inputs and outputs as well where memory is the
-        region's own."""
-        for step, call in enumerate(self.calls):
-            for number in (*call.inputs, *call.outputs):
-                owner = self.buffers[self._owner(number)[0]]
-                owner.first, owner.last = min(owner.first, step), max(owner.last, step)
-        inside = ("arena",) if self.context.capabilities.memory is None else ("arena", "input", "output")
-        for buffer in self.buffers if "input" in inside else ():
-            # Inputs are there before the first call, and outputs after the last.
-            buffer.first = -1 if buffer.storage == "input" else buffer.first
-            buffer.last = len(self.calls) if buffer.storage == "output" else buffer.last
-        owners = [n for n, buffer in enumerate(self.buffers) if buffer.storage in inside and buffer.view_of is None]
-        lives = [
-            Lifetime(bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes), buffer.first, buffer.last)
-            for buffer in (self.buffers[n] for n in owners)
+        """Put calls in order, and give buffers places in the arena."""
+        places = [self._owner(number) for number in range(len(self.buffers))]
+        roots = {
+            number: Root(buffer.storage, bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes))
+            for number, buffer in enumerate(self.buffers)
+            if buffer.view_of is None
+        }
+        inside = [
+            Part(owner, start, bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes))
+            for buffer, (owner, start, _) in zip(self.buffers, places, strict=True)
         ]
-        arena = plan(lives, self._alignment, self._shared(dict(zip(owners, lives, strict=True))) if "input" in inside else None)
-        offsets = dict(zip(owners, arena.offsets, strict=True))
+        arrangement = arrange(self.kernels, self.calls, inside, roots, self.context.capabilities.memory)
+        self.calls = list(arrangement.calls)
         placed = tuple(
             RegionBuffer(
                 buffer.name,
@@ -461,18 +447,11 @@ class _RegionLowering:
                 buffer.layout.shape(buffer.shape),
                 buffer.dtype,
                 buffer.index,
-                arith.unwrap(arith.add(offsets.get(owner, 0), start)),
+                arith.unwrap(arith.add(arrangement.offsets.get(owner, 0), start)),
             )
-            for buffer, (owner, start, _) in ((item, self._owner(number)) for number, item in enumerate(self.buffers))
+            for buffer, (owner, start, _) in zip(self.buffers, places, strict=True)
         )
-        return placed, arena.size
-
-    def _shared(self, lives: dict[int, Lifetime]) -> dict[tuple[int, int], int]:
-        """What may lie over what, by places in the plan."""
-        places = {number: place for place, number in enumerate(lives)}
-        inside = [self._owner(number)[:2] for number in range(len(self.buffers))]
-        found = head_starts(self.kernels, self.calls, inside, lives)
-        return {(places[over], places[under]): distance for (over, under), distance in found.items()}
+        return placed, arrangement.size
 
     def _signature(self) -> Signature:
         defined = [size for call in self.calls for size in call.defines]
