@@ -70,11 +70,10 @@ def partition_command(
     registry, settings = default_registry(), Settings(precision=precision, placement=placement)
     with warnings_told():
         partitioned, takers = cut(inlay.load(model, dims), targets, registry, settings=settings)
-    seconds = {}
-    if measured:
-        executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
-        seconds = region_seconds(executable, usual_inputs(executable))
-    with warnings_told():
+        seconds = {}
+        if measured:
+            executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
+            seconds = region_seconds(executable, usual_inputs(executable))
         report = report_of(partitioned, takers, registry, settings, seconds)
     if html is not None:
         from inlay.partitioning.page import page

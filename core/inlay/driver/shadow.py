@@ -92,8 +92,7 @@ def shadow(
     watched = map_functions(partitioned.module, lambda function: transform(function, visit))  # type: ignore[arg-type, return-value]
     main = watched.main
     outputs = Interpreter(watched).run(main, [inputs[param.name] for param in main.params])
-    flat = outputs if isinstance(outputs, tuple) else (outputs,)
-    return Shadowed(flat, watch.compared, watch.difference)
+    return Shadowed(outputs if isinstance(outputs, tuple) else (outputs,), watch.compared, watch.difference)
 
 
 class _Watch:

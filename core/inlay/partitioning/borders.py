@@ -15,7 +15,7 @@ from inlay import ops
 from inlay.errors import CompileError, PluginError
 from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
-from inlay.graph.transform import map_functions, transform
+from inlay.graph.transform import map_functions, substitute, transform
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.outline import REGION_TARGET, Partitioned
 from inlay.plugins import Border, Borders, Reject
@@ -69,13 +69,8 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
     """A region's function over what is stored: it decodes its inputs, does what it did, and encodes its results."""
     params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
-    memo: dict[int, ir.Expr] = {
-        id(old): _decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)
-    }
-    for expr in ir.post_order(function.body):
-        if id(expr) not in memo:
-            memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
-    body = memo[id(function.body)]
+    given = [_decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
+    body = substitute(function.body, dict(zip(function.params, given, strict=True)))
     parts = [encode(ir.tuple_item(body, number), border) for number, border in enumerate(borders.outputs)]
     return ir.function(params, ir.tuple_(parts), function.attrs)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
-from inlay.graph.transform import transform
+from inlay.graph.transform import substitute, transform
 from inlay.partitioning.annotate import Claim
 from inlay.plugins.contract import COMPOSITE
 from inlay.types import FunctionType
@@ -37,7 +37,7 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
         claim = by_member.get(id(old))
         if claim is not None and claim.root is old:
             if claim.composite is not None:
-                new = _call(claim, f"{claim.composite.name or 'composite'}{len(functions)}", functions, made)
+                new = _call(claim, f"{claim.composite.name}{len(functions)}", functions, made)
             placed[id(new)] = claim
         made[id(old)] = new
         return new
@@ -104,11 +104,7 @@ def dissolve(function: ir.Function, composites: Mapping[str, ir.Function] = Mapp
             callee = composites.get(callee.name)
         if not isinstance(callee, ir.Function) or callee.attr(COMPOSITE) is None:
             return new
-        given: dict[int, ir.Expr] = {id(param): arg for param, arg in zip(callee.params, new.args, strict=True)}
-        for expr in ir.post_order(callee.body):
-            if id(expr) not in given:
-                given[id(expr)] = ir.rebuild(expr, tuple(given[id(child)] for child in ir.children(expr)))
-        return given[id(callee.body)]
+        return substitute(callee.body, dict(zip(callee.params, new.args, strict=True)))
 
     changed = transform(function, visit)
     assert isinstance(changed, ir.Function)

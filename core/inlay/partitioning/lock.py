@@ -129,7 +129,7 @@ def _decisions(annotated: Annotated, claims: Sequence[Claim], candidates: Sequen
 
 
 def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> Decision:
-    composite = "" if claim.composite is None else claim.composite.name or "composite"
+    composite = "" if claim.composite is None else claim.composite.name
     operators = tuple(names[id(call)] for call in claim.members)
     return Decision(str(candidates[claim.target].target), composite, operators)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from inlay.graph import ir
 from inlay.graph.scopes import Scope, Scopes, analyse
+from inlay.graph.transform import substitute
 from inlay.partitioning.outline import Partitioned, call_by_name
 from inlay.types import TensorType, TupleType, Type, type_vars
 
@@ -108,16 +109,10 @@ def _is_tensor(type_: Type) -> bool:
 def _inlined(scope: Scope, region: ir.Function, done: dict[int, ir.Expr]) -> ir.Expr:
     """The result of a scope with its one call replaced by what the region does. `done` says what is known by other names."""
 
-    def over(expr: ir.Expr, known: Mapping[int, ir.Expr]) -> ir.Expr:
-        return ir.rebuild(expr, tuple(known.get(id(child), child) for child in ir.children(expr)))
-
     for expr in scope.order:
         if not isinstance(expr, ir.Call):
-            done[id(expr)] = over(expr, done)
+            done[id(expr)] = ir.rebuild(expr, tuple(done.get(id(child), child) for child in ir.children(expr)))
             continue
-        own = {id(param): done.get(id(arg), arg) for param, arg in zip(region.params, expr.args, strict=True)}
-        for part in ir.post_order(region.body):
-            if id(part) not in own:
-                own[id(part)] = over(part, own)
-        done[id(expr)] = own[id(region.body)]
+        given = [done.get(id(arg), arg) for arg in expr.args]
+        done[id(expr)] = substitute(region.body, dict(zip(region.params, given, strict=True)))
     return done.get(id(scope.result), scope.result)

@@ -39,7 +39,7 @@ def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None)
     depends on sizes. The target number `fallback` gets only what no other target takes by itself. Raises `CompileError` where SciPy
     is missing, or where no placement is complete."""
     claims = [claim for claim in annotated.claims if not isinstance(claim.verdict, AcceptIf)]
-    better = {id(claim.root) for claim in claims if claim.composite is None and claim.target != fallback}
+    better = {id(claim.root) for claim in claims if len(claim.members) == 1 and claim.target != fallback}
     claims = [claim for claim in claims if claim.target != fallback or id(claim.root) not in better]
     program = _Program(len(costs.capabilities))
     chosen = [program.variable(costs.seconds(claim), integer=True) for claim in claims]

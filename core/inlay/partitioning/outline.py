@@ -17,6 +17,7 @@ from inlay.errors import CompileError
 from inlay.graph import ir
 from inlay.graph.operator import Attrs, Operator
 from inlay.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlay.graph.transform import substitute
 from inlay.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlay.partitioning.compose import Composed, compose, dissolve
 from inlay.partitioning.place import by_priority, check_complete
@@ -451,11 +452,7 @@ def outlined(function: ir.Function, target: Target) -> ir.Function:
 def _copy(function: ir.Function) -> ir.Function:
     """The same function over parameters of its own, and no region yet."""
     params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
-    memo: dict[int, ir.Expr] = {id(old): new for old, new in zip(function.params, params, strict=True)}
-    for expr in ir.post_order(function.body):
-        if id(expr) not in memo:
-            memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
-    return ir.function(params, memo[id(function.body)])
+    return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:
