@@ -163,15 +163,16 @@ def compile_file(
     instruments: Sequence[Instrument[Module]] = (),
     settings: Settings = DEFAULT,
     cache: bool = True,
+    change: Callable[[Module], Module] | None = None,
 ) -> Compiled:
-    """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. Other arguments and
-    errors as of `compile`."""
+    """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. What `change` makes of
+    the model is compiled in its place, and is never found compiled. Other arguments and errors as of `compile`."""
     report: Progress = progress or (lambda stage, done, total: None)
     # Whether a plugin fails in isolation may depend on the machine's load: nothing that comes of it is kept.
     registry, kept = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = _targets(targets), checked_dims(dims)
     made = None
-    if kept.folder is not None:
+    if kept.folder is not None and change is None:
         report("look up", 0, 0)
         made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry)
         known = None if made is None else _read(compiled.find(made, kept))
@@ -182,6 +183,8 @@ def compile_file(
     report("import", 0, 0)
     files: list[str] = []
     module = _load(model, dims, files.append)
+    if change is not None:
+        module = change(module)
     package = build_package(module, targets, registry, progress, instruments, settings, cache)
     if made is None:
         return Compiled(package, None)

@@ -24,6 +24,7 @@ from inlay.cli.common import (
     target_option,
     warnings_told,
 )
+from inlay.cli.quantize import Quantizer, chosen, quantize_options
 from inlay.errors import FallbackWarning
 from inlay.runtime.output import check_output
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @precision_option
 @placement_option
 @lock_option
+@quantize_options
 @click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
 @click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
 @click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
@@ -59,6 +61,10 @@ def compile_command(
     precision: str,
     placement: str,
     lock: Path | None,
+    samples: Path | None,
+    calibration: str | None,
+    scales: str | None,
+    borders: str | None,
     isolate: bool,
     time_limit: float | None,
     memory_limit: int | None,
@@ -79,8 +85,10 @@ def compile_command(
         check_output(path, [model])
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
+    quantization = chosen(calibration, scales, borders, samples)
     with warnings_told() as told, progress_bar(as_json) as report:
         stages = Stages(report)
+        quantizer = Quantizer(samples, quantization, stages) if samples is not None and quantization is not None else None
         found = compile_file(
             model,
             targets,
@@ -88,6 +96,7 @@ def compile_command(
             progress=stages,
             instruments=[passes] if passes else (),
             cache=not no_cache,
+            change=quantizer,
             settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
         )
         stages("save", 0, 0)
@@ -104,6 +113,8 @@ def compile_command(
     }
     if exported is not None:
         facts["firmware"] = dict(exported.facts)
+    if quantizer is not None:
+        facts["quantization"] = quantizer.reports[0].to_json()
     if isolation is not None:
         facts["fallbacks"] = [str(warning.message) for warning in told if issubclass(warning.category, FallbackWarning)]
     if passes is not None:
@@ -117,6 +128,8 @@ def compile_command(
         echo(f"  {line}")
     for region in found.package.program.regions:
         echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
+    if quantizer is not None:
+        echo(quantizer.reports[0].to_text())
     if passes is not None:
         echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
 

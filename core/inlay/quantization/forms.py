@@ -112,7 +112,7 @@ class Product(Form):
         else:
             bias = bias - x.scale.zero_point * _sums(made.stored, axis)
             if _name(self.product) == "conv":
-                data, attrs = padded(x, attrs.pads), dataclasses.replace(attrs, pads=())
+                data, attrs = padded(x, attrs.pads, span), dataclasses.replace(attrs, pads=(0,) * len(attrs.pads))
         value: Expr = call(operator, (data, constant(made.stored, span=span)), attrs, span)
         total = Total(value, x.scale.scale * made.scales, of_result, _bound(made, axis), self._rounding)
         if bias.any():
@@ -226,7 +226,8 @@ class Mean(Form):
 
 @dataclass(frozen=True)
 class Average(Form):
-    """A mean over windows, as a convolution with ones; `counts` has the number of elements that each window divides by."""
+    """Sums over windows, as a convolution with ones: it reads stored values as they are, where a reduction has to have them widened
+    before, which takes four times the memory. `counts` has what the sum of each window is divided by."""
 
     attrs: Any
     channels: int

@@ -13,6 +13,7 @@ from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Constant, Expr, constant, function
 from inlay.graph.operator import Operator
 from inlay.ops.compose import tensor_of
+from inlay.ops.pool import AvgPoolAttrs
 from inlay.quantization.forms import (
     LONGEST_SOFTMAX,
     Affine,
@@ -111,11 +112,15 @@ def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
 
 def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     (x,) = target.args
-    extents = known([tensor_of(x).shape[axis] for axis in target.attrs.axes])
+    axes, shape = target.attrs.axes, tensor_of(x).shape
+    extents = known([shape[axis] for axis in axes])
     count = math.prod(extents)
     if min(extents, default=0) < 0 or not 0 < count < MEAN_LIMIT:
         return "its sums are long, or of as many elements as only a run knows"
-    return Mean(target.attrs.axes, target.attrs.keepdims, 1.0, count), target.args
+    spatial = 3 <= len(shape) <= 5 and axes == tuple(range(2, len(shape))) and target.attrs.keepdims
+    if spatial and count <= WINDOW_LIMIT and isinstance(shape[1], int):
+        return Average(AvgPoolAttrs(kernel=tuple(extents)), shape[1], np.ones((1,) * len(axes), np.int64)), target.args
+    return Mean(axes, target.attrs.keepdims, 1.0, count), target.args
 
 
 def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
@@ -125,9 +130,11 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     pads = known(attrs.pads or (0,) * (2 * rank))
     (channels, *sizes), kernel = known(type_.shape[1:]), known(attrs.kernel)
     taps = math.prod(kernel)
-    if not 0 < taps <= WINDOW_LIMIT or min((channels, *sizes, *pads)) < 0:
-        return "its windows are large, or known to a run alone"
-    if sizes == kernel and not any(pads):
+    if min((channels, taps, *sizes, *pads)) < 0:
+        return "its windows are known to a run alone"
+    if not 0 < taps <= WINDOW_LIMIT:
+        if sizes != kernel or any(pads) or not 0 < taps < MEAN_LIMIT:
+            return f"its windows have {taps} elements"
         return Mean(tuple(range(2, type_.rank)), True, 1 / taps, taps), target.args
     if attrs.count_include_pad:
         return Average(attrs, channels, np.full((1,) * rank, taps)), target.args

@@ -49,8 +49,10 @@ def _from_file(path: Path, params: Sequence[Var]) -> list[dict[str, Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise InputError(f"cannot read {path} as an .npz file: {error}", remedy=REMEDY) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}", remedy=REMEDY) from error
+    except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is no .npz file of arrays", remedy=REMEDY) from error
     names = [param.name for param in params]
     if sorted(arrays) != sorted(names):
         raise InputError(f"{path} has arrays for {', '.join(arrays) or 'nothing'}", remedy=f"the inputs are {', '.join(names)}")

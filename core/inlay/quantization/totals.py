@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay import ops
-from inlay.graph.ir import Expr, constant
+from inlay.graph.ir import Expr, Span, constant
 from inlay.ops.compose import cast_to, scalar, tensor_of
 from inlay.quantization.histogram import Array
 from inlay.quantization.ranges import HIGHEST, LOWEST, Scale
@@ -131,10 +131,10 @@ def placed(moved: Expr, scale: Scale, low: float, high: float) -> Expr:
     return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
 
 
-def padded(x: Stored, pads: Sequence[object]) -> Expr:
+def padded(x: Stored, pads: Sequence[object], span: Span | None = None) -> Expr:
     """Images, N C and the rest, with stored zeros around; `pads` are before each dimension of the rest, then after them."""
     if not any(pads):
         return x.value
     half = len(pads) // 2
     point = constant(np.asarray(x.scale.zero_point, np.int8))
-    return ops.pad(x.value, point, pads=(0, 0, *pads[:half], 0, 0, *pads[half:]))
+    return ops.pad(x.value, point, pads=(0, 0, *pads[:half], 0, 0, *pads[half:]), span=span)

@@ -307,12 +307,15 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, Arr
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "samples.npz"
-    for content in (None, b"no archive"):
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(InputError, match="cannot read"):
-            read_samples(path, two_layers(ops.relu).main.params)
+    path, params = tmp_path / "samples.npz", two_layers(ops.relu).main.params
+    with pytest.raises(InputError, match="cannot read"):
+        read_samples(path, params)
+    path.write_bytes(b"no archive")
+    np.save(tmp_path / "samples.npy", np.zeros((4, 8)))
+    np.savez(tmp_path / "objects.npz", x=np.array([{}], object))
+    for each in (path, tmp_path / "samples.npy", tmp_path / "objects.npz"):
+        with pytest.raises(InputError, match="is no .npz file"):
+            read_samples(each, params)
 
 
 def test_samples_lie_along_the_first_dimension(tmp_path: Path) -> None:
