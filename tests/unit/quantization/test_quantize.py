@@ -314,7 +314,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "samples.npy", np.zeros((4, 8)))
     np.savez(tmp_path / "objects.npz", x=np.array([{}], object))
     for each in (path, tmp_path / "samples.npy", tmp_path / "objects.npz"):
-        with pytest.raises(InputError, match="is no .npz file"):
+        with pytest.raises(InputError, match=r"is no \.npz file"):
             read_samples(each, params)
 
 
