@@ -24,7 +24,6 @@ PAIRS = {
     "anomalies": ("ad01_fp32", "ad01_int8", 20.0),
     "keywords": ("kws_ref_model_float32", "kws_ref_model", 18.0),
     "images": ("pretrainedResnet", "pretrainedResnet_quant", 9.0),
-    "people": ("vww_96_float", "vww_96_int8", 22.0),
 }
 """The float model, the int8 one, and decibels over quantisation noise that the outputs of ours have at least."""
 
@@ -65,7 +64,7 @@ def decibels(found: list[Array], wanted: list[Array]) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", ["anomalies", "keywords", *(pytest.param(name, marks=pytest.mark.slow) for name in ("images", "people"))]
+    "name", ["anomalies", "keywords", pytest.param("images", marks=pytest.mark.slow)]
 )
 def test_ours_is_as_good_as_what_was_published(name: str) -> None:
     of_float, of_int8, least = PAIRS[name]
