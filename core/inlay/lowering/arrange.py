@@ -9,6 +9,7 @@ from typing import Literal
 from inlay.arith import Dim
 from inlay.memory.order import Step, Work, best_order
 from inlay.memory.planner import Lifetime, aligned, plan
+from inlay.memory.tiers import plan_tiers
 from inlay.plugins.contract import StaticMemory
 from inlay.tensor.in_place import head_start
 from inlay.tensor.ir import Buffer, LoopProgram
@@ -40,11 +41,14 @@ class Root:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The calls in order, the offsets of roots that have places in the arena, by number, and the bytes of the arena."""
+    """The calls in order, the offsets of roots that have places in the arena, by number, and the bytes of the arena. Those of the
+    roots that are `quick` are in fast memory, of which `fast` bytes are taken."""
 
     calls: tuple[KernelCall, ...]
     offsets: Mapping[int, Dim]
     size: Dim
+    quick: frozenset[int] = frozenset()
+    fast: int = 0
 
 
 def arrange(
@@ -79,8 +83,11 @@ def arrange(
         for (over, under), distance in starts.items()
         if over in places and under in places and lives[places[over]].first == lives[places[under]].last
     }
-    arena = plan(lives, memory.alignment, shared)
-    return Arrangement(tuple(calls), dict(zip(owners, arena.offsets, strict=True)), arena.size)
+    touched = [{inside[number][0] for number in (*call.inputs, *call.outputs)} for call in calls]
+    uses = [sum(number in call for call in touched) for number in owners]
+    tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
+    quick = frozenset(owners[place] for place in tiers.quick)
+    return Arrangement(tuple(calls), dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick, tiers.fast)
 
 
 def _lives(calls: Sequence[KernelCall], inside: Sequence[Part], roots: Mapping[int, Root], owners: Sequence[int]) -> list[Lifetime]:

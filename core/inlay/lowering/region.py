@@ -122,9 +122,9 @@ class _RegionLowering:
                 self._visit(expr)
         self._outputs(self.values[id(function.body)])
         self._store_weights()
-        buffers, workspace = self._place()
+        buffers, workspace, fast = self._place()
         return RegionProgram(
-            self.source.name, tuple(self.kernels), tuple(self.calls), buffers, self._signature(), self.weights, workspace
+            self.source.name, tuple(self.kernels), tuple(self.calls), buffers, self._signature(), self.weights, workspace, fast
         )
 
     def _add(self, buffer: _Buffer) -> int:
@@ -426,7 +426,7 @@ class _RegionLowering:
     def _slice_start(self, call: graph.Call, layout: Layout) -> int | None:
         return _slice_start(call, layout, self._alignment)
 
-    def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim]:
+    def _place(self) -> tuple[tuple[RegionBuffer, ...], Dim, int]:
         """Put calls in order, and give buffers places in the arena."""
         places = [self._owner(number) for number in range(len(self.buffers))]
         roots = {
@@ -448,10 +448,11 @@ class _RegionLowering:
                 buffer.dtype,
                 buffer.index,
                 arith.unwrap(arith.add(arrangement.offsets.get(owner, 0), start)),
+                owner in arrangement.quick,
             )
             for buffer, (owner, start, _) in zip(self.buffers, places, strict=True)
         )
-        return placed, arrangement.size
+        return placed, arrangement.size, arrangement.fast
 
     def _signature(self) -> Signature:
         defined = [size for call in self.calls for size in call.defines]

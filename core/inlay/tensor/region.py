@@ -21,7 +21,7 @@ class RegionBuffer:
 
     `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena", the workspace; the buffer
     lies there from byte `offset` on. `shape` and `offset` are over the region's dimensions; a dimension that the region works out
-    counts in `offset` and in sizes with its upper bound.
+    counts in `offset` and in sizes with its upper bound. `fast`: it lies in the fast memory of a target that has two.
     """
 
     name: str
@@ -30,6 +30,7 @@ class RegionBuffer:
     dtype: DType
     index: int = 0
     offset: Dim = 0
+    fast: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class RegionProgram:
-    """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64."""
+    """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64; `fast` those in
+    the fast memory of a target that has two."""
 
     name: str
     kernels: tuple[LoopProgram, ...]
@@ -60,6 +62,7 @@ class RegionProgram:
     signature: Signature
     constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     workspace: Dim = 0
+    fast: int = 0
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,15 @@ def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 1e-5)
 
 
+def test_two_memories(tmp_path: Path) -> None:
+    whole = compile_module(convolution(), ["microcontroller"], keep=False)
+    parted = compile_module(convolution(), ["microcontroller:fast=200"], keep=False)
+    export_folder(parted.package, tmp_path, "tiny")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert 0 < manifest["fast_arena_bytes"] <= 200 and manifest["arena_bytes"] < int(str(whole.package.artifacts[0].workspace[""]))
+    assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
+
+
 def inputs_of(executable, manifest):
     for spec, port in zip(executable.inputs, manifest["inputs"], strict=True):
         yield spec, np.frombuffer(bytes.fromhex(port["test"]), spec.dtype.numpy).reshape(spec.shape)

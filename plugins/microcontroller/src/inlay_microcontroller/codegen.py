@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from inlay import arith
-from inlay.artifact import Artifact
+from inlay.artifact import ALIGNMENT, Artifact
 from inlay.codegen.c import C_TYPES
 from inlay.codegen.c_kernel import Dialect, print_kernel
 from inlay.errors import Unsupported
@@ -22,6 +22,8 @@ from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit
 
 INDEX = "int32_t"
 """The type of indices: no microcontroller has arrays of more than 2 GiB."""
+POINTER = 16
+"""Bytes in which a pointer has room, aligned, on any host."""
 _MATH = ("fma", "fmod", "sqrt", "floor", "ceil", "rint", "trunc", "fabs", "INFINITY", "NAN")
 
 
@@ -59,9 +61,28 @@ class MicrocontrollerCodegen:
             tuple(Call(call.kernel, (*call.inputs, *call.outputs), call.nodes) for call in unit.calls),
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
+            unit.fast,
             ("math.h",) if any(word in kernel.text for kernel in kernels for word in _MATH) else (),
         )
-        return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, unit.constants, {"": unit.workspace})
+        return Artifact(
+            unit.name,
+            FORMAT,
+            FORMAT_VERSION,
+            code.encode(),
+            unit.signature,
+            unit.constants,
+            {"": workspace(unit.workspace, unit.fast)},
+        )
+
+
+def workspace(arena: int, fast: int) -> int:
+    """Bytes of a model's state on the host: its arena and, where there is a fast one, a pointer to that and what is there."""
+    return arena if not fast else fast_start(arena) + fast
+
+
+def fast_start(arena: int) -> int:
+    """Where the fast arena lies behind the state on the host."""
+    return -(-(arena + POINTER) // ALIGNMENT) * ALIGNMENT
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
@@ -83,11 +104,11 @@ def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
 
 def _overlap(buffers: list[RegionBuffer]) -> bool:
     """Whether two buffers of a call have bytes in common."""
-    spans: list[tuple[int, int]] = []
+    spans: list[tuple[bool, int, int]] = []
     for item in buffers:
         if item.storage != "constant" and isinstance(item.offset, int):
-            spans.append((item.offset, item.offset + _bytes(item)))
-    return any(first[1] > second[0] for first, second in itertools.pairwise(sorted(spans)))
+            spans.append((item.fast, item.offset, item.offset + _bytes(item)))
+    return any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans)))
 
 
 def _bytes(buffer: RegionBuffer) -> int:
@@ -100,7 +121,7 @@ def _buffer(buffer: RegionBuffer) -> Buffer:
     size = _bytes(buffer)
     assert isinstance(buffer.offset, int)
     kind = element_type(buffer.dtype)
-    return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size)
+    return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size, buffer.fast)
 
 
 def element_type(of: DType) -> str:

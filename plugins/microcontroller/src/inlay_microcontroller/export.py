@@ -47,8 +47,9 @@ class FirmwareExporter:
         }
         for file, text in texts.items():
             (folder / file).write_text(text)
+        fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
         lines = (
-            f"memory: {manifest['arena_bytes']} bytes of arena, with inputs and outputs; stack up to {manifest['stack_bytes']}",
+            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, inputs and outputs included; {manifest['stack_bytes']} of stack",
             f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(manifest['kernels'])} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
@@ -139,6 +140,7 @@ def describe(
         "model": source.name,
         "cpu": options.cpu,
         "arena_bytes": unit.arena,
+        "fast_arena_bytes": unit.fast,
         "stack_bytes": FRAME + max((kernel.locals for kernel in unit.kernels), default=0),
         "flash": {"weights": sum(weights.values()), "by_weight": weights},
         "headers": ["stdint.h", *unit.headers],

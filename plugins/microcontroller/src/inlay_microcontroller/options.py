@@ -42,12 +42,15 @@ CPUS = {
 
 @dataclass(frozen=True)
 class MicrocontrollerOptions:
-    """cpu: the processor to compile for, or `c99` for any. board: the emulated board to run on; none: this machine. Raises
-    `TargetError` for values that make no sense."""
+    """cpu: the processor to compile for, or `c99` for any. board: the emulated board to run on; none: this machine. fast: bytes of
+    a second, faster memory for a part of the arena, 0 for none. Raises `TargetError` for values that make no sense."""
 
     cpu: str = "c99"
     board: str = ""
+    fast: int = 0
 
     def __post_init__(self) -> None:
         if self.cpu not in CPUS:
             raise TargetError(f"target microcontroller knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
+        if self.fast < 0:
+            raise TargetError(f"target microcontroller cannot have {self.fast} bytes of fast memory", remedy="0 means none")

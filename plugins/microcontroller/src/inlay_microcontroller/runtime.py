@@ -16,6 +16,7 @@ from inlay.errors import CompileError, Unsupported
 from inlay.plugins import DeviceStatus
 from inlay.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
 from inlay.runtime.host import CFunctionKernel, HostRuntime
+from inlay_microcontroller.codegen import fast_start
 from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
 from inlay_microcontroller.unit import decode
@@ -90,14 +91,11 @@ def _constants(source: ModelSource) -> str:
 
 def _entry(source: ModelSource) -> str:
     """The C ABI around the model. Its weights are set anew in each call, always to the same."""
-    copies_in = "".join(
-        f"    memcpy(state->memory.arena + {p.offset}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs)
-    )
-    copies_out = "".join(
-        f"    memcpy(outputs[{n}], state->memory.arena + {p.offset}, {p.bytes});\n" for n, p in enumerate(source.outputs)
-    )
+    copies_in = "".join(f"    memcpy({p.address}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs))
+    copies_out = "".join(f"    memcpy(outputs[{n}], {p.address}, {p.bytes});\n" for n, p in enumerate(source.outputs))
     weights = "".join(f"    {source.name}_{name} = constants[{number}];\n" for number, name in source.weights.items())
     run = f"{source.name}_run(state)"
+    fast = f"    state->fast = (void *)((char *)workspace + {fast_start(source.unit.arena)});\n" if source.unit.fast else ""
     called = (
         f'    if ({run}) {{\n        memcpy(context->message, "an index is out of range", 25);\n        return 1;\n    }}\n'
         if source.checks
@@ -108,6 +106,6 @@ def _entry(source: ModelSource) -> str:
 int32_t {ENTRY}({REGION_PARAMETERS}) {{
     struct {source.name} *state = workspace;
     (void)inputs, (void)outputs, (void)constants, (void)dims, (void)context;
-{weights}{copies_in}{called}{copies_out}    return 0;
+{fast}{weights}{copies_in}{called}{copies_out}    return 0;
 }}
 """

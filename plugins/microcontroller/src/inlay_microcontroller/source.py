@@ -33,6 +33,12 @@ class Port:
     kind: str
     offset: int
     elements: int
+    fast: bool
+
+    @property
+    def address(self) -> str:
+        """Where it lies in `state`, as C."""
+        return f"state->{'fast->' if self.fast else ''}memory.arena + {self.offset}"
 
     @property
     def bytes(self) -> int:
@@ -68,7 +74,9 @@ class ModelSource:
         found = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
         place = min(found, key=lambda item: (item.offset, -item.bytes))
         assert spec.dtype is not None
-        return Port(taken.unique(identifier(title)), title, spec, element_type(spec.dtype), place.offset, place.elements)
+        return Port(
+            taken.unique(identifier(title)), title, spec, element_type(spec.dtype), place.offset, place.elements, place.fast
+        )
 
     @property
     def guard(self) -> str:
@@ -92,13 +100,27 @@ class ModelSource:
                 f"""/* {kind.capitalize()} {title}: {port.spec.dtype} {shape}, row-major. */
 #define {call.upper()}_ELEMENTS {port.elements}
 static inline {const}{port.kind} *{call}({const}struct {name} *state) {{
-    return ({const}{port.kind} *)({const}void *)(state->memory.arena + {port.offset});
+    return ({const}{port.kind} *)({const}void *)({port.address});
 }}
 """
             )
         result = "int32_t" if self.checks else "void"
         returns = "\n   Returns 0, or 1 where an index that the data gives is out of range." if self.checks else ""
         body = "\n".join(ports)
+        fast = set_fast = pointer = ""
+        if self.unit.fast:
+            fast = f"""#define {guard}_FAST_BYTES {self.unit.fast}
+
+/* The part of it that is to lie in fast memory. */
+struct {name}_fast {{
+    union {{
+        uint8_t arena[{self.unit.fast}];
+        uint64_t aligned;
+    }} memory;
+}};
+"""
+            set_fast = " Set `fast` first."
+            pointer = f"\n    struct {name}_fast *fast;"
         return f"""#ifndef {guard}_H
 #define {guard}_H
 #include <stdint.h>
@@ -107,13 +129,13 @@ extern "C" {{
 #endif
 
 #define {guard}_ARENA_BYTES {self.unit.arena}
-
-/* All that a model writes to. Any number of them may be in use at once, in as many threads. */
+{fast}
+/* All that a model writes to. Any number of them may be in use at once, in as many threads.{set_fast} */
 struct {name} {{
     union {{
         uint8_t arena[{max(self.unit.arena, 1)}];
         uint64_t aligned;
-    }} memory;
+    }} memory;{pointer}
 }};
 
 {body}
@@ -143,7 +165,9 @@ struct {name} {{
         needed = self.prefixed(helpers(plain, INDEX) + functions)
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
-        arena = "    uint8_t *const arena = state->memory.arena;\n" if "arena + " in calls_ else "    (void)state;\n"
+        arena = "    uint8_t *const arena = state->memory.arena;\n" if "(arena + " in calls_ else ""
+        arena += "    uint8_t *const fast = state->fast->memory.arena;\n" if "(fast + " in calls_ else ""
+        arena = arena or "    (void)state;\n"
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
 {headers}
@@ -170,7 +194,7 @@ struct {name} {{
     def _argument(self, buffer: Buffer) -> str:
         if buffer.storage == "constant":
             return f"{self.name}_{self.weights[buffer.index]}"
-        return f"(void *)(arena + {buffer.offset})"
+        return f"(void *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
 
     def weights_header(self) -> str:
         """The declarations of the weights."""

@@ -39,16 +39,18 @@ def main(source: ModelSource) -> str:
     for port in source.outputs:
         got, wanted = _accessor(source, "output", port), _vector(source, "output", port)
         compare += f"    if (memcmp({got}(&state), {wanted}, {port.bytes}) != 0) return 1;\n"
+    fast = f"static struct {source.name}_fast fast;\n" if source.unit.fast else ""
+    link = "    state.fast = &fast;\n" if source.unit.fast else ""
     run = f"    if ({source.name}_run(&state) != 0) return 2;\n" if source.checks else f"    {source.name}_run(&state);\n"
     return f"""/* Runs the model once on inputs of which the outputs are known. */
 #include <string.h>
 #include "{source.name}.h"
 #include "{source.name}_test.h"
 
-static struct {source.name} state;
+{fast}static struct {source.name} state;
 
 int main(void) {{
-{fill}{run}{compare}    return 0;
+{link}{fill}{run}{compare}    return 0;
 }}
 """
 

@@ -36,8 +36,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer: `storage` is input, output, constant or arena, `index` its number among these, `offset` where it lies in the arena
-    (unless it is constant), `kind` the C type of an element, `elements` how many there are."""
+    """A buffer: `storage` is input, output, constant or arena, `index` its number among these, `offset` where it lies in the arena,
+    or in the fast one (unless it is constant), `kind` the C type of an element, `elements` how many there are."""
 
     name: str
     storage: str
@@ -46,17 +46,19 @@ class Buffer:
     kind: str
     elements: int
     bytes: int
+    fast: bool = False
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A region. `arena` is bytes, `headers` what its kernels include."""
+    """A region. `arena` and `fast` are the bytes of its arenas, `headers` what its kernels include."""
 
     cpu: str
     kernels: tuple[Kernel, ...]
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
     arena: int
+    fast: int
     headers: tuple[str, ...]
 
     def encode(self) -> bytes:
@@ -74,13 +76,14 @@ def decode(code: bytes) -> Unit:
             tuple(Call(item["kernel"], tuple(item["buffers"]), tuple(item["nodes"])) for item in found["calls"]),
             tuple(Buffer(**item) for item in found["buffers"]),
             int(found["arena"]),
+            int(found["fast"]),
             tuple(map(str, found["headers"])),
         )
         for call in unit.calls:
             if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in call.buffers):
                 raise ValueError("a call names what there is not")
         for buffer in unit.buffers:
-            inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= unit.arena
+            inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)
             if buffer.storage != "constant" and not inside:
                 raise ValueError(f"buffer {buffer.name} lies outside of the arena")
     except (KeyError, TypeError, UnicodeDecodeError) as error:
