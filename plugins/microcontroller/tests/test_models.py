@@ -16,8 +16,8 @@ pytestmark = [
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc"),
     pytest.mark.skipif(not MODELS.is_dir(), reason="the models of MLPerf Tiny are not here: see benchmarks/README.md"),
 ]
-# Outputs for the test input: TFLite Micro and LiteRT agree on them. Bytes: less than what lives at once, since results lie over what
-# they are computed from.
+# Outputs for the test input: TFLite Micro and LiteRT agree on them. Bytes: less than what lives at once, since results lie over
+# what they are computed from.
 EXPECTED = {
     "ad01_int8": ("f012132435492e2a282d282b28272222", 768),
     "kws_ref_model": ("8080808080808080806e8092", 9792),

@@ -49,7 +49,7 @@ class FirmwareExporter:
             (folder / file).write_text(text)
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
         lines = (
-            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, inputs and outputs included; {manifest['stack_bytes']} of stack",
+            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs; {manifest['stack_bytes']} of stack",
             f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(manifest['kernels'])} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
