@@ -83,7 +83,7 @@ def arrange(
         for (over, under), distance in starts.items()
         if over in places and under in places and lives[places[over]].first == lives[places[under]].last
     }
-    touched = [{inside[number][0] for number in (*call.inputs, *call.outputs)} for call in calls]
+    touched = [{inside[number].root for number in (*call.inputs, *call.outputs)} for call in calls]
     uses = [sum(number in call for call in touched) for number in owners]
     tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
     quick = frozenset(owners[place] for place in tiers.quick)
