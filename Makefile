@@ -14,10 +14,12 @@ DEVELOPING := $(VENV)/.developing
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
+# Where the int8 models of MLPerf Tiny are.
+MODELS := ../shared/models
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs conformance bench peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-micro peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -73,6 +75,9 @@ conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report
 
 bench: $(DEVELOPING) ## time Inlay beside its peers, about an hour; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md
+
+bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
+	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md
 
 peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
 	$(PIP) install "pip>=25.1"

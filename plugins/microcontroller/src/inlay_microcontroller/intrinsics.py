@@ -97,7 +97,11 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 {_CLIPPED}"""
 _DSP_WITHIN = f"""\
 INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
-    if (low == -128 && high == 127) return (int8_t)__ssat(value, 8);
+    if (low == -128 && high == 127) {{
+        int32_t byte;
+        __asm__("ssat %0, #8, %1" : "=r"(byte) : "r"(value));
+        return (int8_t)byte;
+    }}
 {_CLIPPED}"""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay.errors import TargetError
+from inlay_microcontroller.boards import BOARDS, find_board
 
 FORMAT = "c99-model"
 FORMAT_VERSION = 1
@@ -54,3 +55,10 @@ class MicrocontrollerOptions:
             raise TargetError(f"target microcontroller knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
         if self.fast < 0:
             raise TargetError(f"target microcontroller cannot have {self.fast} bytes of fast memory", remedy="0 means none")
+        if self.board:
+            board = find_board(self.board)
+            if board is None:
+                known = ", ".join(each.name for each in BOARDS)
+                raise TargetError(f"target microcontroller knows no board {self.board!r}", remedy=f"choose {known}")
+            if self.cpu not in ("c99", board.cpu):
+                raise TargetError(f"board {self.board} has a {board.cpu}, not a {self.cpu}", remedy=f"say cpu={board.cpu}")

@@ -1,4 +1,4 @@
-"""Running models on this machine: the C that a device gets, made by the host's compiler."""
+"""Running models: the C that a device gets, on this machine by the host's compiler, or on an emulated board."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import numpy as np
 
 from inlay.artifact import Artifact
 from inlay.cache import Store, caches, digest
-from inlay.errors import CompileError, Unsupported
+from inlay.errors import CompileError, TargetError, Unsupported
 from inlay.plugins import DeviceStatus
 from inlay.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
 from inlay.runtime.host import CFunctionKernel, HostRuntime
+from inlay_microcontroller.boards import find_board
+from inlay_microcontroller.boards.emulate import missing
+from inlay_microcontroller.boards.kernel import BoardKernel
 from inlay_microcontroller.codegen import fast_start
 from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
@@ -37,12 +40,14 @@ class MicrocontrollerRuntime(HostRuntime):
         """None when the artifact fits and there is a C compiler, else the reason why not."""
         return super().check(artifact) or (None if (status := probe(self._options)).available else status.detail)
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel | BoardKernel:
         """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
         try:
             source = source_of(artifact, constants)
+            if (board := find_board(self._options.board)) is not None:
+                return BoardKernel(source, board)
             library = _library(source, caches().objects)
-        except (ValueError, CompileError, OSError) as error:
+        except (ValueError, CompileError, TargetError, OSError) as error:
             raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}") from error
         entry = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert entry is not None
@@ -51,6 +56,10 @@ class MicrocontrollerRuntime(HostRuntime):
 
 def probe(options: MicrocontrollerOptions) -> DeviceStatus:
     """Whether models can run here."""
+    board = find_board(options.board)
+    if board is not None:
+        problem = missing(board)
+        return DeviceStatus(problem is None, problem or f"emulated by {board.emulator}")
     compiler = find_compiler()
     return DeviceStatus(compiler is not None, f"compiled by {compiler}" if compiler else f"{MISSING}: {REMEDY}")
 
