@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
 
 import numpy as np
 
 from inlay import ops
-from inlay.frontends.tflite.node import Node
+from inlay.frontends.tflite.node import Node, scaled, tensor_type
 from inlay.graph.ir import Expr, constant
+from inlay.ops.compose import slice_axis
 
 ONE = 1 << 28
 """1 with 28 bits behind the point."""
@@ -34,13 +36,28 @@ def half_up(a: Expr, b: Expr) -> Expr:
     return ops.cast(ops.shift_right(raised, constant(np.int64(31))), dtype="int32")
 
 
+def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: int) -> Expr:
+    """int32 times real factors, as LiteRT's vector code has it: it takes `width` elements along an axis at once and rounds halves
+    up; what is left of the axis it rounds away from 0. There is one factor in all, or one for each index along the axis."""
+    size = tensor_type(total).shape[axis]
+    assert isinstance(size, int)
+    whole = size - size % width
+    if whole in (0, size):
+        return scaled(total, factors, axis, "up" if whole else "away")
+    several = len(factors) > 1
+    first = scaled(slice_axis(total, axis, 0, whole), factors[:whole] if several else factors, axis, "up")
+    last = scaled(slice_axis(total, axis, whole, size), factors[whole:] if several else factors, axis, "away")
+    return ops.concat(first, last, axis=axis)
+
+
 def rounded_away(value: Expr) -> Expr:
-    """float32 to the nearest whole number, halves away from 0."""
+    """Floats to the nearest whole number, halves away from 0."""
+    of = tensor_type(value).dtype
     size = ops.abs(value)
     below = ops.floor(size)
-    half = ops.cast(ops.less_equal(constant(np.float32(0.5)), ops.sub(size, below)), dtype="float32")
+    half = ops.cast(ops.less_equal(constant(np.array(0.5, of.numpy)), ops.sub(size, below)), dtype=of.name)
     whole = ops.add(below, half)
-    return ops.where(ops.less(value, constant(np.float32(0))), ops.neg(whole), whole)
+    return ops.where(ops.less(value, constant(np.zeros((), of.numpy))), ops.neg(whole), whole)
 
 
 def reciprocal(value: int) -> tuple[int, int]:

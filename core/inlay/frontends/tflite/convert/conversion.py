@@ -8,21 +8,37 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlay import ops
-from inlay.frontends.tflite.fixed import rounded_away
-from inlay.frontends.tflite.node import Converter, Node, typed
+from inlay.frontends.tflite.fixed import in_vectors, rounded_away
+from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.graph.ir import Expr, constant
-from inlay.ops.compose import slice_axis
+from inlay.ops.compose import join, slice_axis
 
+FLOATS = 8
+"""Floats that LiteRT's vector code quantises at once."""
 VECTOR = 16
 """Elements that LiteRT's vector code converts at once."""
 
 
 def _quantize(node: Node) -> Expr:
-    result, zero_point = node.pair(node.result)
+    """LiteRT's vector code multiplies by the reciprocal of the scale in float32 and rounds halves to even; what is left it divides
+    in float64 and rounds away from 0."""
     if not node.tensor(0).dtype.is_float:
         return _requantize(node)
-    real = rounded_away(ops.div(node.input(0), constant(result)))
-    moved = ops.add(real, constant(np.float32(zero_point)))
+    result, _ = node.pair(node.result)
+    shape = node.result.shape
+    total = math.prod(shape)
+    whole = total - total % FLOATS
+    flat = ops.reshape(node.input(0), shape=(total,))
+    first = ops.round(ops.mul(slice_axis(flat, 0, 0, whole), constant(np.float32(1) / result)))
+    last = ops.div(ops.cast(slice_axis(flat, 0, whole, total), dtype="float64"), constant(np.float64(result)))
+    parts = [_placed(node, each) for each, size in ((first, whole), (rounded_away(last), total - whole)) if size or not total]
+    return ops.reshape(join(parts, 0), shape=shape)
+
+
+def _placed(node: Node, real: Expr) -> Expr:
+    """Whole real numbers as values of the result."""
+    _, zero_point = node.pair(node.result)
+    moved = ops.add(real, constant(np.array(zero_point, tensor_type(real).dtype.numpy)))
     least, greatest = map(float, node.result.dtype.limits)
     return ops.cast(ops.clip(moved, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
@@ -31,14 +47,10 @@ def _requantize(node: Node) -> Expr:
     """From one scale to another. Between 8 bits LiteRT's vector code rounds halves up, and the rest of the elements away from 0."""
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor, shape = [float(scale) / float(result)], node.result.shape
-    total = math.prod(shape)
-    whole = total - total % VECTOR if node.tensor(0).dtype.bits == node.result.dtype.bits == 8 else 0
-    if whole in (0, total):
-        return node.stored(node.wide(0), factor, rounding="up" if whole else "away")
-    flat = ops.reshape(node.wide(0), shape=(total,))
-    first = node.stored(slice_axis(flat, 0, 0, whole), factor, rounding="up")
-    last = node.stored(slice_axis(flat, 0, whole, total), factor)
-    return ops.reshape(ops.concat(first, last, axis=0), shape=shape)
+    if node.tensor(0).dtype.bits != 8 or node.result.dtype.bits != 8:
+        return node.stored(node.wide(0), factor)
+    flat = ops.reshape(node.wide(0), shape=(math.prod(shape),))
+    return ops.reshape(node.placed(in_vectors(flat, factor, 0, VECTOR)), shape=shape)
 
 
 def _dequantize(node: Node) -> Expr:

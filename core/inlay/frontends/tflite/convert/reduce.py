@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from inlay import ops
-from inlay.frontends.tflite.fixed import number, rounded_away
+from inlay.frontends.tflite.fixed import in_vectors, number, rounded_away
 from inlay.frontends.tflite.node import Converter, Node, scaled, typed
 from inlay.graph.ir import Expr, constant
 
+VECTOR = 16
+"""Channels of which LiteRT's vector code takes the mean at once."""
 LONGEST_PRODUCT = 256
 """Factors of a product of stored integers: each is a step of its own."""
 
@@ -85,7 +87,7 @@ def _mean_of_image(node: Node, count: int) -> Expr:
     total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32"))
     offset = np.float32(zero_point) * scale / result
     bias = moved - int(offset + np.float32(0.5 if offset > 0 else -0.5))
-    found = ops.add(scaled(total, [scale / (np.float32(count) * result)]), number(bias))
+    found = ops.add(in_vectors(total, [scale / (np.float32(count) * result)], 3, VECTOR), number(bias))
     least, greatest = map(float, node.result.dtype.limits)
     return ops.cast(ops.clip(found, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from inlay import ops
-from inlay.frontends.tflite.node import Node
+from inlay.frontends.tflite.node import Node, tensor_type
 from inlay.graph.ir import Expr, constant
 
 SAME, VALID = 0, 1
-TO_CHANNELS_SECOND, TO_CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def channels_second(value: Expr) -> Expr:
-    """N H W C as N C H W."""
-    return ops.transpose(value, perm=TO_CHANNELS_SECOND)
+    """N H W C as N C H W, and so for three dimensions of space."""
+    rank = tensor_type(value).rank
+    return ops.transpose(value, perm=(0, rank - 1, *range(1, rank - 1)))
 
 
 def channels_last(value: Expr) -> Expr:
-    """N C H W as N H W C."""
-    return ops.transpose(value, perm=TO_CHANNELS_LAST)
+    """N C H W as N H W C, and so for three dimensions of space."""
+    return ops.transpose(value, perm=(0, *range(2, tensor_type(value).rank), 1))
 
 
-def window_pads(node: Node, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> tuple[int, ...]:
-    """Elements of padding before and after the rows and columns of input 0, by the padding of the options."""
-    sizes = node.tensor(0).shape[1:3]
+def window_pads(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements of padding before and after each dimension of space of input 0, by the padding of the options."""
+    sizes = node.tensor(0).shape[1:-1]
     mode = node.options.Padding()
     if mode == VALID:
-        return (0, 0, 0, 0)
+        return (0,) * (2 * len(sizes))
     if mode != SAME:
         raise node.error(f"there is no padding {mode}")
     missing = []
