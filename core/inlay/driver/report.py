@@ -24,11 +24,11 @@ def report_of(
     settings: Settings = DEFAULT,
     measured: Mapping[str, float] = MappingProxyType({}),
 ) -> Report:
-    """Where every operator went and why, what it is predicted to cost, and what is converted between regions. An `InlayWarning`
+    """Where every operator went and why, what it is predicted to cost, and what is converted at borders. An `InlayWarning`
     says so where a code generator cannot say what it wants: whoever compiles the model will see it fail."""
     stored = partitioned
     try:
         stored = at_borders(partitioned, takers, registry, settings).partitioned
     except InlayError as error:
-        warnings.warn(f"what is converted between regions is not known: {error}", InlayWarning, stacklevel=2)
+        warnings.warn(f"what is converted at the borders of regions is not known: {error}", InlayWarning, stacklevel=2)
     return explain(partitioned, takers, cost_model(settings, takers, registry), measured, stored)

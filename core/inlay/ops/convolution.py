@@ -27,7 +27,8 @@ from inlay.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class ConvAttrs(WindowAttrs):
-    """`groups` divides the channels; `out_dtype` is the element type of the result ("": see `product_dtype`)."""
+    """Steps and padding as of every window, where empty tuples stand for ones and zeros; `groups` divides the channels; `out_dtype`
+    is the element type of the result ("": see `product_dtype`)."""
 
     groups: int = 1
     out_dtype: str = ""

@@ -17,7 +17,8 @@ from inlay.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 
 @dataclass(frozen=True)
 class PoolAttrs(WindowAttrs):
-    """`kernel` is the extent of the window along each spatial dimension."""
+    """Steps and padding as of every window, where empty tuples stand for ones and zeros; `kernel` is the extent of the window along
+    each spatial dimension."""
 
     kernel: tuple[Dim, ...] = ()
 

@@ -98,7 +98,7 @@ class Report:
         counts: dict[str, int] = {}
         for item in self.operators:
             counts[item.target] = counts.get(item.target, 0) + 1
-        between = f", {_count(len(self.conversions), 'conversion')} between them" if self.conversions else ""
+        between = f", {_count(len(self.conversions), 'conversion')} at their borders" if self.conversions else ""
         lines = [f"{_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')}{between}"]
         lines += [f"  {target}: {_count(count, 'operator')}" for target, count in counts.items()]
         if self.regions:

@@ -20,6 +20,7 @@ from inlay.graph.pattern import is_const, is_op, wildcard
 from inlay.partitioning import partition
 from inlay.partitioning.annotate import Annotated, Claim
 from inlay.partitioning.explain import explain
+from inlay.partitioning.page import page
 from inlay.partitioning.place import by_priority
 from inlay.partitioning.report import Report, duration
 from inlay.plugins import Accept, AcceptIf, Border, OpRule, Reject
@@ -159,10 +160,10 @@ def test_conversions_at_borders() -> None:
     partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.relu(ops.neg(ops.abs(x))))}), list(judges), registry)
     found = report_of(partitioned, takers, registry)
     text = found.to_text()
-    assert text.startswith("3 operators in 3 regions, 4 conversions between them\n")
+    assert text.startswith("3 operators in 3 regions, 4 conversions at their borders\n")
     assert "region0_a on a: 1 operator, 384 bytes in, 384 bytes out" in text
     assert "border0_c on c: a conversion, 240 bytes in, 384 bytes out; predicted " in text
-    assert [item.operators for item in found.conversions] == [3, 3, 3, 3]
+    assert [item.operators for item in found.conversions] == [3, 3, 3, 3] and '"name":"border3_c"' in page(found, "model")
     assert found.seconds > sum((region.seconds or 0) + (region.transfer or 0) for region in found.regions)
 
 
@@ -173,7 +174,7 @@ def test_borders_that_are_not_known() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
     registry = registry_of({"a": taking("neg")}, forms={"a": fails})
     partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
-    with pytest.warns(InlayWarning, match="what is converted between regions is not known: .*no driver"):
+    with pytest.warns(InlayWarning, match="what is converted at the borders of regions is not known: .*no driver"):
         found = report_of(partitioned, takers, registry)
     assert len(found.regions) == 1 and not found.conversions
 
