@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 from inlay import arith
-from inlay.artifact import ALIGNMENT, Artifact
+from inlay.artifact import Artifact
 from inlay.codegen.c import C_TYPES
-from inlay.codegen.c_kernel import Dialect, print_kernel
+from inlay.codegen.c_kernel import Dialect, helpers, print_kernel
 from inlay.errors import Unsupported
 from inlay.plugins import CompileContext
 from inlay.tensor.legalise import carrier
@@ -15,15 +15,13 @@ from inlay.tensor.ranges import Range
 from inlay.tensor.region import RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
-from inlay_microcontroller.intrinsics import emitters
+from inlay_microcontroller.intrinsics import emitters, support
 from inlay_microcontroller.naming import Names, label
-from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
-from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit
+from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
+from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
 INDEX = "int32_t"
 """The type of indices: no microcontroller has arrays of more than 2 GiB."""
-POINTER = 16
-"""Bytes in which a pointer has room, aligned, on any host."""
 _MATH = ("fma", "fmod", "sqrt", "floor", "ceil", "rint", "trunc", "fabs", "INFINITY", "NAN")
 
 
@@ -55,6 +53,8 @@ class MicrocontrollerCodegen:
             printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known, restrict=apart)
             work = work_of(kernel)
             kernels.append(Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals))
+        text = "".join(kernel.text for kernel in kernels)
+        functions, headers = support(CPUS[self.options.cpu], text)
         code = Unit(
             self.options.cpu,
             tuple(kernels),
@@ -62,7 +62,8 @@ class MicrocontrollerCodegen:
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
             unit.fast,
-            ("math.h",) if any(word in kernel.text for kernel in kernels for word in _MATH) else (),
+            (*(("math.h",) if any(word in text for word in _MATH) else ()), *headers),
+            helpers(text, INDEX) + functions,
         )
         return Artifact(
             unit.name,
@@ -73,16 +74,6 @@ class MicrocontrollerCodegen:
             unit.constants,
             {"": workspace(unit.workspace, unit.fast)},
         )
-
-
-def workspace(arena: int, fast: int) -> int:
-    """Bytes of a model's state on the host: its arena and, where there is a fast one, a pointer to that and what is there."""
-    return arena if not fast else fast_start(arena) + fast
-
-
-def fast_start(arena: int) -> int:
-    """Where the fast arena lies behind the state on the host."""
-    return -(-(arena + POINTER) // ALIGNMENT) * ALIGNMENT
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:

@@ -19,10 +19,9 @@ from inlay.runtime.host import CFunctionKernel, HostRuntime
 from inlay_microcontroller.boards import find_board
 from inlay_microcontroller.boards.emulate import missing
 from inlay_microcontroller.boards.kernel import BoardKernel
-from inlay_microcontroller.codegen import fast_start
 from inlay_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
-from inlay_microcontroller.unit import decode
+from inlay_microcontroller.unit import decode, fast_start
 
 NAME = "model"
 FLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")

@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 
 from inlay.artifact import Signature, TensorSpec
-from inlay.codegen.c_kernel import helpers
 from inlay.types import from_numpy
-from inlay_microcontroller.codegen import INDEX, element_type
-from inlay_microcontroller.intrinsics import support
 from inlay_microcontroller.naming import Names, identifier, label
-from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.unit import PREFIX, Buffer, Unit
 
 Array = np.ndarray[Any, Any]
@@ -74,9 +70,7 @@ class ModelSource:
         found = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
         place = min(found, key=lambda item: (item.offset, -item.bytes))
         assert spec.dtype is not None
-        return Port(
-            taken.unique(identifier(title)), title, spec, element_type(spec.dtype), place.offset, place.elements, place.fast
-        )
+        return Port(taken.unique(identifier(title)), title, spec, place.kind, place.offset, place.elements, place.fast)
 
     @property
     def guard(self) -> str:
@@ -159,10 +153,8 @@ struct {name} {{
             lines = "\n".join(f"   {_comment(node)}" for node in dict.fromkeys(nodes))
             kernels.append(f"/* {about}. Computes\n{lines} */\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
         text = "\n".join(kernels)
-        plain = text.replace(f"{self.name}_", PREFIX)
-        functions, more = support(CPUS[self.unit.cpu], plain)
-        headers = "".join(f"#include <{header}>\n" for header in (*self.unit.headers, *more))
-        needed = self.prefixed(helpers(plain, INDEX) + functions)
+        headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
+        needed = self.prefixed(self.unit.functions)
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
         arena = "    uint8_t *const arena = state->memory.arena;\n" if "(arena + " in calls_ else ""
@@ -215,7 +207,7 @@ struct {name} {{
 
     def kind(self, number: int) -> str:
         """The C type of the elements of a constant."""
-        return element_type(from_numpy(self.arrays[number].dtype))
+        return next(buffer.kind for buffer in self.unit.buffers if buffer.storage == "constant" and buffer.index == number)
 
 
 def _comment(text: str) -> str:

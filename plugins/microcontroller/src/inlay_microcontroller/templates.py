@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inlay.types import from_numpy
-from inlay_microcontroller.codegen import element_type
 from inlay_microcontroller.options import Cpu
 from inlay_microcontroller.source import ModelSource, Port, numbers
 
@@ -17,8 +15,9 @@ def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping
     for what, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
         for port in ports:
             array = arrays[port.title]
-            kind = element_type(from_numpy(array.dtype))
-            parts.append(f"static const {kind} {_vector(source, what, port)}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
+            parts.append(
+                f"static const {port.kind} {_vector(source, what, port)}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n"
+            )
     return "\n".join([*parts, "#endif\n"])
 
 

@@ -7,8 +7,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inlay.artifact import ALIGNMENT
+
 PREFIX = "inlay_"
 """What the names of functions in kernels' texts begin with: the model's name takes its place."""
+
+POINTER = 16
+"""Bytes in which a pointer has room, aligned, on any host."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Unit:
-    """A region. `arena` and `fast` are the bytes of its arenas, `headers` what its kernels include."""
+    """A region. `arena` and `fast` are the bytes of its arenas, `headers` what its kernels include, `functions` the text of those
+    that they call."""
 
     cpu: str
     kernels: tuple[Kernel, ...]
@@ -60,10 +66,21 @@ class Unit:
     arena: int
     fast: int
     headers: tuple[str, ...]
+    functions: str
 
     def encode(self) -> bytes:
         """As an artifact's code. Equal units give equal bytes."""
         return json.dumps(asdict(self), indent=1).encode()
+
+
+def workspace(arena: int, fast: int) -> int:
+    """Bytes of a model's state on the host: its arena and, where there is a fast one, a pointer to that and what is there."""
+    return arena if not fast else fast_start(arena) + fast
+
+
+def fast_start(arena: int) -> int:
+    """Where the fast arena lies behind the state on the host."""
+    return -(-(arena + POINTER) // ALIGNMENT) * ALIGNMENT
 
 
 def decode(code: bytes) -> Unit:
@@ -78,6 +95,7 @@ def decode(code: bytes) -> Unit:
             int(found["arena"]),
             int(found["fast"]),
             tuple(map(str, found["headers"])),
+            str(found["functions"]),
         )
         for call in unit.calls:
             if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in call.buffers):
