@@ -159,7 +159,8 @@ class Importer:
         )
         if self._dims:
             results = tuple(each.left_open() for each in results)
-        node = Node(operation.name, operation.options, inputs, tensors, results, span, self)
+        between = tuple(graph.tensors[number] for number in operation.intermediates)
+        node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
         found = self._convert(node)
         for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
             values[output] = self._settled(value, span)

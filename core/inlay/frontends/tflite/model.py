@@ -103,12 +103,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator: its name in the schema, the numbers of its tensors (-1: left out), its table of options."""
+    """One operator: its name in the schema, the numbers of its tensors (-1: left out), its table of options. `intermediates` have
+    the scales of what is worked out in between."""
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Any
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class _Reader:
             self._numbers(graph.OutputsLength(), graph.Outputs),
             tuple(self._operation(graph.Operators(number)) for number in range(self._count(graph.OperatorsLength()))),
         )
-        for number in (*found.inputs, *found.outputs, *(n for each in found.operations for n in each.outputs)):
+        for number in (*found.inputs, *found.outputs, *(n for each in found.operations for n in each.outputs + each.intermediates)):
             if not 0 <= number < len(tensors):
                 raise ValueError(f"there is no tensor {number}")
         if any(not -1 <= number < len(tensors) for each in found.operations for number in each.inputs):
@@ -204,6 +206,7 @@ class _Reader:
             self._numbers(operator.InputsLength(), operator.Inputs),
             self._numbers(operator.OutputsLength(), operator.Outputs),
             self._options(operator),
+            self._numbers(operator.IntermediatesLength(), operator.Intermediates),
         )
 
     def _options(self, operator: Any) -> Any:

@@ -48,7 +48,7 @@ class Scope(Protocol):
 @dataclass(frozen=True)
 class Node:
     """One operator of a graph. `values` and `tensors` are of its inputs, None for one left out; `results` are the tensors of its
-    outputs."""
+    outputs, `intermediates` those that have the scales of what is worked out in between."""
 
     name: str
     options: Any
@@ -57,6 +57,7 @@ class Node:
     results: tuple[Tensor, ...]
     span: Span
     scope: Scope
+    intermediates: tuple[Tensor, ...] = ()
 
     def input(self, index: int) -> Expr:
         """A required input. Raises `ModelImportError` where it is left out."""

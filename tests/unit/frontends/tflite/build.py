@@ -45,12 +45,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator between tensors by their numbers; -1 is an input that is left out."""
+    """An operator between tensors by their numbers; -1 is an input that is left out. `intermediates` have the scales of what is
+    worked out in between."""
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Options | None = None
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def _operator(schema: Any, model: Any, codes: dict[str, int], op: Op) -> Any:
             schema.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), builtinCode=number, version=VERSIONS.get(op.name, 1))
         )
     made = schema.OperatorT(opcodeIndex=codes[op.name], inputs=list(op.inputs), outputs=list(op.outputs))
+    made.intermediates = list(op.intermediates) or None
     if op.options is not None:
         kind, fields = op.options
         made.builtinOptions = getattr(schema, f"{kind}T")()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.frontends.tflite.build import Options, Tensor, agree, litert_runs, single
+from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, agree, file, litert_runs, single
 
 from inlay.errors import ModelImportError
 from inlay.frontends.tflite import first_states, load
@@ -161,6 +161,30 @@ def test_svdf_of_integers(zero_point: int) -> None:
     options = ("SVDFOptions", {"rank": 2, "fusedActivationFunction": 1})
     data = single("SVDF", inputs, Tensor((BATCH, UNITS), "int8", scale=0.03, zero_point=4), options)
     remembers(data, [[GENERATOR.integers(-128, 128, (BATCH, INPUTS)).astype(np.int8)] for _ in range(6)])
+
+
+@pytest.mark.parametrize(("point", "clip", "steps"), [(0, 0.0, 3), (5, 0.0, 20), (-9, 0.6, 3)])
+def test_lstm_of_integers(point: int, clip: float, steps: int) -> None:
+    def stored(of: str, scale: float, *shape: int) -> Tensor:
+        limit = 127 if of == "int8" else 30000  # sums reach beyond 16 bits: they are limited where LiteRT limits them
+        return Tensor(shape, of, GENERATOR.integers(-limit, limit, shape), scale)
+
+    scale, moved = 0.008, 3
+    tensors: list[Tensor] = [Tensor((BATCH, steps, INPUTS), "int8", scale=0.03, zero_point=point)]
+    tensors += [stored("int8", 0.01 + 0.002 * gate, UNITS, INPUTS) for gate in range(4)]
+    tensors += [stored("int8", 0.012, UNITS, UNITS) for _ in range(4)]
+    tensors += [stored("int32", 0.03 * (0.01 + 0.002 * gate), UNITS) for gate in range(4)]
+    tensors += [
+        Tensor((BATCH, UNITS), "int8", scale=scale, zero_point=moved, variable=True),
+        memory(BATCH, UNITS, of="int16", scale=2.0**-11),
+    ]
+    tensors += [Tensor((BATCH, steps, UNITS), "int8", scale=scale, zero_point=moved)]
+    tensors += [Tensor((0,), "int16", scale=2.0**-12) for _ in range(4)] + [Tensor((0,), "int8", scale=scale, zero_point=moved)]
+    inputs = (0, *range(1, 9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1)
+    options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "cellClip": clip})
+    op = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, (15,), options, tuple(range(16, 21)))
+    runs = [[GENERATOR.integers(-128, 128, (BATCH, steps, INPUTS)).astype(np.int8)] for _ in range(2)]
+    remembers(file(Graph(tuple(tensors), (0,), (15,), (op,))), runs)
 
 
 def test_layers_of_other_types_are_refused() -> None:

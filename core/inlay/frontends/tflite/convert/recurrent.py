@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay import ops
+from inlay.frontends.tflite.convert import integer_lstm
 from inlay.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, scaled, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
@@ -203,11 +204,18 @@ FORWARD, BACKWARD = _Lstm(1, 35, 36, aux=40), _Lstm(18, 37, 38, aux=44)
 """Where a layer in two directions has those of either; 39 is further data."""
 
 
+def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
+    """The steps of a layer in one direction."""
+    if node.tensor(0).dtype.is_float:
+        return _lstm_steps(node, x, ALONE)
+    return integer_lstm.steps(node, x, ALONE.first, ALONE.output, ALONE.cell)
+
+
 def _lstm(node: Node) -> Updated | tuple[Expr, ...]:
-    _require_floats(node)
     if node.option("KernelType"):
+        _require_floats(node)
         return _basic_lstm(node)
-    outputs, (output, cell) = _lstm_steps(node, expand_dims(node.input(0), 0), ALONE)
+    outputs, (output, cell) = _alone(node, expand_dims(node.input(0), 0))
     return Updated((ops.reshape(outputs, shape=tensor_type(output).shape),), {18: output, 19: cell})
 
 
@@ -223,11 +231,10 @@ def _basic_lstm(node: Node) -> tuple[Expr, ...]:
 
 
 def _sequence_lstm(node: Node) -> Updated:
-    _require_floats(node)
     if node.option("DiagonalRecurrentTensors", False):
         raise node.error("recurrent weights that are diagonals are not supported: write them as matrices")
     time_major = bool(node.option("TimeMajor", False))
-    outputs, (output, cell) = _lstm_steps(node, _time_first(node.input(0), time_major), ALONE)
+    outputs, (output, cell) = _alone(node, _time_first(node.input(0), time_major))
     return Updated((_time_first(outputs, time_major),), {18: output, 19: cell})
 
 
