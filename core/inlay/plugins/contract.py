@@ -207,11 +207,12 @@ Verdict = Accept | Reject | AcceptIf
 
 @dataclass(frozen=True)
 class OpRule:
-    """What a target takes: one operator, or a composite of several.
+    """What a target takes: one operator, or a composite.
 
-    `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern` over several, which become
-    one call in the region, of a function with the attribute `COMPOSITE` set to `name`. `predicate` judges a call of such an
-    operator, or a `Match` of the pattern; None accepts all.
+    `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlay.graph.pattern` over one or several, which
+    become one call in the region, of a function with the attribute `COMPOSITE` set to `name`. A rule with a pattern has a name
+    that no other has: steps, reports and locks know its composites by it. `predicate` judges a call of the operator, or a `Match`
+    of the pattern; None accepts all. Composites come before operators by name, and earlier rules before later ones.
     """
 
     pattern: str | Pattern
