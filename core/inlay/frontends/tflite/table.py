@@ -54,7 +54,7 @@ def real_table(node: Node, real: Real) -> Expr:
         return looked_up(_table_8(node, real), node.input(0))
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
     table = table_16(real, scale, zero_point, result, moved)
-    return interpolated(table, node.input(0))
+    return between(table, node.input(0))
 
 
 def _table_8(node: Node, real: Real) -> Array:
@@ -90,7 +90,7 @@ def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -
     return found
 
 
-def interpolated(table: Array, index: Expr) -> Expr:
+def between(table: Array, index: Expr) -> Expr:
     """Values of a table of 513 for int16 between which int16 lie: as int16."""
     wide = ops.cast(index, dtype="int32")
     place = ops.add(ops.shift_right(wide, constant(np.int32(7))), constant(np.int32(256)))

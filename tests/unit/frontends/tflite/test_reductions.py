@@ -17,7 +17,7 @@ from inlay.types import dtype
 from .build import Options, Tensor, drawn, same, single
 from .test_elements import STORED, cases, seeds, stands_for
 
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=8, deadline=None, derandomize=True)
 
 
 @pytest.mark.parametrize(("name", "of"), cases(REDUCE))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from inlay.frontends.tflite.convert.arithmetic import CONVERTERS as ARITHMETIC
 from inlay.frontends.tflite.convert.binary import CONVERTERS as BINARY
 from inlay.frontends.tflite.convert.control import CONVERTERS as CONTROL
 from inlay.frontends.tflite.convert.conversion import CONVERTERS as CONVERSION
 from inlay.frontends.tflite.convert.detect import CONVERTERS as DETECT
 from inlay.frontends.tflite.convert.index import CONVERTERS as INDEX
+from inlay.frontends.tflite.convert.normalise import CONVERTERS as NORMALISE
 from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
 from inlay.frontends.tflite.convert.product import CONVERTERS as PRODUCT
 from inlay.frontends.tflite.convert.recurrent import CONVERTERS as RECURRENT
@@ -23,7 +23,7 @@ from inlay.frontends.tflite.node import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
-        **ARITHMETIC,
+        **NORMALISE,
         **BINARY,
         **CONTROL,
         **CONVERSION,

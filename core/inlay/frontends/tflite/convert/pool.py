@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert.window import channels_last, channels_second, strides_of, window_pads
-from inlay.frontends.tflite.node import Converter, Node
+from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.graph.ir import Expr, constant
-
-LARGEST = 1 << 26
-"""Elements that a window may have in all channels: sums take a weight for each."""
 
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
     kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
-    if min(kernel) < 1 or math.prod(kernel) * node.tensor(0).shape[3] > LARGEST:
+    if min(kernel) < 1:
         raise node.error(f"a window of {kernel}")
     return kernel, strides, window_pads(node, kernel, strides, (1, 1))
 
@@ -28,7 +24,6 @@ def _average(node: Node) -> Expr:
     data = channels_second(node.input(0))
     if node.is_float():
         return channels_last(node.bounded(ops.avg_pool(data, kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))))
-    node.require("int8")
     channels = node.tensor(0).shape[3]
     ones = constant(np.ones((channels, 1, *kernel), np.int8))
     total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
@@ -38,7 +33,7 @@ def _average(node: Node) -> Expr:
     sign = ops.where(ops.less(total, constant(np.int32(0))), constant(np.int32(-1)), constant(np.int32(1)))
     rounded = ops.mul(sign, ops.div(ops.add(ops.mul(sign, total), half), counts))
     least, greatest = node.limits()
-    return channels_last(ops.cast(ops.clip(rounded, minimum=float(least), maximum=float(greatest)), dtype="int8"))
+    return channels_last(ops.cast(ops.clip(rounded, minimum=float(least), maximum=float(greatest)), dtype=node.result.dtype.name))
 
 
 def _counts(
@@ -62,4 +57,15 @@ def _max(node: Node) -> Expr:
     return channels_last(ops.clip(found, minimum=float(least), maximum=float(greatest)))
 
 
-CONVERTERS: Mapping[str, Converter] = {"AVERAGE_POOL_2D": _average, "MAX_POOL_2D": _max}
+def _root_mean_square(node: Node) -> Expr:
+    kernel, strides, pads = _window(node)
+    data = channels_second(node.input(0))
+    squares = ops.avg_pool(ops.mul(data, data), kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))
+    return channels_last(node.bounded(ops.sqrt(squares)))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "AVERAGE_POOL_2D": typed(_average, "float32 int8 uint8 int16"),
+    "L2_POOL_2D": typed(_root_mean_square, "float32"),
+    "MAX_POOL_2D": typed(_max, "float32 int8 uint8 int16"),
+}
