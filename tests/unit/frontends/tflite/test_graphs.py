@@ -154,6 +154,22 @@ def test_sizes_left_open_are_those_of_the_file_unless_others_are_given() -> None
     assert "image_0" in str(caught.value.remedy)
 
 
+def test_rows_of_a_fully_connected_layer_are_as_many_as_there_are() -> None:
+    weights = Tensor((2, 3), "int8", np.array([[1, -2, 3], [4, 5, -6]], np.int8), 0.5)
+    layer = Op("FULLY_CONNECTED", (0, 1, -1), (2,), ("FullyConnectedOptions", {}))
+
+    def model(rows: int) -> bytes:
+        x, y = (Tensor((rows, width), "int8", scale=0.5, open=(0,), name=name) for width, name in ((3, "x"), (2, "y")))
+        return file(Graph((x, weights, y), (0,), (2,), (layer,)))
+
+    x = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
+    (wanted,) = same(model(6), [x])
+    np.testing.assert_array_equal(evaluate(load(model(1), {"x_0": (1, 8)}), [x]), wanted)
+
+
+# --- boxes ------------------------------------------------------------------------------------------------------------
+
+
 def test_boxes() -> None:
     generator = np.random.default_rng(1)
     corners = generator.uniform(0, 1, (12, 2)).astype(np.float32)

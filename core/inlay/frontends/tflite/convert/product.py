@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlay import ops
+from inlay.frontends.shapes import quotient
 from inlay.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
 from inlay.frontends.tflite.fixed import in_vectors
 from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
@@ -139,7 +140,8 @@ def _fully_connected(node: Node) -> Expr:
     outputs, depth = node.tensor(1).shape
     if node.options is not None and node.options.WeightsFormat():
         raise node.error("shuffled weights are not supported: LiteRT keeps them for old files alone")
-    rows = ops.reshape(node.input(0), shape=(int(np.prod(node.tensor(0).shape)) // max(depth, 1), depth))
+    count = quotient(node.shape(0), [depth])
+    rows = ops.reshape(node.input(0), shape=(count, depth))
     weights = _moved(_weights(node), (1, 0))
     if node.is_float():
         total: Expr = ops.matmul(rows, weights)
@@ -149,7 +151,8 @@ def _fully_connected(node: Node) -> Expr:
         total = ops.matmul(rows, weights, out_dtype=_sums_of(node, 2))
         total = _biased(node, total, weights, (0,), zero_point, 1)
         total = _stored_rows(node, total, outputs)
-    return ops.reshape(total, shape=node.result.shape)
+    kept = node.shape(0)[:-1] if node.option("KeepNumDims", False) else (count,)
+    return ops.reshape(total, shape=(*kept, outputs))
 
 
 def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
