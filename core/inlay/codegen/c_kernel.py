@@ -8,7 +8,7 @@ theirs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -92,13 +92,13 @@ def print_kernel(
     name: str,
     dialect: Dialect = PLAIN,
     known: Mapping[int, Range] | None = None,
-    restrict: bool = True,
+    shared: Collection[int] = (),
 ) -> KernelText:
-    """A kernel as a static function of that name. `known` are the ranges of what parameters hold, by number; `restrict` says that
-    no two of them share memory. Raises `Unsupported` for loops and intrinsics that C has not."""
+    """A kernel as a static function of that name. `known` are the ranges of what parameters hold, by number; `shared` the numbers
+    of those that may share memory with others. Raises `Unsupported` for loops and intrinsics that C has not."""
     program = legalise(expand_program(program), c_values.NATIVE)
     ranges = {program.params[number]: range_ for number, range_ in (known or {}).items()}
-    return _Kernel(narrow(program, ranges), name, dialect, ranges).print(restrict)
+    return _Kernel(narrow(program, ranges), name, dialect, ranges).print(shared)
 
 
 def index_text(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer | None = None) -> str:
@@ -153,12 +153,12 @@ class _Kernel:
         self.names: dict[arith.Expr, str] = {}
         self.known: dict[ir.Expr, Text] = {}
 
-    def print(self, restrict: bool) -> KernelText:
+    def print(self, shared: Collection[int]) -> KernelText:
         params = []
         for number, buffer in enumerate(self.program.params):
             self.buffers[buffer] = self.unique(buffer.name)
             const = "const " if number < len(self.program.inputs) else ""
-            params.append(f"{const}{c_type(buffer.dtype)} *{'restrict ' if restrict else ''}{self.buffers[buffer]}")
+            params.append(f"{const}{c_type(buffer.dtype)} *{'restrict ' if number not in shared else ''}{self.buffers[buffer]}")
         for size, buffer in self.program.defines:
             self.names[size] = f"(*{self.buffers[buffer]})"
         for size in size_vars(self.program):

@@ -164,8 +164,8 @@ class _Groups:
     def _fuse_epilogue(self, anchor: int) -> None:
         """Take in what follows an anchor, as long as it is element-wise and of the anchor's shape.
 
-        Where that ends in front of another anchor's epilogue, what only makes elements wider is left to that one: it can do so
-        itself, and reads fewer bytes.
+        Where that ends in front of another anchor's epilogue, or, frugally, of a reduction, what only makes elements wider is left
+        to that one: it can do so itself, and reads fewer bytes.
         """
         shape = _shape(self.nodes[anchor].expr)
         current = anchor
@@ -173,6 +173,8 @@ class _Groups:
         while (target := self.nodes[current].parent) != _NOWHERE:
             members = [*self._between(current, target), target]
             if any(not self._elementwise(item, shape) for item in members):
+                while self.frugal and self.nodes[target].kind is FusionKind.REDUCTION and steps and self._widens(*steps[-1]):
+                    steps.pop()
                 break
             if any(self.anchored[self.find(item)] for item in members):
                 while steps and self._widens(*steps[-1]):

@@ -47,10 +47,10 @@ class MicrocontrollerCodegen:
             context.report("print", number, len(unit.kernels))
             calls = [call for call in unit.calls if call.kernel == number]
             name = names.unique(label((node for call in calls for node in call.nodes), kernel.name))
-            apart = not any(_overlap([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls)
+            shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
             known = known_ranges(unit, number)
             dialect = Dialect(INDEX, emitters(kernel, known))
-            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known, restrict=apart)
+            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known, shared)
             work = work_of(kernel)
             kernels.append(Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals))
         text = "".join(kernel.text for kernel in kernels)
@@ -93,13 +93,15 @@ def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
     return {place: range_ for place, range_ in found.items() if place not in unknown}
 
 
-def _overlap(buffers: list[RegionBuffer]) -> bool:
-    """Whether two buffers of a call have bytes in common."""
+def _shared(buffers: list[RegionBuffer]) -> set[int]:
+    """The numbers of a call's buffers that are no constants, where two of these have bytes in common; else none."""
     spans: list[tuple[bool, int, int]] = []
     for item in buffers:
         if item.storage != "constant" and isinstance(item.offset, int):
             spans.append((item.fast, item.offset, item.offset + _bytes(item)))
-    return any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans)))
+    if not any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans))):
+        return set()
+    return {number for number, item in enumerate(buffers) if item.storage != "constant"}
 
 
 def _bytes(buffer: RegionBuffer) -> int:

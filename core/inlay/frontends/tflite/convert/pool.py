@@ -25,8 +25,11 @@ def _average(node: Node) -> Expr:
     if node.is_float():
         return channels_last(node.bounded(ops.avg_pool(data, kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))))
     channels = node.tensor(0).shape[3]
-    ones = constant(np.ones((channels, 1, *kernel), np.int8))
-    total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
+    if kernel == tuple(node.tensor(0).shape[1:3]) and not any(pads):
+        total: Expr = ops.reduce_sum(ops.cast(data, dtype="int32"), axes=(2, 3), keepdims=True)
+    else:
+        ones = constant(np.ones((channels, 1, *kernel), np.int8))
+        total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
     counts = constant(_counts(node.tensor(0).shape[1:3], kernel, strides, pads))
     # Halves go away from zero; the division truncates.
     half = ops.div(counts, constant(np.int32(2)))
