@@ -31,8 +31,9 @@ WIDTH = 110
 _WORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long register restrict
     return short signed sizeof static struct switch typedef union unsigned void volatile while asm
+    ceil ceilf fabs fabsf floor floorf fma fmaf fmod fmodf rint rintf sqrt sqrtf trunc truncf memcpy
 """
-"""Words that C keeps for itself."""
+"""Words that C keeps for itself, and functions that kernels call."""
 _CALLS = {arith.FloorDiv: "floordiv", arith.FloorMod: "floormod", arith.Min: "min", arith.Max: "max"}
 _OPERATORS = {arith.Add: ("+", c_values.SUM), arith.Mul: ("*", c_values.PRODUCT), arith.And: ("&&", ATOM), arith.Or: ("||", ATOM)}
 _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import numpy as np
 import pytest
 
@@ -220,6 +222,28 @@ def test_what_is_not_chosen_is_not_read_and_indices_are_checked():
         at[3] = bad
         with pytest.raises(KernelFault, match="region region: an index is out of range in kernel guarded at node0"):
             kernel.invoke([x, at], [np.zeros(8, np.float32)], np.zeros(0, np.uint8), np.zeros(0, np.int64))
+
+
+def test_buffers_hide_no_functions():
+    """A buffer that is called as a function of C is, after the operator that computes it."""
+    x = te.placeholder((64,), "float64", "while")
+    program = lower([te.compute((64,), lambda i: ir.unary("floor", x[i]), "floor")], [x], "floor")
+    check([program], [[elements("float64", 0)]])
+
+
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wno-unused-parameter", "-Werror", "-fsanitize=undefined", "-c")
+
+
+def test_needs_no_flags_and_draws_no_warnings(tmp_path):
+    """What may wrap is unsigned, and every conversion is written out."""
+    programs = [pointwise(op, lambda x, y, op=op: ir.binary(op, x, y), "int32", "int32") for op in ir.ARITHMETIC]
+    programs += [pointwise(f"to {of}", lambda x, of=of: te.cast(x, of), "float32") for of in INTEGERS]
+    source = tmp_path / "region.c"
+    source.write_bytes(region_in_c(region_of([finish(program) for program in programs])))
+    compiler = find_compiler()
+    assert compiler is not None
+    done = subprocess.run([compiler, *STRICT, "-o", "/dev/null", source], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_statements():
