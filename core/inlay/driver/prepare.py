@@ -12,6 +12,7 @@ from inlay.partitioning.annotate import Candidate, annotate
 from inlay.partitioning.compose import compose, dissolve
 from inlay.partitioning.place import by_priority
 from inlay.passes.bind_invariants import bind_invariants
+from inlay.passes.dead_channels import remove_dead_channels
 from inlay.passes.decompose import decompose
 from inlay.passes.lower_precision import lower_precision
 from inlay.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
@@ -22,6 +23,8 @@ from inlay.settings import AS_MODEL
 
 GraphPass = FunctionPass | ModulePass
 
+LANE = 32
+"""Bits of a sum of integers."""
 FALLBACK = "reference"
 """The target that takes what no listed target does."""
 
@@ -33,17 +36,20 @@ def graph_passes(
     takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
     """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; the precision asked for;
-    canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of them; then the
-    targets' own passes. Raises `InputError` for a precision that there is not."""
+    channels that nothing needs removed, as far as vectors stay full; canonical form again, since these bring in what can be folded;
+    what loops need not repeat bound outside of them; then the targets' own passes. Raises `InputError` for a precision that there
+    is not."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
     own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
     decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
+    lanes = max([1, *(registry.capabilities(taker.target).vector_bits // LANE for taker in listed)])
     return (
         *CANONICAL,
         decomposed,
         *PRECISIONS[precision],
+        FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         *CANONICAL,
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *own,

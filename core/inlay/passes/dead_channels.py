@@ -28,14 +28,18 @@ from inlay.passes.integer_ranges import Array, Range, integer_ranges, is_product
 from inlay.types import TensorType
 
 
-def remove_dead_channels(target: Function) -> Function:
-    """The function without channels that nothing needs. The same object where there are none. Linear time."""
+def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
+    """The function without channels that nothing needs. The same object where there are none. Linear time.
+
+    Of what a product makes so much stays that the number of its channels is a multiple of `lanes`, where it was: a processor with
+    vectors of so many lanes gains nothing from less.
+    """
     if not any(is_product(expr) for expr in post_order(target)):
         return target
     channels = _Channels(integer_ranges(target))
     for expr in post_order(target):
         channels.visit(expr)
-    kept = channels.kept()
+    kept = channels.kept(lanes)
     if all(mask.all() for mask in kept.values()):
         return target
     done: dict[int, Expr] = {}
@@ -82,13 +86,15 @@ class _Channels:
         else:
             self.cuts[id(expr)] = cut
 
-    def kept(self) -> dict[int, Array]:
+    def kept(self, lanes: int) -> dict[int, Array]:
         """For each expression that has a cut, by id, which indices stay."""
         needed = {self._find(channel) for channel in self.needed}
         for group in self.groups:
             roots = [self._find(channel) for channel in group.tolist()]
-            if needed.isdisjoint(roots):
-                needed.add(roots[0])
+            own = needed.intersection(roots)
+            multiple = lanes if len(roots) % lanes == 0 else 1
+            missing = max(-(-len(own) // multiple), 1) * multiple - len(own)
+            needed.update([root for root in dict.fromkeys(roots) if root not in own][:missing])
         stays = np.array([self._find(channel) in needed for channel in range(len(self.parents))], bool)
         return {number: stays[cut.channels] for number, cut in self.cuts.items()}
 

@@ -251,12 +251,12 @@ def _product(call: Call, known: Mapping[int, Range]) -> Bounds | None:
     if call.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
         low, high = np.minimum(low, 0), np.maximum(high, 0)
     # By output and input of a group; sums over the window bound what each input adds.
-    wide = weights.data.astype(np.int64)
-    wide = wide.reshape(*wide.shape[:2], -1) if call.callee is ops.conv else wide.T[..., None]
+    array = weights.data.reshape(*weights.data.shape[:2], -1) if call.callee is ops.conv else weights.data.T[..., None]
     most = max(int(high.max(initial=0)), -int(low.min(initial=0)))
-    if most * int(np.abs(wide).max(initial=0)) * wide[0].size >= _EXACT:
+    if most * max(int(array.max()), -int(array.min())) * array[0].size >= _EXACT:
         return None
-    up, down = (part.sum(axis=2).reshape(groups, -1, wide.shape[1]) for part in (np.maximum(wide, 0), np.minimum(wide, 0)))
+    up, down = (part.sum(axis=2, dtype=np.int64) for part in (np.maximum(array, 0), np.minimum(array, 0)))
+    up, down = (part.reshape(groups, -1, array.shape[1]) for part in (up, down))
     low, high = low.reshape(groups, -1, 1), high.reshape(groups, -1, 1)
     rank = len(_shape(call))
     place = 1 if call.callee is ops.conv else rank - 1

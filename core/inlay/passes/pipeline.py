@@ -8,7 +8,6 @@ from inlay.graph.normal import to_graph_form
 from inlay.ops.quantised import dequantize
 from inlay.passes.canonicalise_quantised import narrow_integers, quantize_integers
 from inlay.passes.cse import share_common
-from inlay.passes.dead_channels import remove_dead_channels
 from inlay.passes.dead_code import remove_dead_code
 from inlay.passes.fold_constants import fold_constants
 from inlay.passes.manager import FunctionPass, ModulePass
@@ -24,7 +23,6 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("fold_constants", fold_constants, ("quantize_integers",)),
     FunctionPass("simplify_inference", simplify_inference, ("fold_constants",)),
     FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
-    FunctionPass("dead_channels", remove_dead_channels, ("narrow_integers",)),
     FunctionPass("simplify", simplify),
     FunctionPass("fold_again", fold_constants, ("simplify_inference", "simplify")),
     FunctionPass("cse", share_common, ("graph_form",)),

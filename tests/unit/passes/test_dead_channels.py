@@ -135,6 +135,17 @@ def test_weights_of_zero_need_no_channel_and_one_channel_always_stays() -> None:
     same(unit, changed)
 
 
+def test_vectors_stay_full() -> None:
+    """Of sixteen channels, one of them dead, nothing goes for vectors of eight; with nine dead ones, eight go."""
+    rng, x = np.random.default_rng(7), data(2)
+    for dead, left in ((1, 16), (9, 8)):
+        bias = np.where(np.arange(16) < dead, DEAD, 0)
+        unit = function([x], conv(conv(x, weights(rng, 16, 2, 1, 1), bias, shift=1), weights(rng, 2, 16, 1, 1), np.zeros(2)))
+        changed = remove_dead_channels(unit, lanes=8)
+        assert products(changed) == [(left, 2, 1, 1), (2, left, 1, 1)]
+        same(unit, changed)
+
+
 def test_sums_that_wrap_are_not_taken_for_constants() -> None:
     x = data(1)
     unit = function(
@@ -222,7 +233,8 @@ def test_means_of_constants_are_constants(pads: tuple[int, ...]) -> None:
 @pytest.mark.skipif(not VISUAL_WAKE_WORDS.is_file(), reason="the trained models are not beside the checkout, in ../shared/models")
 def test_half_of_visual_wake_words_is_dead() -> None:
     """Of 7,489,664 multiplications and 208,112 weights, those of the mean not counted."""
-    unit = PassManager(CANONICAL).run(tflite.load(VISUAL_WAKE_WORDS)).main
+    canonical = PassManager(CANONICAL).run(tflite.load(VISUAL_WAKE_WORDS)).main
+    unit = remove_dead_channels(canonical)
     found = [e for e in post_order(unit) if isinstance(e, Call) and e.callee in (ops.conv, ops.matmul)]
     arrays = [e.args[1].data for e in found if isinstance(e.args[1], Constant)]
     real = [(e.type.shape, a) for e, a in zip(found, arrays, strict=True) if not (a == 1).all()]  # type: ignore[attr-defined]
