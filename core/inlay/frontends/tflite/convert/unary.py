@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from inlay import ops
+from inlay.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
 from inlay.frontends.tflite.fixed import inverse_root, sigmoid_16, tanh_16
 from inlay.frontends.tflite.node import Converter, Node, scaled, typed
 from inlay.frontends.tflite.table import every, looked_up, real_table, tabulated
@@ -131,7 +133,7 @@ def _logistic(node: Node) -> Expr:
     if node.is_float():
         return ops.sigmoid(node.input(0))
     if node.tensor(0).dtype.bits == 16:
-        return sigmoid_16(node)
+        return _of_every(sigmoids(), node.wide(0)) if _halvings(node) == GATE_BITS else sigmoid_16(node)
     one = np.float32(1)
     return real_table(node, lambda x: one / (one + precise(np.exp)(-x)))
 
@@ -139,7 +141,27 @@ def _logistic(node: Node) -> Expr:
 def _tanh(node: Node) -> Expr:
     if node.is_float():
         return ops.tanh(node.input(0))
-    return tanh_16(node) if node.tensor(0).dtype.bits == 16 else real_table(node, precise(np.tanh))
+    if node.tensor(0).dtype.bits == 8:
+        return real_table(node, precise(np.tanh))
+    halvings = _halvings(node)
+    if halvings not in (GATE_BITS, GATE_BITS - 1):
+        return tanh_16(node)
+    wide = node.wide(0) if halvings == GATE_BITS else ops.add(node.wide(0), node.wide(0))
+    return _of_every(tangents(GATE_BITS), wide)
+
+
+def _halvings(node: Node) -> int:
+    """How often 1 is halved to give the scale of input 0; 0 where it is no power of two, to a thousandth."""
+    scale, _ = node.pair(node.tensor(0))
+    exact = -math.log2(scale)
+    return round(exact) if abs(exact - round(exact)) < 1e-3 else 0
+
+
+def _of_every(table: Array, wide: Expr) -> Expr:
+    """A table of all int16, the least first, at int32, beyond it its ends."""
+    limits = np.iinfo(np.int16)
+    inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
+    return ops.take(constant(table), ops.sub(inside, constant(np.int32(limits.min))), axis=0)
 
 
 def _elu(node: Node) -> Expr:
