@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
 
 from inlay.arith import SizeVar
+from inlay.conformance import values
+from inlay.conformance.values import Mix
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import function
 from inlay.graph.operator import Operator
@@ -32,22 +34,10 @@ def random_array(seed: int, shape: Sequence[int], of: str | DType, low: float | 
     Without bounds, some integers are of all of the range, so that arithmetic wraps, and some floats are zeros of either sign,
     infinities and NaN.
     """
-    rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
-    bounded = low is not None or high is not None
-    if of.kind == "bool":
-        return rng.random(shape) < 0.5
-    if of.is_int:
-        least, greatest = of.limits
-        if not bounded and of.bits >= 8 and rng.random() < 0.3:
-            return rng.integers(least, greatest, shape, endpoint=True, dtype=of.numpy)
-        first, last = max(least, -8 if low is None else int(low)), min(greatest, 8 if high is None else int(high))
-        return rng.integers(first, last, shape, endpoint=True).astype(of.numpy)
-    values = np.asarray(rng.uniform(-4.0 if low is None else low, 4.0 if high is None else high, shape))
-    if not bounded and rng.random() < 0.5:
-        special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
-        values = np.where(rng.random(shape) < 0.2, special, values)
-    with np.errstate(all="ignore"):
-        return values.astype(np.float32 if of.bits < 32 else of.numpy).astype(of.numpy)
+    element = dtype(of)
+    odd: Mix = "edge" if element.is_int and element.bits >= 8 else "special"
+    mix: Mix = odd if np.random.default_rng(seed).random() < 0.4 else "plain"
+    return values.random_array(seed, shape, element, low, high, mix)
 
 
 def shapes(min_rank: int = 0, max_rank: int = 4, min_side: int = 0, max_side: int = 4) -> st.SearchStrategy[tuple[int, ...]]:
