@@ -44,19 +44,19 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
         raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlay[conformance]"')
     from inlay.conformance.report import report_of, write_report
     from inlay.conformance.subject import Subject
-    from inlay.conformance.suite import CASES, chosen, run_in_processes
+    from inlay.conformance.suite import cases, chosen, run_in_processes
     from inlay.plugins.registry import default_registry
 
-    cases = chosen(only)
-    if not cases:
-        raise InputError(f"no case starts with {' or '.join(only)}")
     registry = default_registry()
     if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
         registry.target(target)  # a name that nobody has is the user's mistake; a plugin that does not load fails the suite
     subject = Subject(target, registry, examples)
+    wanted = chosen(subject, only)
+    if not wanted:
+        raise InputError(f"no case starts with {' or '.join(only)}")
     with progress_bar() as progress:
-        results = run_in_processes(subject, cases, jobs, lambda done: progress("check", done, len(cases)))
-    report = report_of(subject, results, complete=len(cases) == len(CASES))
+        results = run_in_processes(subject, wanted, jobs, lambda done: progress("check", done, len(wanted)))
+    report = report_of(subject, results, complete=len(wanted) == len(cases(subject)))
     _show(report)
     if path is not None:
         echo(f"wrote {', '.join(map(str, write_report(report, path)))}")

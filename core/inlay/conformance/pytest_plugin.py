@@ -46,11 +46,13 @@ class _Reporter:
         from inlay.conformance.case import Outcome, Result
         from inlay.conformance.report import report_of, write_report
         from inlay.conformance.subject import Subject
-        from inlay.conformance.suite import CASES
+        from inlay.conformance.suite import cases
         from inlay.plugins.registry import default_registry
 
         found = {item["id"]: Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in self._found}
-        results = [found[case.id] for case in CASES if case.id in found]
-        report = report_of(Subject(self._target, default_registry()), results, complete=len(results) == len(CASES))
+        subject = Subject(self._target, default_registry())
+        every = cases(subject)
+        results = [found[case.id] for case in every if case.id in found]
+        report = report_of(subject, results, complete=len(results) == len(every))
         written = write_report(report, self._path)
         terminalreporter.write_line(f"wrote {', '.join(map(str, written))}")

@@ -135,7 +135,7 @@ class Subject:
         if not isinstance(verdict, Reject):
             return Reject("it takes a part alone")
         assert isinstance(root.callee, Operator)
-        by_name = {root.callee.name, ANY} & {*self.candidate.by_name}
+        by_name = rule is not None or {root.callee.name, ANY} & {*self.candidate.by_name}
         return verdict if by_name else also(verdict, root, mismatches(self.candidate, root))
 
     def verdict(self, function: ir.Function) -> Verdict:

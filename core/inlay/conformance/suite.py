@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from inlay.conformance import fresh
-from inlay.conformance.case import ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
+from inlay.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
 from inlay.conformance.levels import annotations as annotations_level
-from inlay.conformance.levels import codegen, models, operators, package, plugin, runtime
+from inlay.conformance.levels import codegen, composites, models, operators, package, plugin, runtime
 from inlay.conformance.subject import Subject
 from inlay.plugins import ExpectedFailure
 
@@ -16,7 +16,7 @@ from inlay.plugins import ExpectedFailure
 def expects_what_there_is(subject: Subject) -> None:
     """Every expected failure matches a case."""
     for expected in subject.conformance.expected_failures:
-        if not any(matches(expected, case) for case in CASES):
+        if not any(matches(expected, case) for case in cases(subject)):
             raise Failed(f"the expected failure {expected.check!r} matches no case")
 
 
@@ -35,6 +35,12 @@ CASES: tuple[Case, ...] = (
     *models.CASES,
     *package.CASES,
 )
+
+
+def cases(subject: Subject) -> tuple[Case, ...]:
+    """All cases for a target: those that are for every target, and those on its composites, beside the ones on operators."""
+    own = (*CASES, *composites.cases(subject))
+    return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
 def matches(expected: ExpectedFailure, case: Case) -> bool:
@@ -76,9 +82,9 @@ def _tried(subject: Subject, case: Case) -> tuple[Outcome, str, bool]:
     return Outcome.PASSED, "", True
 
 
-def chosen(only: Sequence[str] = ()) -> tuple[Case, ...]:
+def chosen(subject: Subject, only: Sequence[str] = ()) -> tuple[Case, ...]:
     """The cases whose ids start with one of some texts; all of them without any."""
-    return tuple(case for case in CASES if not only or case.id.startswith(tuple(only)))
+    return tuple(case for case in cases(subject) if not only or case.id.startswith(tuple(only)))
 
 
 def run(subject: Subject, cases: Iterable[Case]) -> tuple[Result, ...]:

@@ -10,15 +10,16 @@ import pytest
 from inlay.conformance.case import Case, Outcome
 from inlay.conformance.pytest_plugin import PROPERTY
 from inlay.conformance.subject import Subject
-from inlay.conformance.suite import CASES, run_case
+from inlay.conformance.suite import cases, run_case
 from inlay.plugins.registry import default_registry
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each case."""
-    if not metafunc.config.getoption("inlay_target"):
+    target = metafunc.config.getoption("inlay_target")
+    if not target:
         raise pytest.UsageError("name the target to check: --inlay-target acme")
-    metafunc.parametrize("case", CASES, ids=lambda case: case.id)
+    metafunc.parametrize("case", cases(Subject(target, default_registry())), ids=lambda case: case.id)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """What a whole model may differ by, relative to the greatest value."""
 
 
-def of_operator(subject: Subject, name: str, element: str, exact: bool) -> Tolerance:
+def of_operator(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
     """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
     where the operator does not round, and the suite's own where it does."""
     own = _declared(subject, element, name)
@@ -38,6 +38,13 @@ def of_operator(subject: Subject, name: str, element: str, exact: bool) -> Toler
     if exact:
         return Tolerance(element, 0.0)
     return _declared(subject, element, "") or OPERATORS.get(element) or Tolerance(element, NARROW)
+
+
+def of_composite(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
+    """The tolerance for an element type in a composite's result: what the plugin declares for it by the name of its rule; none
+    where it is defined to the last bit; else that of a model."""
+    own = _declared(subject, element, name)
+    return own or (Tolerance(element, 0.0) if exact else of_model(subject, element))
 
 
 def of_model(subject: Subject, element: str) -> Tolerance:
@@ -50,18 +57,18 @@ def _declared(subject: Subject, element: str, operator: str) -> Tolerance | None
     return next((item for item in given if (item.dtype, item.operator) == (element, operator)), None)
 
 
-def compare(subject: Subject, type_: Type, wanted: Any, found: Sequence[Any], operator: str = "", exact: bool = False) -> None:
-    """Hold results to those of the reference. `operator`: the one that they are of, "" for a model. Raises `Failed`."""
+def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
+    """Hold results to those of the reference. `allowed`: the tolerance for an element type. Raises `Failed`."""
     parts = flat(type_, wanted)
     if len(parts) != len(found):
         raise Failed(f"{len(found)} results where {len(parts)} are due")
     for number, ((part, expected), actual) in enumerate(zip(parts, found, strict=True)):
-        wrong = _wrong(subject, part, expected, actual, operator, exact)
+        wrong = _wrong(part, expected, actual, allowed)
         if wrong is not None:
             raise Failed(wrong if len(parts) == 1 else f"result {number}: {wrong}")
 
 
-def _wrong(subject: Subject, type_: Type, wanted: Any, found: Any, operator: str, exact: bool) -> str | None:
+def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolerance]) -> str | None:
     """What is wrong with one result, None where nothing is."""
     if not isinstance(type_, TensorType):
         return None if _same(wanted, found) else "a value of the host differs from the reference's"
@@ -70,9 +77,8 @@ def _wrong(subject: Subject, type_: Type, wanted: Any, found: Any, operator: str
         return f"it is {type(found).__name__}, not an array"
     if found.dtype != wanted.dtype:
         return f"its elements are {found.dtype}, not {wanted.dtype}"
-    element = type_.dtype.name
-    allowed = of_operator(subject, operator, element, exact) if operator else of_model(subject, element)
-    difference = deviation(type_, wanted, found, allowed.relative, allowed.absolute)
+    limit = allowed(type_.dtype.name)
+    difference = deviation(type_, wanted, found, limit.relative, limit.absolute)
     return None if difference is None else f"it differs from the reference: {difference}"
 
 

@@ -34,7 +34,7 @@ def check_rule(rule: OpRule) -> None:
 
 def described(rule: OpRule) -> str:
     """A rule in words: its name, or else its operators."""
-    if isinstance(rule.pattern, str):
-        return rule.name or rule.pattern
+    if rule.name or isinstance(rule.pattern, str):
+        return rule.name or str(rule.pattern)
     names = [item if isinstance(item, str) else item.name for item in operators_of(rule.pattern)]
-    return rule.name or f"over {', '.join(names) or 'any expression'}"
+    return f"over {', '.join(names) or 'any expression'}"

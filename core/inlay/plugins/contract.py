@@ -251,10 +251,12 @@ class ExpectedFailure:
 @dataclass(frozen=True)
 class Conformance:
     """What a plugin says of a target to the conformance suite. `tolerances` are in place of the suite's own; checks of the levels
-    plugin, annotations and codegen cannot be expected to fail."""
+    plugin, annotations and codegen cannot be expected to fail. `examples` are functions whose body a composite matches, for those
+    of which the suite finds none by itself."""
 
     tolerances: tuple[Tolerance, ...] = ()
     expected_failures: tuple[ExpectedFailure, ...] = ()
+    examples: tuple[Function, ...] = ()
 
 
 @dataclass(frozen=True)

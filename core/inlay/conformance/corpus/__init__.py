@@ -1,13 +1,22 @@
 """Examples of every canonical operator: made from choices, pinned ones and those that Hypothesis draws."""
 
 from inlay.conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
-from inlay.conformance.corpus.example import COMMON, RANKS, Choices, Entry, Example, Form
+from inlay.conformance.corpus.example import COMMON, RANKS, Choices, Entry, Example, Form, Unfit
 from inlay.conformance.corpus.host import ENTRIES as HOST
 from inlay.conformance.corpus.product import ENTRIES as PRODUCT
 from inlay.conformance.corpus.quantised import ENTRIES as QUANTISED
 from inlay.conformance.corpus.reduction import ENTRIES as REDUCTION
 from inlay.conformance.corpus.shape import ENTRIES as SHAPE
+from inlay.graph.operator import Operator
 
 CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTISED, *HOST)
 
-__all__ = ["COMMON", "CORPUS", "RANKS", "Choices", "Entry", "Example", "Form"]
+
+def entry_of(operator: Operator) -> Entry | None:
+    """How examples of an operator are made; None for one that is not canonical."""
+    return _BY_OPERATOR.get(operator)
+
+
+_BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
+
+__all__ = ["COMMON", "CORPUS", "RANKS", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]

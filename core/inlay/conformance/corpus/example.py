@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,18 +26,34 @@ RANKS = (2, 3, 1, 4, 0)
 """Ranks of shapes that may be of any, the plain one first."""
 
 
+class Unfit(Exception):
+    """No example has arguments of the shapes that are given."""
+
+
 class Choices:
     """Where examples take their sizes, attributes and values from. `choose(n)` gives a number from 0 to n - 1; the plain choice
     is 0 everywhere, towards which Hypothesis shrinks. All arrays of one example are of one mix of values. Shapes are of a `rank`
-    where they may be, if it is given: `ranked` says whether there was one."""
+    where they may be, if it is given: `ranked` says whether there was one. `given` are the shapes that arguments have already, by
+    their numbers; without `edges`, floats are not at the edges of their type; `binary` scales are powers of two."""
 
     def __init__(
-        self, choose: Callable[[int], int], mix: Mix | None = None, sizes: Sequence[int] = SIZES, rank: int | None = None
+        self,
+        choose: Callable[[int], int],
+        mix: Mix | None = None,
+        sizes: Sequence[int] = SIZES,
+        rank: int | None = None,
+        given: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        edges: bool = True,
+        binary: bool = False,
     ) -> None:
         self._choose = choose
         self._sizes = tuple(sizes)
         self._asked = 0
         self._rank = rank
+        self._given = given
+        self._edges = edges
+        self._binary = binary
+        self._free = not given
         self.ranked = False
         self.mix: Mix = self.pick(*MIXES) if mix is None else mix
 
@@ -66,6 +83,8 @@ class Choices:
 
     def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
         """A shape of a rank, some with an empty axis."""
+        if not self._free:
+            return self._data(least)
         shape = [self.size() for _ in range(self._of_rank(least, most))]
         if shape and self.below(8) == 7:
             shape[self.below(len(shape))] = 0
@@ -73,7 +92,22 @@ class Choices:
 
     def solid_shape(self, least: int = 1, most: int = 4) -> tuple[int, ...]:
         """A shape without empty axes."""
+        if not self._free:
+            return self._data(least)
         return tuple(self.size() for _ in range(self._of_rank(least, most)))
+
+    def given(self, number: int) -> tuple[int, ...] | None:
+        """The shape that an argument has already, None where it may have any. Asking for it is to care for all of them."""
+        self._free = True
+        return self._given.get(number)
+
+    def _data(self, least: int) -> tuple[int, ...]:
+        """The first shape that is given, which is that of the data. Raises `Unfit`."""
+        found = next(iter(self._given.values()))
+        if len(found) < least:
+            raise Unfit
+        self._free = True
+        return found
 
     def _of_rank(self, least: int, most: int) -> int:
         found = self.pick(*[rank for rank in RANKS if least <= rank <= most] or [least])
@@ -84,6 +118,8 @@ class Choices:
 
     def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
         """Shapes that broadcast together."""
+        if not self._free:
+            return tuple(self._beside(self.given(number)) for number in range(count))
         whole = self.shape()
         found = [whole]
         for _ in range(count - 1):
@@ -91,12 +127,24 @@ class Choices:
             found.append(tuple(1 if self.below(4) == 3 else dim for dim in kept))
         return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
 
+    def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """A shape that is given, or one that broadcasts with those that are: all of it, some axes, or none."""
+        if given is not None:
+            return given
+        whole = np.broadcast_shapes(*self._given.values())
+        by_channel = (*whole[1:2], *(1 for _ in whole[2:]))
+        some = tuple(1 if self.flag() else dim for dim in whole)
+        return self.pick(whole, whole[-1:], by_channel, (), some)
+
     def axis(self, rank: int) -> int:
         """An axis, the last where all is plain."""
         return rank - 1 - self.below(rank)
 
     def axes(self, rank: int) -> tuple[int, ...]:
-        """Some axes in rising order."""
+        """Some axes in rising order: the last ones, or any."""
+        first = self.axis(rank) if rank else 0
+        if self.flag():
+            return tuple(range(first, rank))
         return tuple(axis for axis in range(rank) if (axis == rank - 1) ^ (self.below(3) == 2))
 
     def seed(self) -> int:
@@ -105,7 +153,13 @@ class Choices:
 
     def array(self, shape: Sequence[int], of: str, low: float | None = None, high: float | None = None) -> Array:
         """Values of an element type, of the example's mix unless bounded."""
-        return random_array(self.seed() + self._count(), shape, of, low, high, self.mix)
+        mix = "special" if self.mix == "edge" and dtype(of).is_float and not self._edges else self.mix
+        return random_array(self.seed() + self._count(), shape, of, low, high, mix)
+
+    def scales(self, shape: Sequence[int], of: str, low: float, high: float) -> Array:
+        """Steps of quantised values."""
+        found = self.array(shape, of, low, high)
+        return np.exp2(np.round(np.log2(found.astype(np.float32)))).astype(found.dtype) if self._binary else found
 
     def summable(self, shape: Sequence[int], of: str) -> Array:
         """Values whose sums and products do not depend on an order: none at the edges of floats."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlay import ops
-from inlay.conformance.corpus.example import FLOATS, Choices, Entry, Example
+from inlay.conformance.corpus.example import FLOATS, Choices, Entry, Example, Unfit
 from inlay.types import dtype
 
 _MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
@@ -17,25 +17,43 @@ _MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
 
 def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
     """(spatial shape, kernel, attributes) of a window that fits at least once, over two dimensions where all is plain."""
-    rank = choices.pick(2, 1, 3)
+    given = choices.given(0)
+    rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
+    if rank < 1 or (given is not None and 0 in given[2:]):
+        raise Unfit
     kernel = tuple(choices.pick(3, 1, 2) for _ in range(rank))
     strides = tuple(choices.pick(1, 2, 3) for _ in range(rank))
     dilations = tuple(choices.pick(1, 2) if dilated else 1 for _ in range(rank))
+    if given is not None:
+        kernel = tuple(map(min, kernel, given[2:]))
+        dilations = tuple(map(min, dilations, (max(extent // size, 1) for extent, size in zip(given[2:], kernel, strict=True))))
     pads = tuple(min(choices.pick(1, 0, 2), size - 1) for size in kernel * 2)
     extra = [choices.pick(4, 0, 1, 7, 11) for _ in range(rank)]
     spatial = tuple((size - 1) * by + 1 + more for size, by, more in zip(kernel, dilations, extra, strict=True))
-    return spatial, kernel, {"strides": strides, "dilations": dilations, "pads": pads}
+    return spatial if given is None else given[2:], kernel, {"strides": strides, "dilations": dilations, "pads": pads}
 
 
 def _channels(choices: Choices) -> tuple[int, int, int]:
     """Groups, and channels of a group in and out: many enough for vectors, few, and one."""
-    return choices.pick((1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33))
+    groups, inner, outer = choices.pick((1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33))
+    given = choices.given(0)
+    if given is None:
+        return groups, inner, outer
+    if given[1] == 0:
+        raise Unfit
+    groups = groups if given[1] % groups == 0 else 1
+    return groups, given[1] // groups, outer
+
+
+def _batch(choices: Choices, *options: int) -> int:
+    found, given = choices.pick(*options), choices.given(0)
+    return found if given is None else given[0]
 
 
 def _conv(choices: Choices, of: str) -> Example:
     spatial, kernel, attrs = _window(choices)
     groups, inner, outer = _channels(choices)
-    x = choices.ordinary((choices.pick(1, 2, 0), groups * inner, *spatial), of)
+    x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
     weights = {"uint8": "int8"}.get(of, of)
     return Example(ops.conv, (x, choices.ordinary((groups * outer, inner, *kernel), weights)), {**attrs, "groups": groups})
 
@@ -44,7 +62,7 @@ def _conv_transpose(choices: Choices, of: str) -> Example:
     spatial, kernel, attrs = _window(choices)
     groups, inner, outer = _channels(choices)
     extra = tuple(choices.below(stride) for stride in attrs["strides"])
-    x = choices.ordinary((choices.pick(1, 2, 0), groups * inner, *spatial), of)
+    x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
     w = choices.ordinary((groups * inner, outer, *kernel), of)
     return Example(ops.conv_transpose, (x, w), {**attrs, "groups": groups, "output_padding": extra})
 
@@ -78,8 +96,15 @@ def _matmul(choices: Choices, of: str) -> Example:
     m, k, n = choices.pick(3, 1, 16, 0, 13), choices.pick(5, 1, 16, 33), choices.pick(7, 1, 16, 32)
     left, right = choices.pick(((), ()), ((2,), ()), ((2, 1), (3,)), ((4,), (4,)), ((), (2,)))
     shapes = choices.pick(((*left, m, k), (*right, k, n)), ((k,), (k, n)), ((m, k), (k,)))
-    first, second = (choices.ordinary(shape, name) for shape, name in zip(shapes, (of, {"uint8": "int8"}.get(of, of)), strict=True))
-    return Example(ops.matmul, (first, second))
+    first, second = choices.given(0), choices.given(1)
+    if () in (first, second):
+        raise Unfit
+    if first is not None:
+        shapes = first, second or (first[-1], n)
+    elif second is not None:
+        shapes = (m, second[-2] if len(second) > 1 else second[0]), second
+    names = of, {"uint8": "int8"}.get(of, of)
+    return Example(ops.matmul, tuple(choices.ordinary(shape, name) for shape, name in zip(shapes, names, strict=True)))
 
 
 def _det(choices: Choices, of: str) -> Example:
@@ -90,7 +115,7 @@ def _det(choices: Choices, of: str) -> Example:
 def _pool(name: str, *flags: str) -> Callable[[Choices, str], Example]:
     def make(choices: Choices, of: str) -> Example:
         spatial, kernel, attrs = _window(choices)
-        shape = (choices.pick(1, 2), choices.pick(3, 1, 16), *spatial)
+        shape = choices.given(0) or (choices.pick(1, 2), choices.pick(3, 1, 16), *spatial)
         x = choices.ordinary(shape, of) if name == "avg_pool" else choices.array(shape, of)
         return Example(ops.TABLE[name], (x,), {**attrs, "kernel": kernel, **{flag: choices.flag() for flag in flags}})
 

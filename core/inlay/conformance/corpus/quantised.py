@@ -26,7 +26,7 @@ def _quantize(choices: Choices, of: str) -> Example:
     shape, scales, attrs = _granularity(choices)
     real = choices.pick("float32", "float16", "bfloat16")
     points = (choices.array(scales, of, -2, 2),) if choices.flag() else ()
-    arrays = (choices.summable(shape, real), choices.array(scales, real, 0.1, 2), *points)
+    arrays = (choices.summable(shape, real), choices.scales(scales, real, 0.1, 2), *points)
     return Example(ops.quantize, arrays, {"dtype": of, **attrs})
 
 
@@ -34,7 +34,7 @@ def _dequantize(choices: Choices, of: str) -> Example:
     shape, scales, attrs = _granularity(choices)
     real = choices.pick("float32", "float16", "bfloat16")
     points = (choices.array(scales, of, -2, 2),) if choices.flag() else ()
-    arrays = (choices.array(shape, of, -5, 5), choices.array(scales, real, 0.1, 2), *points)
+    arrays = (choices.array(shape, of, -5, 5), choices.scales(scales, real, 0.1, 2), *points)
     return Example(ops.dequantize, arrays, {"dtype": real, **attrs})
 
 

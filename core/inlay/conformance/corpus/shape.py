@@ -41,7 +41,8 @@ def _full(choices: Choices, of: str) -> Example:
 def _concat(choices: Choices, of: str) -> Example:
     shape = choices.solid_shape()
     axis = choices.axis(len(shape))
-    parts = [(*shape[:axis], choices.size(), *shape[axis + 1 :]) for _ in range(1 + choices.pick(1, 0, 2))]
+    others = [(*shape[:axis], choices.size(), *shape[axis + 1 :]) for _ in range(1 + choices.pick(1, 0, 2))]
+    parts = [choices.given(number) or other for number, other in enumerate(others)]
     return Example(ops.concat, tuple(choices.array(part, of) for part in parts), {"axis": axis})
 
 
@@ -62,9 +63,11 @@ def _slice(choices: Choices, of: str) -> Example:
 def _pad(choices: Choices, of: str) -> Example:
     shape = choices.solid_shape(most=3)
     mode = choices.pick("constant", "edge", "reflect", "wrap")
-    pads = tuple(choices.pick(1, 0, 2) if extent > 2 else choices.below(2) * (mode != "reflect") for extent in (*shape, *shape))
+    pads = [choices.pick(1, 0, 2) if extent > 2 else choices.below(2) * (mode != "reflect") for extent in (*shape, *shape)]
+    if choices.flag():  # the spatial axes alone
+        pads = [0 if place % len(shape) < 2 else count for place, count in enumerate(pads)]
     value = (choices.array((), of),) if mode == "constant" else ()
-    return Example(ops.pad, (choices.array(shape, of), *value), {"pads": pads, "mode": mode})
+    return Example(ops.pad, (choices.array(shape, of), *value), {"pads": tuple(pads), "mode": mode})
 
 
 def _tile(choices: Choices, of: str) -> Example:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from inlay.conformance.case import Case, Check, Failed, NotClaimed
 from inlay.conformance.nets import NETS, Net
 from inlay.conformance.subject import Subject
-from inlay.conformance.tolerance import compare
+from inlay.conformance.tolerance import compare, of_model
 from inlay.driver.shadow import shadow
 from inlay.graph.interp import evaluate
 from inlay.plugins import Reject
@@ -30,7 +31,7 @@ def _agrees(net: Net) -> Check:
             inputs = net.inputs(seed)
             wanted = evaluate(function, [inputs[param.name] for param in function.params])
             try:
-                compare(subject, function.body.type, wanted, list(executable.run(inputs).values()))
+                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
             except Failed as error:
                 # Where it arises, as far as that can be told.
                 found = shadow(net.module(), inputs, [subject.text], subject.registry).difference

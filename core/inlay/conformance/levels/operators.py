@@ -8,6 +8,7 @@ Others are tried in the first form that is claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from zlib import crc32
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -16,14 +17,10 @@ from hypothesis import strategies as st
 from inlay import arith
 from inlay.conformance.case import Case, Check, Failed, NotClaimed
 from inlay.conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form
-from inlay.conformance.nets import NETS
 from inlay.conformance.subject import Subject
-from inlay.conformance.tolerance import compare
-from inlay.driver.shadow import shadow
-from inlay.graph import ir
+from inlay.conformance.tolerance import compare, of_operator
 from inlay.graph.interp import evaluate
 from inlay.plugins import AcceptIf, Reject
-from inlay.plugins.contract import COMPOSITE
 
 PINNED = 4
 """Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges, which are of
@@ -125,32 +122,9 @@ def _hold(subject: Subject, entry: Entry, form: Form) -> None:
     except Exception as error:
         raise Failed(f"{form}, which is claimed, fails: {type(error).__name__}: {error}") from error
     try:
-        compare(subject, form.function.body.type, wanted, found, entry.operator.name, entry.exact)
+        compare(form.function.body.type, wanted, found, partial(of_operator, subject, entry.operator.name, entry.exact))
     except Failed as error:
         raise Failed(f"{form}: {error}") from None
-
-
-def composites(subject: Subject) -> None:
-    """The composites that are claimed in the suite's models agree with the reference, on the values that the models give them."""
-    if not subject.candidate.composites:
-        raise NotClaimed("it has no composites")
-    seen: set[str] = set()
-    for net in NETS:
-        _, regions = subject.cut(net.module())
-        names = {name for region in regions for name in _composites(region.function)}
-        if names:
-            difference = shadow(net.module(), net.inputs(), [subject.text], subject.registry).difference
-            if difference is not None and difference.target == str(subject.target):
-                raise Failed(f"in the model {net.name}, with {', '.join(sorted(names))}: {difference}")
-            seen |= names
-    if not seen:
-        raise NotClaimed("none of its composites is in the suite's models")
-
-
-def _composites(function: ir.Function) -> Iterator[str]:
-    for expr in ir.post_order(function):
-        if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.Function):
-            yield from (str(value) for name, value in expr.callee.attrs if name == COMPOSITE)
 
 
 CASES = (
@@ -161,5 +135,4 @@ CASES = (
         for name, make in (("agrees", _agrees), ("drawn", _drawn))
         if name == "agrees" or element in COMMON
     ),
-    Case("operators", "composites", composites),
 )

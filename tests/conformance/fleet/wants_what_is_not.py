@@ -1,0 +1,16 @@
+"""Has a composite that its own rule never accepts."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 1
+
+
+def never(found):
+    return Reject("the wind is wrong")
+
+
+@hookimpl
+def inlay_op_rules(target):
+    from inlay.graph.pattern import is_op, wildcard
+
+    return [*rules(), OpRule(is_op("relu")(is_op("mul")(wildcard(), wildcard())), "gated", never)] if target.kind == KIND else []

@@ -1,0 +1,201 @@
+"""Examples of composites are made from patterns: every part of a pattern, with types that fit and scales that are sound."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.conformance.case import Failed
+from inlay.conformance.levels import composites
+from inlay.conformance.patterned import Draw, Made, Stuck, make
+from inlay.conformance.subject import Subject
+from inlay.conformance.suite import expects_what_there_is
+from inlay.conformance.variants import variants
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
+from inlay.graph.operator import Operator
+from inlay.graph.pattern import (
+    Pattern,
+    dominates,
+    is_const,
+    is_op,
+    is_scalar,
+    is_var,
+    match,
+    tuple_item,
+    wildcard,
+)
+from inlay.ops.composites import quantised_conv
+from inlay.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, hookimpl
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+from inlay.reference.codegen import ReferenceCodegen
+from inlay.reference.runtime import ReferenceRuntime
+from inlay.types import TensorType
+
+DTYPES = ("float32", "int8", "int32", "int64", "bool")
+
+
+def rectified(x: Pattern) -> Pattern:
+    return is_op("relu")(x)
+
+
+def gelu() -> Pattern:
+    x = wildcard()
+    inner = is_op("add")(is_op("erf")(is_op("div")(x, is_scalar(1.5))), is_scalar(1.0))
+    return is_op("mul")(is_op("mul")(x, inner), is_scalar(0.5))
+
+
+def centred() -> Pattern:
+    x = wildcard()
+    total = is_op("reduce_sum")(x).has_attr(keepdims=True)
+    return is_op("sub")(x, is_op("div")(total, is_const().has_rank(0)))
+
+
+def stored_conv() -> Pattern:
+    x, w = (is_op("dequantize")(part, is_const().has_rank(0)) for part in (wildcard(), is_const()))
+    bias = is_op("dequantize")(is_const(), is_const().has_rank(0))
+    return is_op("quantize")(is_op("add")(is_op("conv")(x, w).named("conv"), bias.named("bias")), is_const())
+
+
+PATTERNS: dict[str, Callable[[], Pattern]] = {
+    "a chain": lambda: is_op("sigmoid")(rectified(is_op("add")(wildcard(), is_const()))),
+    "a layer": lambda: is_op("max_pool")(rectified(is_op("add")(is_op("conv")(wildcard(), is_const()), is_const()))),
+    "a convolution of what is padded": lambda: is_op("conv")(is_op("pad")(wildcard(), wildcard()), wildcard()),
+    "a product of a product": lambda: is_op("matmul")(is_op("softmax")(is_op("matmul")(wildcard(), wildcard())), wildcard()),
+    "a product from the right": lambda: is_op("matmul")(wildcard(), is_op("exp")(wildcard())),
+    "one thing twice": gelu,
+    "a mean": centred,
+    "both sides": lambda: is_op("concat")(rectified(wildcard()), is_op("sigmoid")(wildcard())),
+    "a choice": lambda: is_op("where")(is_op("less")(wildcard(), wildcard()), rectified(wildcard()), wildcard()),
+    "a result of several": lambda: rectified(tuple_item(is_op("topk")(wildcard()), 0)),
+    "what dominates": lambda: dominates(is_op("matmul"), is_op("relu", "neg"), is_op("add")(wildcard(), is_var())),
+    "a shape and a type": lambda: rectified(wildcard().has_type(TensorType((2, 1, 4), "float32"))),
+    "one of five dimensions": lambda: rectified(is_op("neg")(wildcard().has_rank(5))),
+    "indices": lambda: rectified(is_op("take")(is_const().has_rank(2), wildcard())),
+    "integers": lambda: is_op("add")(is_op("mul")(wildcard().has_dtype("int8"), wildcard()), wildcard()),
+    "a quantised layer": quantised_conv,
+    "a layer stored": stored_conv,
+    "an operator of a vendor's own": lambda: rectified(is_op(Operator("acme.twin", lambda attrs, a, b: a, arity=(2, 2)))),
+}
+
+
+def first(pattern: Pattern, **facts: Any) -> Made:
+    """The first example that can be made of a pattern without alternatives."""
+    reason = ""
+    for number in range(60):
+        for element in DTYPES:
+            try:
+                return make(pattern, Draw(number, element, DTYPES, **facts))
+            except Stuck as error:
+                reason = str(error)
+    raise AssertionError(reason)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_variant_of_a_pattern_has_examples(name: str) -> None:
+    pattern = PATTERNS[name]()
+    for variant in variants(pattern):
+        for constant in (False, True):
+            made = first(variant.pattern, constant=constant)
+            assert match(variant.pattern, made.function.body) is not None
+            assert match(pattern, made.function.body) is not None
+            if "vendor" not in name:
+                evaluate(made.function, made.inputs)
+
+
+def test_the_same_example_has_other_values() -> None:
+    made = [make(PATTERNS["a chain"](), Draw(5, "float32", DTYPES, mix=mix)) for mix in ("plain", "special", "edge")]  # type: ignore[arg-type]
+    assert len({str(each) for each in made}) == 1
+    assert [bool(np.isnan(each.inputs[0]).any()) for each in made] == [False, True, False]
+
+
+def test_a_bias_has_the_scale_of_the_product() -> None:
+    found = match(stored_conv(), first(stored_conv()).function.body)
+    assert found is not None
+    scales = [arg.args[1].data for arg in (*found.call("conv").args, found["bias"])]  # type: ignore[attr-defined]
+    assert scales[0] * scales[1] == scales[2]
+    assert all(np.log2(float(scale)) % 1 == 0 for scale in scales)
+
+
+def test_variants_have_each_part_once() -> None:
+    product = is_op("matmul", "mul")(wildcard().named("a"), is_const())
+    biased = product.optional(lambda it: is_op("add")(it, wildcard()))
+    found = [str(variant) for variant in variants(biased.optional(rectified))]
+    assert found[0] == "relu(add(matmul(a, const), *))"
+    assert {*found} >= {"relu(matmul(a, const))", "add(matmul(a, const), *)", "mul(a, const)", "relu(add(mul(a, const), *))"}
+    assert len(found) == len({*found}) == 8
+
+
+class Careless(ReferenceCodegen):
+    """Forgets that there are negative numbers of one row."""
+
+    def compile(self, unit: Region, context: Any) -> Any:
+        params = unit.function.params
+        (field,) = unit.function.body.fields  # type: ignore[attr-defined]
+        if isinstance(field.type, TensorType) and field.type.rank == 1:
+            unit = Region(unit.symbol, ir.function(params, ir.tuple_([ops.abs(field)]), unit.function.attrs), unit.target)
+        return super().compile(unit, context)
+
+
+def subject(*rules: OpRule, told: Conformance | None = None, codegen: type[ReferenceCodegen] = ReferenceCodegen) -> Subject:
+    """A target with some rules, that the reference plays."""
+    module: Any = types.ModuleType("fake_composites")
+    module.PLUGIN_API_VERSION = 1
+    hooks: dict[str, Callable[..., Any]] = {
+        "inlay_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(DTYPES))],
+        "inlay_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
+        "inlay_codegen": lambda target: codegen(),
+        "inlay_runtime": lambda target: ReferenceRuntime(),
+        "inlay_conformance": lambda target: told,
+    }
+    for name, hook in hooks.items():
+        setattr(module, name, hookimpl(hook))
+    sys.modules[module.__name__] = module
+    try:
+        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlay.reference.plugin", GROUP)]
+        return Subject("acme", PluginRegistry.discover(points))
+    finally:
+        del sys.modules[module.__name__]
+
+
+def test_each_composite_is_a_case() -> None:
+    one, other = rectified(is_op("neg")(wildcard())), rectified(is_op("exp")(wildcard()))
+    failure = ExpectedFailure("operators/composite[two]", "it is hard")
+    found = subject(OpRule(one, "one"), OpRule(other, "two"), OpRule("add"), told=Conformance(expected_failures=(failure,)))
+    assert [case.id for case in composites.cases(found)] == ["operators/composite[one]", "operators/composite[two]"]
+    expects_what_there_is(found)
+    for case in composites.cases(found):
+        case.check(found)
+
+
+def test_what_is_wrong_in_one_shape_is_found() -> None:
+    rule = OpRule(is_op("sub")(is_op("reduce_sum")(wildcard()), wildcard()), "less")
+    composites.agrees(subject(rule), "less")
+    with pytest.raises(Failed, match=r"sub\(reduce_sum.* it differs from the reference: "):
+        composites.agrees(subject(rule, codegen=Careless), "less")
+
+
+def test_what_the_suite_cannot_make_a_plugin_gives() -> None:
+    def odd(expr: ir.Expr) -> bool:
+        return isinstance(expr.type, TensorType) and expr.type.shape == (11, 13, 17)
+
+    rule = OpRule(rectified(is_op("neg")(wildcard().where(odd, "it has another shape"))), "odd")
+    with pytest.raises(Failed, match=r"no example was found that the rule accepts: neg of .* does not match; give one"):
+        composites.agrees(subject(rule), "odd")
+    x = ir.var("x", TensorType((11, 13, 17), "float32"))
+    composites.agrees(subject(rule, told=Conformance(examples=(ir.function((x,), ops.relu(ops.neg(x))),))), "odd")
+
+
+def test_a_part_without_examples_is_named() -> None:
+    never = is_op("exp")(wildcard()).where(lambda expr: False)
+    rule = OpRule(rectified(is_op("neg")(wildcard()) | never), "either")
+    with pytest.raises(Failed, match=r"no example was found of relu\(exp\(\*\)\): exp of .* does not match"):
+        composites.agrees(subject(rule), "either")
