@@ -17,7 +17,7 @@ from inlay.tensor import ir
 from inlay.tensor.footprint import values_of
 from inlay.tensor.in_place import head_start
 from inlay.tensor.schedule import Schedule
-from inlay.types import TensorType
+from inlay.types import TensorType, dtype
 
 HEIGHT, WIDTH, CHANNELS = 5, 4, 3
 
@@ -141,6 +141,16 @@ def test_data_that_chooses_where_to_read_gives_no_distance() -> None:
     x, at = data(), var("at", TensorType((2,), "int32"))
     program = finish(kernel(x, ops.take(x, at, axis=2), at))
     assert head_start(program, 0, 0) is None
+
+
+def test_an_intrinsic_reads_and_writes_in_an_order_of_its_own() -> None:
+    """Rows of four elements copied one after the other: each could be written before it is read."""
+    source, target = (ir.Buffer(name, (5, 4), dtype("int8")) for name in ("source", "target"))
+    row = arith.Var("row")
+    box = ((arith.wrap(row), arith.ONE), (arith.ZERO, arith.wrap(4)))
+    copy = ir.Intrinsic("copy", (ir.Region(source, box), ir.Region(target, box)))
+    program = ir.LoopProgram("rows", (source,), (target,), ir.For(row, arith.wrap(5), copy))
+    assert head_start(program, 0, 0) == 4
 
 
 @settings(max_examples=40, deadline=None)
