@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from inlay.cache import caches
 from inlay.errors import InputError, ModelImportError, PackageError, TargetError
 from inlay.frontends.dims import DimSpec, checked_dims
+from inlay.memory.heap import give_back
 from inlay.plugins.registry import default_registry
 from inlay.runtime import compiled
 from inlay.runtime.executable import Executable
@@ -189,7 +190,17 @@ def compile_file(
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)
-    return _read(compiled.keep(made, kept, package, files, registry)) or Compiled(package, None)
+    file = compiled.keep(made, kept, package, files, registry)
+    if file is None:
+        return Compiled(package, None)
+    # Its weights are mapped from the file from now on, and need not be in memory as well.
+    del package
+    give_back()
+    found = _read(file)
+    if found is not None:
+        return found
+    # Another process has taken it out of the cache since.
+    return compile_file(model, targets, dims=dims, progress=progress, instruments=instruments, settings=settings, cache=False)
 
 
 def _read(file: Path | None) -> Compiled | None:

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlay
+from inlay import runtime
 from inlay.api import Compiled, compile_file
 from inlay.cache import SWITCH, caches
 from inlay.plugins.registry import PluginRegistry, default_registry
@@ -168,6 +169,21 @@ def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
     found.save(folder / "saved.inlay")
     (value,) = inlay.runtime.load(folder / "saved.inlay").run({"x": X}).values()
     np.testing.assert_array_equal(value, X @ WEIGHTS)
+
+
+def test_a_package_that_another_process_takes_away_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between keeping it and reading it back."""
+    kept = runtime.compiled.keep
+
+    def keep_and_lose(*arguments: Any) -> Path | None:
+        path = kept(*arguments)
+        caches().packages.clear()
+        return path
+
+    monkeypatch.setattr(runtime.compiled, "keep", keep_and_lose)
+    found, known = compiled(folder / "model.onnx")
+    assert not known and found.file is None
+    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
 
 
 def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
