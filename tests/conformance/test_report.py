@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import xml.etree.ElementTree
 from importlib.resources import files
@@ -15,6 +16,8 @@ from inlay.cli.app import app
 from inlay.conformance.case import LEVELS, Outcome, Result
 from inlay.conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
 from inlay.plugins import DeviceStatus, Tolerance
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
 
 SCHEMA = json.loads(files("inlay.conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
 PASSED = Result("operators/agrees[exp-float32]", "operators", Outcome.PASSED)
@@ -81,8 +84,16 @@ def test_the_command_writes_a_report_and_says_so(tmp_path: Path) -> None:
 
 def test_a_target_that_is_not_there_is_an_error() -> None:
     done = CliRunner().invoke(app, ["conformance", "--target", "nobody"])
+    assert "no target 'nobody' is installed" in str(done.exception) and not done.output
+
+
+def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("broken", "nothing_of_that_name", GROUP)
+    registry = PluginRegistry.discover([point])
+    monkeypatch.setattr("inlay.plugins.registry.default_registry", lambda: registry)
+    done = CliRunner().invoke(app, ["conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1"])
     assert done.exit_code == 1
-    assert "no target 'nobody' is installed" in str(done.exception)
+    assert "plugin/loads: import: ModuleNotFoundError: No module named 'nothing_of_that_name'" in done.output
 
 
 def test_a_case_that_is_not_there_is_an_error() -> None:

@@ -133,8 +133,12 @@ class PluginRegistry:
         return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
 
     def modules(self) -> dict[str, str]:
-        """The names of the modules that the plugins in use are, by name of plugin."""
-        return {info.name: self.module(info.name) for info in self._plugins if info.problem is None}
+        """The names of the modules that plugins are, by name of plugin: of those in use, and of those that would be if they could,
+        so that another process finds the same."""
+        broken = {problem.plugin for problem in self.problems() if problem.stage != "disabled"}
+        return {point.name: point.value for point in self.entry_points if point.name in broken} | {
+            info.name: self.module(info.name) for info in self._plugins if info.problem is None
+        }
 
     def target(self, text: str) -> Target:
         """The target that a string such as `x86` or `x86:threads=1` names. Raises `TargetError`, which says what is installed,
