@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,10 +12,13 @@ from inlay.frontends.tflite.convert.window import channels_last, channels_second
 from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.graph.ir import Expr, constant
 
+LARGEST = 1 << 26
+"""Elements that a window may have in all channels: sums take a weight for each."""
+
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
     kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
-    if min(kernel) < 1:
+    if min(kernel) < 1 or math.prod(kernel) * node.tensor(0).shape[3] > LARGEST:
         raise node.error(f"a window of {kernel}")
     return kernel, strides, window_pads(node, kernel, strides, (1, 1))
 
