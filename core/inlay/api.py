@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Union
 from inlay.cache import caches
 from inlay.errors import InputError, ModelImportError, PackageError, TargetError
 from inlay.frontends.dims import DimSpec, checked_dims
-from inlay.memory.heap import give_back
 from inlay.plugins.registry import default_registry
 from inlay.runtime import compiled
 from inlay.runtime.executable import Executable
+from inlay.runtime.heap import give_back
 from inlay.runtime.package import Package, copy_package, read_package, write_package
 from inlay.settings import DEFAULT, Settings
 
