@@ -64,6 +64,7 @@ def compile_command(
     samples: Path | None,
     calibration: str | None,
     scales: str | None,
+    arithmetic: str | None,
     borders: str | None,
     isolate: bool,
     time_limit: float | None,
@@ -85,7 +86,7 @@ def compile_command(
         check_output(path, [model])
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
-    quantization = chosen(calibration, scales, borders, samples)
+    quantization = chosen(samples, calibration, scales, arithmetic, borders)
     with warnings_told() as told, progress_bar(as_json) as report:
         stages = Stages(report)
         quantizer = Quantizer(samples, quantization, stages) if samples is not None and quantization is not None else None

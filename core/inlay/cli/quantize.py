@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inlay.quantization.settings import BORDERS, CALIBRATIONS, SCALES
+from inlay.quantization.settings import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Module
@@ -22,6 +22,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--borders", type=click.Choice(BORDERS), help="With --quantize: what the model takes and gives; default: float32."
         ),
+        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how sums are scaled; default: fixed."),
         click.option("--scales", type=click.Choice(SCALES), help="With --quantize; power_of_two is for accelerators that shift."),
         click.option(
             "--calibration", type=click.Choice(CALIBRATIONS), help="With --quantize: how ranges are chosen; default: minmax."
@@ -56,14 +57,22 @@ class Quantizer:
         return found
 
 
-def chosen(calibration: str | None, scales: str | None, borders: str | None, samples: Path | None) -> Quantization | None:
+def chosen(
+    samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
+) -> Quantization | None:
     """The settings, None for none. Raises `UsageError` for choices without samples."""
     from inlay.quantization import Quantization
 
-    given = {"calibration": calibration, "scales": scales, "borders": borders}
-    given = {name: value for name, value in given.items() if value is not None}
     if samples is not None:
-        return Quantization(**given)  # type: ignore[arg-type]
-    if given:
-        raise click.UsageError(f"--{next(iter(given))} is for quantisation: give --quantize too")
+        usual = Quantization()
+        return Quantization(
+            calibration=calibration or usual.calibration,
+            scales=scales or usual.scales,
+            arithmetic=arithmetic or usual.arithmetic,
+            borders=borders or usual.borders,
+        )
+    choices = {"--calibration": calibration, "--scales": scales, "--arithmetic": arithmetic, "--borders": borders}
+    for option, value in choices.items():
+        if value is not None:
+            raise click.UsageError(f"{option} is for quantisation: give --quantize too")
     return None

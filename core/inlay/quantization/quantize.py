@@ -11,7 +11,7 @@ import numpy as np
 from inlay.errors import InputError
 from inlay.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
 from inlay.graph.operator import Operator
-from inlay.ops.quantised import dequantize, quantize
+from inlay.ops.quantised import dequantize, quantize, requantize
 from inlay.passes.decompose import decompose
 from inlay.passes.manager import FunctionPass, PassManager
 from inlay.passes.pipeline import CANONICAL
@@ -160,8 +160,8 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
 
 
 def _is_float(expr: Call) -> bool:
-    """Whether a call is of an operator that reads or gives floats, other than to store them or to have them back."""
-    if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize):
+    """Whether a call reads or gives floats, other than to store them, to have them back, or to scale sums."""
+    if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
         return False
     return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))
 

@@ -101,7 +101,7 @@ class _Work:
     def _computed(self, expr: Expr, step: Step) -> Expr:
         if isinstance(step.form, Move):
             return step.form.moved(self._operands(step), [self.real.get(id(arg), arg) for arg in step.form.call.args])
-        return store(self._total(step), self.scales[expr], step.low, step.high)
+        return store(self._total(step), self.scales[expr], step.low, step.high, self._settings)
 
     def _quantized(self, expr: Expr) -> Expr:
         scale = self.scales[expr]

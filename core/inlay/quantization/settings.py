@@ -10,6 +10,7 @@ MINMAX, PERCENTILE, ENTROPY, MSE = CALIBRATIONS = ("minmax", "percentile", "entr
 ANY, POWER_OF_TWO = SCALES = ("any", "power_of_two")
 ASYMMETRIC, SYMMETRIC = ACTIVATIONS = ("asymmetric", "symmetric")
 CHANNEL, TENSOR = WEIGHTS = ("channel", "tensor")
+FIXED, FLOAT = ARITHMETICS = ("fixed", "float")
 FLOAT32, INT8 = BORDERS = ("float32", "int8")
 
 
@@ -29,6 +30,10 @@ class Quantization:
         "asymmetric": with a zero point, so that a range like that of relu has all 256 values; or "symmetric": zero is stored as 0.
     weights
         One scale for each output "channel", or one for the "tensor".
+    arithmetic
+        How sums are brought to the scale of the result: "fixed", by a multiplier of 32 bits in integers alone; or "float", by one
+        multiplication in float32, rounded half to even, which wide vector units do faster. Either gives the same integers on every
+        target.
     borders
         What the model takes and gives: "float32" as before, or "int8" as stored inside; the report has their scales.
     keep_float
@@ -42,6 +47,7 @@ class Quantization:
     scales: str = ANY
     activations: str = ASYMMETRIC
     weights: str = CHANNEL
+    arithmetic: str = FIXED
     borders: str = FLOAT32
     keep_float: tuple[str, ...] = ()
 
@@ -51,6 +57,7 @@ class Quantization:
             ("scales", self.scales, SCALES),
             ("activations", self.activations, ACTIVATIONS),
             ("weights", self.weights, WEIGHTS),
+            ("arithmetic", self.arithmetic, ARITHMETICS),
             ("borders", self.borders, BORDERS),
         ):
             if chosen not in known:

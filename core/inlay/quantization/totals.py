@@ -12,6 +12,7 @@ from inlay.graph.ir import Expr, Span, constant
 from inlay.ops.compose import cast_to, scalar, tensor_of
 from inlay.quantization.histogram import Array
 from inlay.quantization.ranges import HIGHEST, LOWEST, Scale
+from inlay.quantization.settings import FLOAT, Quantization
 
 SUM_BITS = 20
 """Bits behind the point in a sum of two tensors with different scales, as in TensorFlow Lite."""
@@ -75,19 +76,38 @@ def _raised(side: Stored, unit: float) -> Expr:
     return ops.multiply_fixed(raised, scalar(multiplier, "int32"), scalar(shift, "int32"), rounding="away")
 
 
-def store(total: Total, scale: Scale, low: float = -np.inf, high: float = np.inf) -> Expr:
+def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
     """A total as stored values of a scale, with real values limited to `low` and `high`."""
     factors = total.factor.reshape(-1) / scale.scale
     fractions, exponents = np.frexp(factors)
     if np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
         moved = _by_shifts(total, 1 - exponents)
+    elif settings.arithmetic == FLOAT:
+        return _by_float(total, factors, scale, low, high)
     else:
         multipliers, shifts = ops.fixed_point.fixed_points(factors.tolist())
         if len(factors) == 1:
             multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
         value = _within(total, np.maximum(shifts, 0))
         moved = ops.multiply_fixed(value, constant(multipliers), constant(shifts), axis=total.axis, rounding=total.rounding)
-    return placed(moved, scale, low, high)
+    least, greatest = _limits(scale, low, high)
+    if scale.zero_point:
+        moved = ops.add(moved, scalar(scale.zero_point, "int32"))
+    return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
+
+
+def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
+    """Real limits as stored ones."""
+    return LOWEST if low == -np.inf else scale.stored(low), HIGHEST if high == np.inf else scale.stored(high)
+
+
+def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: float) -> Expr:
+    """A total as stored values, by a multiplication in float32."""
+    by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
+    point = constant(np.asarray(scale.zero_point, np.int8))
+    stored: Expr = ops.requantize(total.value, by, point, dtype="int8", axis=total.axis)
+    least, greatest = _limits(scale, low, high)
+    return stored if (least, greatest) == (LOWEST, HIGHEST) else ops.clip(stored, minimum=float(least), maximum=float(greatest))
 
 
 def as_real(total: Total, low: float, high: float) -> Expr:
@@ -120,15 +140,6 @@ def _within(total: Total, left: Array) -> Expr:
         return total.value
     most = total.by_axis(limits)
     return ops.maximum(ops.minimum(total.value, constant(most)), constant(-most))
-
-
-def placed(moved: Expr, scale: Scale, low: float, high: float) -> Expr:
-    """int32 in units of a scale as its stored values, with real values limited to `low` and `high`."""
-    least = LOWEST if low == -np.inf else scale.stored(low)
-    greatest = HIGHEST if high == np.inf else scale.stored(high)
-    if scale.zero_point:
-        moved = ops.add(moved, scalar(scale.zero_point, "int32"))
-    return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
 
 
 def padded(x: Stored, pads: Sequence[object], span: Span | None = None) -> Expr:

@@ -105,12 +105,12 @@ def scale_of(border: object) -> Scale:
     return Scale(border.scale, border.zero_point)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("scales", ["any", "power_of_two"])
+@pytest.mark.parametrize("chosen", [{}, {"scales": "power_of_two"}, {"arithmetic": "float"}])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_form_gives_the_nearest_stored_value(name: str, scales: str) -> None:
+def test_a_form_gives_the_nearest_stored_value(name: str, chosen: dict[str, str]) -> None:
     build, shapes = FORMS[name]
     main = a_function(build, *shapes)
-    found = quantised(main, drawn(main), Quantization(scales=scales, borders="int8"))
+    found = quantised(main, drawn(main), Quantization(**chosen, borders="int8"))
     verify(found)
     assert found.report.floats == ()
     inputs, (output,) = [scale_of(item) for item in found.report.inputs], map(scale_of, found.report.outputs)

@@ -63,9 +63,7 @@ def decibels(found: list[Array], wanted: list[Array]) -> float:
     return float(10 * np.log10(sum(float(np.square(each).sum()) for each in wanted) / noise))
 
 
-@pytest.mark.parametrize(
-    "name", ["anomalies", "keywords", pytest.param("images", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["anomalies", "keywords", pytest.param("images", marks=pytest.mark.slow)])
 def test_ours_is_as_good_as_what_was_published(name: str) -> None:
     of_float, of_int8, least = PAIRS[name]
     real, published = (inlay.load(MODELS / f"{each}.tflite") for each in (of_float, of_int8))
