@@ -83,7 +83,7 @@ def test_random_models_lose_little(seed: int, calibration: str) -> None:
 def test_x86_and_the_reference_agree_on_random_models() -> None:
     pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
     main = random_net(3).main
-    found = quantised(main, drawn(main))
+    found = quantised(main, drawn(main), Quantization(arithmetic="float"))
     executable = inlay.compile(found, ["x86:threads=1"])
     for sample in drawn(main, seed=5):
         for got, wanted in zip(executable.run(sample).values(), evaluate(found, sample), strict=True):
