@@ -190,5 +190,5 @@ def test_lstm_of_integers(point: int, clip: float, steps: int) -> None:
 def test_layers_of_other_types_are_refused() -> None:
     rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
     data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 4, INPUTS), "uint8", scale=1.0), *rest], Tensor((1, 4, UNITS)))
-    with pytest.raises(ModelImportError, match="leave this layer in floats"):
+    with pytest.raises(ModelImportError, match="input 0 of uint8 is not supported"):
         load(data)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlay import arith, ops
-from inlay.frontends.tflite.node import Converter, Node, tensor_type
+from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlay.ops.shape import simple
@@ -47,4 +47,7 @@ def _v5(node: Node) -> tuple[Expr, Expr, Expr]:
     return _non_max_suppression(node)
 
 
-CONVERTERS: Mapping[str, Converter] = {"NON_MAX_SUPPRESSION_V4": _v4, "NON_MAX_SUPPRESSION_V5": _v5}
+CONVERTERS: Mapping[str, Converter] = {
+    "NON_MAX_SUPPRESSION_V4": typed(_v4, "float32"),
+    "NON_MAX_SUPPRESSION_V5": typed(_v5, "float32"),
+}

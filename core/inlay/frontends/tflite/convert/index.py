@@ -10,7 +10,7 @@ import numpy as np
 
 from inlay import arith, ops
 from inlay.arith import Dim
-from inlay.frontends.tflite.node import Converter, Node, tensor_type
+from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.graph.ir import Expr, constant, tuple_item
 from inlay.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlay.ops.shape import simple
@@ -125,7 +125,7 @@ def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
 def _unsorted(reduction: str, start: str, node: Node) -> Expr:
     of = node.tensor(0).dtype
     if start in ("least", "greatest"):
-        limits = (np.finfo(of.numpy) if of.is_float else np.iinfo(of.numpy)) if of.bits > 1 else None
+        limits = np.finfo(of.numpy) if of.is_float else np.iinfo(of.numpy)
         value: Any = getattr(limits, "min" if start == "least" else "max")
     else:
         value = int(start)
@@ -217,7 +217,7 @@ def _bitcast(node: Node) -> Expr:
 
 CONVERTERS: Mapping[str, Converter] = {
     "BITCAST": _bitcast,
-    "BUCKETIZE": _bucketize,
+    "BUCKETIZE": typed(_bucketize, "float32 float64 int32 int64"),
     "EMBEDDING_LOOKUP": _embedding_lookup,
     "GATHER": _gather,
     "GATHER_ND": _gather_nd,
@@ -226,15 +226,15 @@ CONVERTERS: Mapping[str, Converter] = {
     "ONE_HOT": _one_hot,
     "REVERSE_SEQUENCE": _reverse_sequence,
     "SCATTER_ND": _scatter_nd,
-    "SEGMENT_SUM": _segment_sum,
+    "SEGMENT_SUM": typed(_segment_sum, "float32 int32"),
     "SELECT": _select,
     "SELECT_V2": _select_v2,
     "SPARSE_TO_DENSE": _sparse_to_dense,
-    "TOPK_V2": _topk,
+    "TOPK_V2": typed(_topk, "float32 int8 uint8 int16 int32 int64"),
     "UNIQUE": _unique,
-    "UNSORTED_SEGMENT_MAX": partial(_unsorted, "max", "least"),
-    "UNSORTED_SEGMENT_MIN": partial(_unsorted, "min", "greatest"),
-    "UNSORTED_SEGMENT_PROD": partial(_unsorted, "mul", "1"),
-    "UNSORTED_SEGMENT_SUM": partial(_unsorted, "add", "0"),
+    "UNSORTED_SEGMENT_MAX": typed(partial(_unsorted, "max", "least"), "float32 int32"),
+    "UNSORTED_SEGMENT_MIN": typed(partial(_unsorted, "min", "greatest"), "float32 int32"),
+    "UNSORTED_SEGMENT_PROD": typed(partial(_unsorted, "mul", "1"), "float32 int32"),
+    "UNSORTED_SEGMENT_SUM": typed(partial(_unsorted, "add", "0"), "float32 int32"),
     "WHERE": _where,
 }

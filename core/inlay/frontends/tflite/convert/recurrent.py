@@ -13,7 +13,7 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert import integer_lstm
-from inlay.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, scaled, tensor_type
+from inlay.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, scaled, tensor_type, typed
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
 from inlay.ops.steps import States, run_steps
@@ -51,11 +51,6 @@ def _activated(node: Node, value: Expr) -> Expr:
     return ops.tanh(value) if name == "TANH" else node.bounded(value)
 
 
-def _require_floats(node: Node) -> None:
-    if not node.tensor(0).dtype.is_float:
-        raise node.error(f"data of {node.tensor(0).dtype} is not supported: leave this layer in floats")
-
-
 def _time_first(value: Expr, time_major: bool) -> Expr:
     """(batch, time, ...) as (time, batch, ...) and back, unless it is so."""
     return value if time_major else ops.transpose(value, perm=(1, 0, 2))
@@ -81,13 +76,11 @@ def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = 
 
 
 def _rnn(node: Node) -> Updated:
-    _require_floats(node)
     outputs, state = _rnn_steps(node, expand_dims(node.input(0), 0), 1)
     return Updated((ops.reshape(outputs, shape=tensor_type(state).shape),), {4: state})
 
 
 def _sequence_rnn(node: Node) -> Updated:
-    _require_floats(node)
     time_major = bool(node.option("TimeMajor", False))
     outputs, state = _rnn_steps(node, _time_first(node.input(0), time_major), 1)
     return Updated((_time_first(outputs, time_major),), {4: state})
@@ -95,7 +88,6 @@ def _sequence_rnn(node: Node) -> Updated:
 
 def _bidirectional_rnn(node: Node) -> Updated:
     """Inputs 1 to 4 are of the way forward, 5 to 8 of the way back; 9 is further data, 10 and 11 its weights."""
-    _require_floats(node)
     time_major = bool(node.option("TimeMajor", False))
     sides, behind, further = _sides(node, time_major, 9, (10, 11))
     found = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
@@ -213,7 +205,6 @@ def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
 
 def _lstm(node: Node) -> Updated | tuple[Expr, ...]:
     if node.option("KernelType"):
-        _require_floats(node)
         return _basic_lstm(node)
     outputs, (output, cell) = _alone(node, expand_dims(node.input(0), 0))
     return Updated((ops.reshape(outputs, shape=tensor_type(output).shape),), {18: output, 19: cell})
@@ -239,7 +230,6 @@ def _sequence_lstm(node: Node) -> Updated:
 
 
 def _bidirectional_lstm(node: Node) -> Updated:
-    _require_floats(node)
     time_major = bool(node.option("TimeMajor", True))
     sides, behind, further = _sides(node, time_major, 39, (FORWARD.aux + OUTPUT, BACKWARD.aux + OUTPUT))
     more = [None if each is None else each[0] for each in further]
@@ -293,11 +283,11 @@ def _stored_features(node: Node) -> Expr:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "BIDIRECTIONAL_SEQUENCE_LSTM": _bidirectional_lstm,
-    "BIDIRECTIONAL_SEQUENCE_RNN": _bidirectional_rnn,
-    "LSTM": _lstm,
-    "RNN": _rnn,
-    "SVDF": _svdf,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _sequence_lstm,
-    "UNIDIRECTIONAL_SEQUENCE_RNN": _sequence_rnn,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": typed(_bidirectional_lstm, "float32"),
+    "BIDIRECTIONAL_SEQUENCE_RNN": typed(_bidirectional_rnn, "float32"),
+    "LSTM": typed(_lstm, "float32 int8"),
+    "RNN": typed(_rnn, "float32"),
+    "SVDF": typed(_svdf, "float32 int8"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": typed(_sequence_lstm, "float32 int8"),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": typed(_sequence_rnn, "float32"),
 }

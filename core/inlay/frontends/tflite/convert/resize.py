@@ -9,7 +9,7 @@ import numpy as np
 from inlay import ops
 from inlay.arith import Dim
 from inlay.frontends.tflite.model import Array
-from inlay.frontends.tflite.node import Converter, Node, half_away, tensor_type
+from inlay.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to
 
@@ -120,5 +120,8 @@ def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
     return cast_to(ops.add(total, constant(np.float32(0.5))), "uint8")
 
 
-CONVERTERS: Mapping[str, Converter] = {"RESIZE_BILINEAR": _bilinear, "RESIZE_NEAREST_NEIGHBOR": _nearest}
+CONVERTERS: Mapping[str, Converter] = {
+    "RESIZE_BILINEAR": typed(_bilinear, "float32 int8 uint8 int16"),
+    "RESIZE_NEAREST_NEIGHBOR": typed(_nearest, "float32 int8 uint8 int16"),
+}
 """Each takes an image, and its new rows and columns."""

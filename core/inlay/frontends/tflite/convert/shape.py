@@ -10,7 +10,7 @@ import numpy as np
 from inlay import arith, ops
 from inlay.arith import Dim
 from inlay.frontends.shapes import cut, quotient
-from inlay.frontends.tflite.node import Converter, Node, half_away, tensor_type
+from inlay.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlay.frontends.tflite.table import every, looked_up
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to, expand_dims, scalar, squeeze
@@ -197,7 +197,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "EXPAND_DIMS": _expand_dims,
     "FILL": _fill,
     "PACK": _pack,
-    "RANGE": _range,
+    "RANGE": typed(_range, "float32 int32 int64"),
     "RANK": _rank,
     "RESHAPE": _reshape,
     "SHAPE": _shape,
