@@ -13,6 +13,9 @@ from inlay.frontends.tflite.node import Node, scaled, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import slice_axis
 
+Array = np.ndarray[Any, Any]
+
+LEAST, GREATEST = -(1 << 15), (1 << 15) - 1
 ONE = 1 << 28
 """1 with 28 bits behind the point."""
 FIRST, SLOPE = 1515870810, -1010580540
@@ -34,6 +37,16 @@ def half_up(a: Expr, b: Expr) -> Expr:
     product = ops.mul(ops.cast(a, dtype="int64"), ops.cast(b, dtype="int64"))
     raised = ops.add(product, constant(np.int64(1 << 30)))
     return ops.cast(ops.shift_right(raised, constant(np.int64(31))), dtype="int32")
+
+
+def limited(value: Array) -> Array:
+    """Integers as far as int16 has them."""
+    return np.clip(value, LEAST, GREATEST)
+
+
+def halved(value: Array, places: int) -> Array:
+    """Integers divided by a power of two, halves away from 0."""
+    return np.asarray(np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places))
 
 
 def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: int) -> Expr:
@@ -107,7 +120,7 @@ def inverse_root(value: Expr) -> tuple[Expr, Expr]:
 # --- sigmoid and tanh of int16 ----------------------------------------------------------------------------------------
 
 
-def _sigmoids() -> np.ndarray[Any, Any]:
+def _sigmoids() -> Array:
     """sigmoid(k / 24) for k in [0, 256), with 16 bits behind the point."""
     exact = [65536 / (1 + math.exp(-k / 24)) for k in range(256)]
     return np.array([math.floor(value + 0.5) + (RAISED >> k & 1) for k, value in enumerate(exact)], np.int32)

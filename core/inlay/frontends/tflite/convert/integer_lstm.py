@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from inlay import ops
+from inlay.frontends.tflite.fixed import FIRST, GREATEST, LEAST, SLOPE, halved, limited
 from inlay.frontends.tflite.node import Node, scaled, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import scalar, slice_axis
@@ -21,32 +22,20 @@ from inlay.ops.steps import States, run_steps
 
 Array = np.ndarray[Any, Any]
 
-LEAST, GREATEST = -(1 << 15), (1 << 15) - 1
 GATE_BITS = 12
 """Bits of a gate behind the point before its activation."""
 EXPONENTS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401}
 """exp(-2^k) for k, with 31 bits behind the point."""
 EIGHTH, THIRD = 1895147668, 715827883
 """exp(-1/8) and 1/3, with 31 bits behind the point."""
-FIRST, SLOPE = 1515870810, -1010580540
-"""48/17 and -32/17, the first guess of a reciprocal, with 29 bits behind the point."""
 
 
 # --- fixed-point arithmetic of 16 bits, on arrays of int64 ------------------------------------------------------------
 
 
-def _limited(value: Array) -> Array:
-    return np.clip(value, LEAST, GREATEST)
-
-
-def _halved(value: Array, places: int) -> Array:
-    """value / 2^places, to nearest, halves away from 0."""
-    return np.asarray(np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places))
-
-
 def _short(number: int) -> int:
     """A constant of 32 bits in 16."""
-    return int(_limited(_halved(np.asarray(number, np.int64), 16)))
+    return int(limited(halved(np.asarray(number, np.int64), 16)))
 
 
 def _product(a: Array, b: Array | int) -> Array:
@@ -60,13 +49,13 @@ def _exponential(value: Array, fraction: int) -> Array:
     """exp of what is not positive, with `fraction` bits behind the point, in 15 bits."""
     quarter = 1 << (fraction - 2)
     part = (value & (quarter - 1)) - quarter
-    x = _limited(part << (15 - fraction)) + (1 << 12)
+    x = limited(part << (15 - fraction)) + (1 << 12)
     square = _product(x, x)
     cube = _product(square, x)
-    fourth = _halved(_product(square, square), 2)
-    tail = _halved(_product(fourth + cube, _short(THIRD)) + square, 1)
+    fourth = halved(_product(square, square), 2)
+    tail = halved(_product(fourth + cube, _short(THIRD)) + square, 1)
     term = _short(EIGHTH)
-    result = _limited(term + _product(x + tail, term))
+    result = limited(term + _product(x + tail, term))
     rest = part - value
     for exponent, factor in EXPONENTS.items():
         if fraction + exponent >= 0 and 15 - fraction > exponent:
@@ -81,7 +70,7 @@ def _reciprocal(value: Array) -> Array:
     x = _short(FIRST) + _product(half, _short(SLOPE))
     for _ in range(3):
         missing = (1 << 13) - _product(half, x)
-        x = x + _limited(_product(x, missing) << 2)
+        x = x + limited(_product(x, missing) << 2)
     return x
 
 
@@ -89,7 +78,7 @@ def _reciprocal(value: Array) -> Array:
 def sigmoids() -> Array:
     """The sigmoid of every value with 12 bits behind the point, from the least, in 15 bits."""
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
-    positive = _limited(_reciprocal(_exponential(np.maximum(-np.abs(every), LEAST), GATE_BITS)) << 1)
+    positive = limited(_reciprocal(_exponential(np.maximum(-np.abs(every), LEAST), GATE_BITS)) << 1)
     found = np.where(every > 0, positive, GREATEST - positive)
     return np.where(every == 0, 1 << 14, found).astype(np.int16)
 
@@ -100,7 +89,7 @@ def tangents(bits: int) -> Array:
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
     # Twice the value has one bit less behind the point.
     negative = np.maximum(-np.abs(every), LEAST)
-    found = _limited((_reciprocal(_exponential(negative, bits - 1)) - (1 << 13)) << 2)
+    found = limited((_reciprocal(_exponential(negative, bits - 1)) - (1 << 13)) << 2)
     return np.where(every == 0, 0, np.where(every > 0, found, -found)).astype(np.int16)
 
 

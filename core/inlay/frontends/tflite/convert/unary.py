@@ -10,7 +10,7 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
-from inlay.frontends.tflite.fixed import inverse_root, sigmoid_16, tanh_16
+from inlay.frontends.tflite.fixed import halved, inverse_root, limited, sigmoid_16, tanh_16
 from inlay.frontends.tflite.node import Converter, Node, scaled, typed
 from inlay.frontends.tflite.table import every, looked_up, real_table, tabulated
 from inlay.graph.interp import evaluate
@@ -219,11 +219,11 @@ def _hard_swish_8(node: Node) -> Expr:
     value = (every(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
     rise = value
     if shifts[1] > 0:
-        rise = _saturated(_high(_saturated(rise << (shifts[1] - 1)), to_rise) << 1)
+        rise = limited(_high(limited(rise << (shifts[1] - 1)), to_rise) << 1)
     else:
-        rise = _shifted(_high(rise, to_rise), -shifts[1])
+        rise = halved(_high(rise, to_rise), -shifts[1])
     product = ((rise + (1 << 15)) >> 1) * _high(value, to_result)
-    found = _shifted(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
+    found = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
     limits = np.iinfo(node.result.dtype.name)
     return looked_up(np.clip(found, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
 
@@ -231,17 +231,6 @@ def _hard_swish_8(node: Node) -> Expr:
 def _high(a: Array, b: Array) -> Array:
     """The upper half of a product of 16 bits, rounded."""
     return (a * b + (1 << 14)) >> 15
-
-
-def _saturated(value: Array) -> Array:
-    found: Array = np.clip(value, -(1 << 15), (1 << 15) - 1)
-    return found
-
-
-def _shifted(value: Array, places: int) -> Array:
-    """Divided by a power of two, halves away from 0."""
-    found: Array = np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places)
-    return found
 
 
 CONVERTERS: Mapping[str, Converter] = {
