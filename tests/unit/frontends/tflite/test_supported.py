@@ -72,6 +72,16 @@ SAMPLES: dict[str, tuple[list[Tensor], Tensor, Options | None]] = {
         Tensor((1, 6, 6, 10), "int8", scale=0.9),
         ("DepthwiseConv2DOptions", {"strideH": 1, "strideW": 1, "depthMultiplier": 1}),
     ),
+    "CONCATENATION": (
+        [Tensor((4, 65), "uint8", scale=0.1, zero_point=7), Tensor((4, 3), "uint8", scale=0.03)],
+        Tensor((4, 68), "uint8", scale=0.07, zero_point=100),
+        ("ConcatenationOptions", {"axis": 1}),
+    ),
+    "RESIZE_BILINEAR": (
+        [Tensor((1, 5, 4, 3), "int8", **A), Tensor((2,), "int32", np.array([7, 9], np.int32))],
+        Tensor((1, 7, 9, 3), "int8", **A),
+        ("ResizeBilinearOptions", {"halfPixelCenters": True}),
+    ),
     "TRANSPOSE_CONV": (
         [
             Tensor((4,), "int32", np.array([1, 8, 8, 4], np.int32)),
