@@ -154,7 +154,8 @@ class _Attempt:
         entry = entry_of(operator)
         recipe = self.draw.recipes.get(operator.name)
         shape = _static(hint) if isinstance(hint, TensorType) else recipe.shape if recipe is not None else None
-        draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0)
+        count = operator.arity[0] if args is None else len(args)
+        draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0, count)
         inner = self._inner(operator, args or (), draft)
         reason = f"no example of {operator.name} has so many arguments"
         fields = dataclasses.fields(operator.attrs)
@@ -165,7 +166,7 @@ class _Attempt:
                 given = {number: _static(expr.type) for number, expr in inner.items() if isinstance(expr.type, TensorType)}
                 first = next(iter(inner.values())).type if inner else None
                 given = given or ({} if shape is None else {0: shape})
-                draft, element = self._example(operator, entry, given, first, turn)
+                draft, element = self._example(operator, entry, given, first, turn, count)
             if args is not None and len(draft.inputs) != len(args):
                 continue
             marks = len(self.params), dict(self.known)
@@ -204,9 +205,15 @@ class _Attempt:
         return dict(sorted(found.items()))
 
     def _example(
-        self, operator: Operator, entry: Entry | None, given: Mapping[int, tuple[int, ...]], first: Type | None, turn: int
+        self,
+        operator: Operator,
+        entry: Entry | None,
+        given: Mapping[int, tuple[int, ...]],
+        first: Type | None,
+        turn: int,
+        count: int,
     ) -> tuple[Example, str]:
-        """An example of an operator, and its element type."""
+        """An example of an operator, and its element type. One that is not canonical has `count` arguments, all alike."""
         recipe = self.draw.recipes.get(operator.name) if turn == 0 else None
         plain = self.draw.number == 0 and turn == 0
         again = iter(recipe.chosen if recipe is not None else itertools.repeat(0) if plain else ())
@@ -219,9 +226,8 @@ class _Attempt:
         choices = self._choices(draw, given)
         if entry is None:
             shape = next(iter(given.values()), (3, 5))
-            least = operator.arity[0]
             element = _element(first) or self.draw.element
-            return Example(operator, tuple(choices.array(shape, element) for _ in range(least))), element
+            return Example(operator, tuple(choices.array(shape, element) for _ in range(count))), element
         options = [name for name in entry.dtypes if name in self.draw.dtypes] or list(entry.dtypes)
         likely = recipe.element if recipe is not None else _element(first) or self.draw.element
         sure = likely in options and turn < TURNS - TURNS // 4

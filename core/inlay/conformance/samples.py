@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from inlay import ops
 from inlay.artifact import Artifact
 from inlay.conformance.case import NotClaimed
-from inlay.conformance.corpus import CORPUS, Choices, Form
+from inlay.conformance.corpus import Choices, Form, entry_of
 from inlay.conformance.nets import NETS
 from inlay.conformance.subject import Subject
 from inlay.graph import ir
@@ -37,7 +38,8 @@ Array = np.ndarray[Any, Any]
 def claimed_forms(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Form]:
     """For each operator one example, of the first element type and form that the target claims."""
     for name in operators:
-        entry = next(entry for entry in CORPUS if entry.operator.name == name)
+        entry = entry_of(ops.TABLE[name])
+        assert entry is not None
         examples = (entry.example(Choices.pinned(0), element) for element in entry.dtypes)
         claimed = (form for example in examples for form in example.forms() if subject.claims(form.function))
         found = next(claimed, None)

@@ -10,6 +10,8 @@ import numpy as np
 from inlay.conformance.case import Failed
 from inlay.conformance.subject import Subject
 from inlay.driver.shadow import deviation, flat
+from inlay.graph import ir
+from inlay.graph.interp import evaluate
 from inlay.plugins import Tolerance
 from inlay.types import TensorType, Type
 
@@ -55,6 +57,29 @@ def of_model(subject: Subject, element: str) -> Tolerance:
 def _declared(subject: Subject, element: str, operator: str) -> Tolerance | None:
     given = subject.conformance.tolerances
     return next((item for item in given if (item.dtype, item.operator) == (element, operator)), None)
+
+
+def hold(
+    subject: Subject,
+    what: object,
+    function: ir.Function,
+    inputs: Sequence[Any],
+    allowed: Callable[[str], Tolerance],
+    composed: ir.Function | None = None,
+) -> None:
+    """Hold what the target makes of a function to the reference. `what` it is, in words; `composed` is the function as it is in a
+    region, None for what `Subject.load` makes of it. Raises `Failed`."""
+    wanted = evaluate(function, inputs)
+    try:
+        executable = subject.load(composed or function)
+        names = [spec.name for spec in executable.inputs]
+        found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
+    except Exception as error:  # whatever a plugin raises
+        raise Failed(f"{what}, which is claimed, fails: {type(error).__name__}: {error}") from error
+    try:
+        compare(function.body.type, wanted, found, allowed)
+    except Failed as error:
+        raise Failed(f"{what}: {error}") from None
 
 
 def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
