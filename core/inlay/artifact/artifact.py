@@ -58,6 +58,11 @@ class KernelInfo:
     nodes: tuple[str, ...]
 
 
+PORTABLE_C = "-c99"
+"""What the format of an artifact ends with whose code is C99 that defines the region's function, under the artifact's symbol (see
+`inlay.runtime.host`), and needs nothing of a runtime module: firmware may take it in."""
+
+
 @dataclass(frozen=True)
 class Artifact:
     """Compiled code of one region.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from inlay.driver.compile import compile_module
 from inlay.driver.export import export_folder
 from inlay.errors import Unsupported
 from inlay.graph.ir import Expr, Module, Var, constant, function, tuple_, var
+from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.c_source import find_compiler
 from inlay.types import TensorType
 
@@ -104,3 +106,20 @@ def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path)
     executable = compile_module(mixed, ["microcontroller"], keep=False)
     with pytest.raises(Unsupported, match="a model runs there whole or not at all"):
         export_folder(executable.package, tmp_path, "mixed")
+
+
+def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the NPU takes is the vendor's C, the rest the controller's: one folder, one arena."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    vendor = importlib.metadata.EntryPoint("acme_npu", "acme_npu", "inlay.plugins")
+    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group="inlay.plugins"), vendor])
+    x = var("x", TensorType((3, 4), "float32"))
+    weights = constant(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4))
+    both = module([x], ops.exp(ops.relu(ops.matmul(ops.relu(ops.sub(x, constant(np.float32(0.5)))), weights))))
+    executable = compile_module(both, ["acme_npu", "microcontroller"], registry, keep=False)
+    assert {region.target for region in executable.regions} == {"acme_npu", "microcontroller"}
+    export_folder(executable.package, tmp_path, "mixed", registry)
+    assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    values = sum(part.workspace[""] for part in executable.package.artifacts) + 4 * 12 * 6  # type: ignore[misc]
+    assert 0 < manifest["arena_bytes"] < values

@@ -15,6 +15,7 @@ from inlay.errors import Unsupported
 from inlay.plugins import Exported
 from inlay.runtime.executable import Executable
 from inlay_microcontroller import templates
+from inlay_microcontroller.compose import Composed, compose
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
 from inlay_microcontroller.unit import decode
@@ -31,7 +32,8 @@ class FirmwareExporter:
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
         """See `inlay.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller."""
-        source = firmware(executable, name)
+        composed = whole(executable, name, self.options.cpu)
+        source = composed.source
         given = {spec.name: example(spec) for spec in executable.inputs}
         expected = executable.run(given)
         manifest = describe(source, self.options, given, expected)
@@ -42,8 +44,9 @@ class FirmwareExporter:
             f"{name}_weights.c": source.weights_source(),
             f"{name}_test.h": templates.test_vector(source, given, expected),
             "main.c": templates.main(source),
-            "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu]),
+            "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
             "manifest.json": json.dumps(manifest, indent=2) + "\n",
+            **composed.files,
         }
         for file, text in texts.items():
             (folder / file).write_text(text)
@@ -56,30 +59,28 @@ class FirmwareExporter:
 
 
 def firmware(executable: Executable, name: str) -> ModelSource:
+    """The C of a model of one region of the target's. Raises as `whole`."""
+    return whole(executable, name, "c99").source
+
+
+def whole(executable: Executable, name: str, cpu: str) -> Composed:
     """The C of a model. Raises `Unsupported`, naming a source node, where a part of it does not run on the controller."""
     package = executable.package
     artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
-    for region in package.program.regions:
-        artifact = artifacts[region.symbol]
-        if artifact.format != FORMAT:
-            raise Unsupported(
-                f"{region.target} would run what the controller cannot: a model runs there whole or not at all",
-                node=", ".join(region.nodes[:3]) or region.symbol,
-                remedy="see inlay partition --explain",
-            )
+    nodes = {region.symbol: region.nodes for region in package.program.regions}
     plan: Plan = package.program.plans["main"]
     invokes = [item for item in plan.instructions if isinstance(item, Invoke)]
     others = [item for item in plan.instructions if not isinstance(item, (Invoke, Move))]
     if others:
         raise Unsupported(f"the model holds control flow ({type(others[0]).__name__}), which the controller has not")
-    if len(invokes) != 1 or any(isinstance(item, Move) for item in plan.instructions):
+    if not invokes or any(isinstance(item, Move) for item in plan.instructions):
         raise Unsupported("an output of the model is an input or a constant of it: leave it out")
-    call = invokes[0]
-    artifact = artifacts[call.symbol]
+    call, artifact = invokes[0], artifacts[invokes[0].symbol]
+    if len(invokes) > 1 or artifact.format != FORMAT:
+        return compose(name, cpu, plan, invokes, artifacts, nodes)
     titles = {number: label for label, number in (*plan.inputs, *plan.outputs)}
-    unit = decode(artifact.code)
     inputs, outputs = ([titles[number] for number in side] for side in (call.inputs, call.outputs))
-    return ModelSource(name, unit, artifact.signature, inputs, outputs, artifact.constants)
+    return Composed(ModelSource(name, decode(artifact.code), artifact.signature, inputs, outputs, artifact.constants), {})
 
 
 def example(spec: TensorSpec) -> np.ndarray[Any, Any]:

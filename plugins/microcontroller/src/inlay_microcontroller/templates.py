@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inlay_microcontroller.options import Cpu
@@ -54,15 +54,15 @@ int main(void) {{
 """
 
 
-def cmake(source: ModelSource, cpu: Cpu) -> str:
-    """A library of the model, and the example."""
+def cmake(source: ModelSource, cpu: Cpu, more: Sequence[str]) -> str:
+    """A library of the model, of whose files `more` are parts, and the example."""
     name = source.name
     math = f"\ntarget_link_libraries({name} PUBLIC m)" if "math.h" in source.unit.headers else ""
     flags = " ".join(cpu.flags)
     made_for = f"# Compiler flags of the processor: {flags}\n" if flags else ""
     return f"""cmake_minimum_required(VERSION 3.13)
 project({name} C)
-{made_for}add_library({name} STATIC {name}.c {name}_weights.c)
+{made_for}add_library({name} STATIC {name}.c {" ".join((f"{name}_weights.c", *(file for file in more if file.endswith(".c"))))})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 set_target_properties({name} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
 # Products and sums of floats are rounded one by one, so that results are the same on every processor.
