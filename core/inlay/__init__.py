@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from inlay.graph.operator import Attrs as Attrs
     from inlay.graph.operator import FusionKind as FusionKind
     from inlay.graph.operator import Operator as Operator
-    from inlay.quantization import Quantization as Quantization
-    from inlay.quantization import QuantizationReport as QuantizationReport
-    from inlay.quantization import QuantizedModule as QuantizedModule
+    from inlay.quantization.quantize import QuantizedModule as QuantizedModule
+    from inlay.quantization.report import QuantizationReport as QuantizationReport
+    from inlay.quantization.settings import Quantization as Quantization
     from inlay.runtime.executable import Executable as Executable
     from inlay.types import FunctionType as FunctionType
     from inlay.types import TensorType as TensorType
@@ -64,7 +64,9 @@ _HOMES = {
         "inlay.graph.ir",
     ),
     **dict.fromkeys(("Attrs", "FusionKind", "Operator"), "inlay.graph.operator"),
-    **dict.fromkeys(("Quantization", "QuantizationReport", "QuantizedModule"), "inlay.quantization"),
+    "QuantizedModule": "inlay.quantization.quantize",
+    "QuantizationReport": "inlay.quantization.report",
+    "Quantization": "inlay.quantization.settings",
     "Executable": "inlay.runtime.executable",
     **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlay.types"),
 }

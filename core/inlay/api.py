@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from inlay.graph.ir import Function, Module
     from inlay.partitioning.report import Report
     from inlay.passes.manager import Instrument
-    from inlay.quantization import Quantization, QuantizedModule
+    from inlay.quantization.quantize import QuantizedModule
+    from inlay.quantization.settings import Quantization
 
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
 
@@ -124,7 +125,8 @@ def quantize(
     Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
     """
     from inlay.driver.quantize import quantize as quantize_on
-    from inlay.quantization import Quantization, read_samples
+    from inlay.quantization.samples import read_samples
+    from inlay.quantization.settings import Quantization
 
     module = _module(model, dims)
     samples = read_samples(calibration_data, module.main.params)

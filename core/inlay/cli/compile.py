@@ -29,8 +29,10 @@ from inlay.errors import FallbackWarning
 from inlay.runtime.output import check_output
 
 if TYPE_CHECKING:
+    from inlay.api import Compiled
     from inlay.graph.ir import Module
     from inlay.passes.manager import Timing
+    from inlay.plugins import Exported
     from inlay.settings import Isolation
 
 
@@ -76,12 +78,11 @@ def compile_command(
 ) -> None:
     """Compile MODEL to a package."""
     from inlay.api import compile_file, read_lock
-    from inlay.driver.export import c_name, export_folder, writes_folders
     from inlay.settings import Settings
 
     refuse_package(model)
     path = Path(output) if output else Path(model.name).with_suffix(".inlay")
-    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir()) and writes_folders(targets)
+    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir()) and _writes_folders(targets)
     if not folder:
         check_output(path, [model])
     passes = _pass_times() if timed else None
@@ -101,7 +102,7 @@ def compile_command(
             settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
         )
         stages("save", 0, 0)
-        exported = export_folder(found.package, path, c_name(model.stem)) if folder else None
+        exported = _export(found, path, model) if folder else None
         if exported is None:
             found.save(path)
         stages.finish()
@@ -133,6 +134,19 @@ def compile_command(
         echo(quantizer.reports[0].to_text())
     if passes is not None:
         echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
+
+
+def _writes_folders(targets: tuple[str, ...]) -> bool:
+    # With the compiler, which a model that is found compiled does without.
+    from inlay.driver.export import writes_folders
+
+    return writes_folders(targets)
+
+
+def _export(found: Compiled, folder: Path, model: Path) -> Exported:
+    from inlay.driver.export import c_name, export_folder
+
+    return export_folder(found.package, folder, c_name(model.stem))
 
 
 def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:

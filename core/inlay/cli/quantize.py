@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inlay.quantization.settings import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES
+from inlay.quantization.settings import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES, Quantization
 
 if TYPE_CHECKING:
     from inlay.graph.ir import Module
-    from inlay.quantization import Quantization, QuantizationReport
+    from inlay.quantization.report import QuantizationReport
 
 
 def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +61,6 @@ def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
     """The settings, None for none. Raises `UsageError` for choices without samples."""
-    from inlay.quantization import Quantization
 
     if samples is not None:
         usual = Quantization()

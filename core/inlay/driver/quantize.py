@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from inlay.driver.compile import compile_module
 from inlay.graph.ir import Module
 from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.quantization import Quantization, QuantizedModule, quantize_module
 from inlay.quantization.calibrate import Run, Sample
+from inlay.quantization.quantize import QuantizedModule, quantize_module
+from inlay.quantization.settings import Quantization
 
 
 def quantize(

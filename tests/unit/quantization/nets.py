@@ -10,8 +10,9 @@ import numpy as np
 from inlay import ops
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Expr, Function, Module, Span, Var, constant, function, var
-from inlay.quantization import Quantization, QuantizedModule, quantize_module
 from inlay.quantization.calibrate import Run
+from inlay.quantization.quantize import QuantizedModule, quantize_module
+from inlay.quantization.settings import Quantization
 from inlay.types import TensorType
 
 Array = np.ndarray[Any, Any]

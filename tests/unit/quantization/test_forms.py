@@ -12,8 +12,8 @@ from inlay import ops
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Expr, Module, constant, function, tuple_
 from inlay.graph.verify import verify
-from inlay.quantization import Quantization
 from inlay.quantization.ranges import Scale
+from inlay.quantization.settings import Quantization
 
 from .nets import a_function, drawn, exact_weights, quantised, real, through_product
 

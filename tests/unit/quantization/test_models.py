@@ -12,8 +12,8 @@ from inlay.frontends.tflite.model import read_model
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Module
 from inlay.plugins.registry import default_registry
-from inlay.quantization import Quantization
 from inlay.quantization.ranges import Scale
+from inlay.quantization.settings import Quantization
 
 from .nets import Array, quantised
 

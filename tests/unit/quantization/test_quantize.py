@@ -17,7 +17,8 @@ from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Expr, Module, constant, function, if_, post_order, tuple_
 from inlay.graph.operator import Operator
 from inlay.graph.verify import verify
-from inlay.quantization import Quantization, read_samples
+from inlay.quantization.samples import read_samples
+from inlay.quantization.settings import Quantization
 
 from .nets import Array, drawn, named, quantised, real
 
