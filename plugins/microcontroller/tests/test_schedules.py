@@ -15,10 +15,11 @@ from inlay.schedules.rule import Given, KernelContext
 from inlay.tensor.interp import run
 from inlay.types import ROW_MAJOR, TensorType
 from inlay_microcontroller.intrinsics import intrinsics
+from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 
-CONTEXT = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics())
+CONTEXT = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
 SEMANTICS = {intrinsic.name: intrinsic.semantics for intrinsic in CONTEXT.intrinsics}
 
 
@@ -73,6 +74,7 @@ CASES = [
     (16, 3, (1, 1), (1, 1), 1, (0, 0, 0, 0)),
     (5, 4, (3, 1), (3, 1), 1, (0, 0, 0, 0)),
     (4, 2, (6, 6), (1, 1), 2, (0, 0, 0, 0)),
+    (32, 6, (3, 3), (3, 3), 1, (1, 1, 1, 1)),
 ]
 
 

@@ -2,7 +2,8 @@
 
 Processors with Arm's DSP extension multiply two pairs of 16-bit numbers at once (SMLAD), to which SXTB16 extends every second byte
 of a word; products of single channels each take one half of a register (SMLABB, SMLATT), and SMMLAR adds to the upper half of a
-product, rounded. Everywhere else the same functions are plain C, so that code for such processors compiles for any.
+product, rounded. MVE multiplies 16 pairs of bytes and adds them up (VMLADAVA). Everywhere else the same functions are plain C, so
+that code for such processors compiles for any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from inlay_microcontroller.unit import PREFIX
 
 GROUP = 4
 """Bytes of a word, which are read at once."""
+VECTOR = 16
+"""Bytes of a vector of MVE."""
 DOTS = (2, 4)
 """Lanes of dot products."""
 EXACT = "exact_"
@@ -108,13 +111,14 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 @dataclass(frozen=True)
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` the one of processors with DSP, where they differ. Of a requantisation the function whose name
-    begins with `EXACT` is called where sums or shifts may be large."""
+    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ. Of a requantisation the
+    function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
     intrinsic: TensorIntrin
     plain: str
     dsp: str = ""
     exact: bool = False
+    mve: str = ""
 
     @property
     def function(self) -> str:
@@ -143,6 +147,18 @@ def _dot(lanes: int) -> _Printed:
     dsp += [f"    total[{lane}] = __smlad(even, __sxtb16(b{lane}), total[{lane}]);" for lane in range(lanes)]
     dsp += [f"    total[{lane}] = __smlad(odd, inlay_odd(b{lane}), total[{lane}]);" for lane in range(lanes)]
     return _Printed(TensorIntrin(name, dot_product("int8", "int8", "int32", lanes, GROUP)), _lines(plain), _lines(dsp))
+
+
+def _vector_dot(lanes: int) -> _Printed:
+    """The dot product of a number of lanes, 16 elements of each."""
+    name = f"vector_dot{lanes}"
+    head = f"INLAY_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total) {{"
+    plain = [head, f"    for (int32_t i = 0; i < {VECTOR}; i++) {{"]
+    plain += [f"        total[{lane}] += a[i] * b[{lane * VECTOR} + i];" for lane in range(lanes)] + ["    }"]
+    mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
+    mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane * VECTOR}));" for lane in range(lanes)]
+    semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
+    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve))
 
 
 def _lanes() -> _Printed:
@@ -184,15 +200,16 @@ def _lines(lines: Sequence[str]) -> str:
 def _printed(exact: bool) -> Iterator[_Printed]:
     for lanes in DOTS:
         yield _dot(lanes)
+        yield _vector_dot(lanes)
     yield _lanes()
     for rounding in ROUNDINGS:
         for lanes in (1, *DOTS):
             yield _requantise(lanes, rounding, exact)
 
 
-def intrinsics() -> tuple[TensorIntrin, ...]:
-    """The intrinsics that there are."""
-    return (COPY, *(printed.intrinsic for printed in _printed(False)))
+def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
+    """The intrinsics that kernels for a processor are made of: those of vectors only where it has some."""
+    return (COPY, *(printed.intrinsic for printed in _printed(False) if cpu.mve or not printed.mve))
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
@@ -214,7 +231,8 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """The functions that printed kernels call, and the headers that these and the kernels include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
-    requantised = [printed for printed in used if not printed.dsp]
+    requantised = [printed for printed in used if not printed.dsp and not printed.mve]
+    vectors = [printed for printed in used if printed.mve]
     plain, dsp = ([part for printed in used if (part := getattr(printed, name)) and printed.dsp] for name in ("plain", "dsp"))
     if requantised:
         plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
@@ -223,6 +241,9 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
         parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
+    if vectors:
+        parts += ["#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n", *(printed.mve for printed in vectors)]
+        parts += ["#else\n", *(printed.plain for printed in vectors), "#endif\n"]
     if any(printed.exact for printed in requantised):
         parts.append(_EXACT)
     if any(not printed.exact for printed in requantised):

@@ -59,7 +59,7 @@ def inlay_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     """What kernels of 8-bit numbers are made of."""
     from inlay_microcontroller.intrinsics import intrinsics
 
-    return intrinsics()
+    return intrinsics(CPUS[target.options.cpu])
 
 
 @hookimpl

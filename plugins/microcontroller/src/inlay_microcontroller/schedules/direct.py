@@ -94,7 +94,8 @@ def _plan(product: Product, context: KernelContext) -> _Plan:
     ]
     if not fitting:
         return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
-    dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), -each.group))
+    # What is left of a group is added up one by one.
+    dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
     return _Plan(product, pixels, dot.lanes, dot.group, dot, run)
 
 
