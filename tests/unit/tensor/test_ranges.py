@@ -29,7 +29,9 @@ def pointwise(body, *types):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=4), st.integers(0, 1000), st.sampled_from(["int8", "uint8", "int32"]))
+@given(
+    st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=4), st.integers(0, 1000), st.sampled_from(["int8", "uint8", "int32"])
+)
 def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, of):
     rng = np.random.default_rng(seed)
     low, high = sorted(int(value) for value in rng.integers(-9, 40, 2))
@@ -53,7 +55,7 @@ def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, of):
 
 
 def test_requantisation_is_left_with_what_it_needs():
-    """Shifts that only go to the right need no shift to the left, clips that cannot clip go, and what 32 bits hold is in 32 bits."""
+    """Shifts that only go to the right need none to the left, clips that cannot clip go, and what 32 bits hold is in 32 bits."""
 
     def body(total, shift):
         high = te.cast(total, "int64") >> 3
