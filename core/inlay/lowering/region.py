@@ -517,6 +517,8 @@ def transposed(call: graph.Call, layout: Layout) -> Layout | None:
     if order is None:
         return None
     shape = tensor_type(call.type).shape
+    if 0 in shape:
+        return ROW_MAJOR
     wanted = [attrs.perm.index(axis) for axis in order]
     # As few blocks as will do: the axes that follow in another order than that of the shape.
     for start in range(len(wanted), -1, -1):
