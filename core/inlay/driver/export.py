@@ -103,9 +103,11 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
             raise InputError(f"{folder} cannot be a folder: {error.strerror}") from error
         with blame(registry.owner(target.kind), "the exporter"):
             return exporter.export(Executable(package, registry=registry), folder, name)
+    nodes = [node for region in package.program.regions for node in region.nodes]
     raise Unsupported(
-        f"{', '.join(targets) or 'a model without regions'} has no files for programs without Inlay",
-        remedy="name a package, such as model.inlay; inlay export makes a shared library of native code",
+        f"the model runs on {', '.join(targets) or 'no target at all'}, which has no files for programs without Inlay",
+        node=nodes[0] if nodes else None,
+        remedy="see inlay partition --explain; or name a package, such as model.inlay, or make a library of it by inlay export",
     )
 
 

@@ -68,6 +68,29 @@ def test_boards_give_the_bytes_of_the_reference(name: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
+def test_a_sample_of_the_conformance_suite_on_a_board() -> None:
+    """The suite runs in full as code of the host: here its nets, and an operator of each kind of kernel."""
+    board = for_board("mps2-an386")
+    target = f"microcontroller:cpu={board.cpu},board={board.name}"
+    cases = ["models/agrees", *(f"operators/agrees[{name}-float32" for name in ("add", "softmax", "matmul"))]
+    only = [argument for case in cases for argument in ("--only", case)]
+    command = [
+        sys.executable,
+        "-c",
+        "from inlay.cli import main; main()",
+        "conformance",
+        "--target",
+        target,
+        *only,
+        "--examples",
+        "1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout and "failing" not in done.stdout
+
+
 def test_runs_are_counted_alike_every_time_and_code_for_dsp_has_no_warnings(tmp_path: Path) -> None:
     board = for_board("mps2-an386")
     source = firmware_of(firmware(compile_module(network(), ["microcontroller:cpu=cortex-m4"]), "model"))

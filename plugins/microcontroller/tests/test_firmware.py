@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from inlay import ops
+from inlay.conformance.nets import NETS, Net
 from inlay.driver.compile import compile_module
 from inlay.driver.export import export_folder
 from inlay.errors import Unsupported
@@ -72,6 +73,24 @@ def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
     for port, expected in zip(manifest["outputs"], reference.values(), strict=True):
         found = np.frombuffer(bytes.fromhex(port["test"]), expected.dtype).reshape(expected.shape)
         np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 1e-5)
+
+
+REFUSED = {
+    "perceptron-symbolic": "runs on reference, which has no files",
+    "branches": "holds control flow",
+    "with-fallback": "whole or not at all",
+}
+
+
+@pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)
+def test_the_nets_of_the_conformance_suite_as_firmware(net: Net, tmp_path: Path) -> None:
+    package = compile_module(net.module(), ["microcontroller:cpu=cortex-m4"], keep=False).package
+    if net.name in REFUSED:
+        with pytest.raises(Unsupported, match=REFUSED[net.name]):
+            export_folder(package, tmp_path, "net")
+        return
+    export_folder(package, tmp_path, "net")
+    assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
 
 
 def test_two_memories(tmp_path: Path) -> None:

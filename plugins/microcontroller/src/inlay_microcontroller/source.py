@@ -206,8 +206,9 @@ struct {name} {{
         return "\n".join(parts)
 
     def kind(self, number: int) -> str:
-        """The C type of the elements of a constant."""
-        return next(buffer.kind for buffer in self.unit.buffers if buffer.storage == "constant" and buffer.index == number)
+        """The C type of the elements of a constant. Constants that kernels hold in their code are no arrays, and have no number."""
+        used = (self.unit.buffers[item] for call in self.unit.calls for item in call.buffers)
+        return next(buffer.kind for buffer in used if buffer.storage == "constant" and buffer.index == number)
 
 
 def _comment(text: str) -> str:
