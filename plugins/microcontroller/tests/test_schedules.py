@@ -18,6 +18,7 @@ from inlay_microcontroller.intrinsics import intrinsics
 from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
+from inlay_microcontroller.schedules.scalar import channels_last
 
 CONTEXT = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
 SEMANTICS = {intrinsic.name: intrinsic.semantics for intrinsic in CONTEXT.intrinsics}
@@ -113,3 +114,9 @@ def test_a_matrix_product_sums_what_the_graph_does(rows: int, depth: int, column
     x = var("x", TensorType((rows, depth), "int8"))
     weights = generator.integers(-127, 128, (depth, columns)).astype(np.int8)
     _check(DirectRule(), x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
+
+
+def test_constants_without_elements_have_channels_nowhere() -> None:
+    x, nothing = var("x", TensorType((0, 5, 4, 1), "int32")), constant(np.zeros((0, 1, 4, 1), np.int32))
+    program = build(KernelSource("kernel", (x, y := var("y", nothing.type)), ops.sub(x, y)))
+    assert channels_last(program, (Given(ROW_MAJOR), Given(ROW_MAJOR, constant=True))) == {}

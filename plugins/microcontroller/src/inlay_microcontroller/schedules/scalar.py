@@ -59,7 +59,7 @@ def channels_last(program: ir.LoopProgram, given: tuple[Given, ...]) -> dict[ir.
         return {}
     for buffer, fact in zip(program.params, (*given, *(Given(ROW_MAJOR) for _ in program.outputs)), strict=True):
         sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
-        if len(sizes) != rank or sizes[CHANNEL] == 0:
+        if len(sizes) != rank or 0 in sizes:
             continue
         axis = 0 if fact.constant and sizes[CHANNEL] == 1 else CHANNEL
         found[buffer] = Layout(((axis, sizes[axis]),))
