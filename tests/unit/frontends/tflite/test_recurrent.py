@@ -11,6 +11,7 @@ from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, agree,
 
 from inlay.errors import ModelImportError
 from inlay.frontends.tflite import first_states, load
+from inlay.frontends.tflite.convert.integer_lstm import tangents
 from inlay.graph.interp import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -163,30 +164,44 @@ def test_svdf_of_integers(zero_point: int) -> None:
     remembers(data, [[GENERATOR.integers(-128, 128, (BATCH, INPUTS)).astype(np.int8)] for _ in range(6)])
 
 
-@pytest.mark.parametrize(("point", "clip", "steps"), [(0, 0.0, 3), (5, 0.0, 20), (-9, 0.6, 3)])
-def test_lstm_of_integers(point: int, clip: float, steps: int) -> None:
-    generator = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(30))
+def test_lstm_of_integers(seed: int) -> None:
+    """Any sizes, scales and numbers of steps: the cells of long runs grow to the ends of their tables."""
+    generator = np.random.default_rng(seed)
+    batch, steps, inputs, units, point, moved, power = (
+        int(generator.choice(values))
+        for values in ((1, 2, 3), (1, 3, 20, 20), (1, 3, 8, 17), (1, 5, 8, 11, 16), (-9, 0, 5), (-7, 3), range(-15, -8))
+    )
+    scale, fine, clip = (float(generator.choice(values)) for values in ((0.008, 2.0**-7, 0.003), (0.01, 0.002), (0.0, 0.0, 0.6)))
+    time_major = bool(generator.integers(2))
 
     def stored(of: str, scale: float, *shape: int) -> Tensor:
         limit = 127 if of == "int8" else 30000  # sums reach beyond 16 bits: they are limited where LiteRT limits them
         return Tensor(shape, of, generator.integers(-limit, limit, shape), scale)
 
-    scale, moved = 0.008, 3
-    tensors: list[Tensor] = [Tensor((BATCH, steps, INPUTS), "int8", scale=0.03, zero_point=point)]
-    tensors += [stored("int8", 0.01 + 0.002 * gate, UNITS, INPUTS) for gate in range(4)]
-    tensors += [stored("int8", 0.012, UNITS, UNITS) for _ in range(4)]
-    tensors += [stored("int32", 0.03 * (0.01 + 0.002 * gate), UNITS) for gate in range(4)]
+    order = (steps, batch) if time_major else (batch, steps)
+    tensors: list[Tensor] = [Tensor((*order, inputs), "int8", scale=0.03, zero_point=point)]
+    tensors += [stored("int8", fine * (1 + 0.2 * gate), units, inputs) for gate in range(4)]
+    tensors += [stored("int8", 1.2 * fine, units, units) for _ in range(4)]
+    tensors += [stored("int32", 0.03 * fine * (1 + 0.2 * gate), units) for gate in range(4)]
     tensors += [
-        Tensor((BATCH, UNITS), "int8", scale=scale, zero_point=moved, variable=True),
-        memory(BATCH, UNITS, of="int16", scale=2.0**-11),
+        Tensor((batch, units), "int8", scale=scale, zero_point=moved, variable=True),
+        memory(batch, units, of="int16", scale=2.0**power),
     ]
-    tensors += [Tensor((BATCH, steps, UNITS), "int8", scale=scale, zero_point=moved)]
+    tensors += [Tensor((*order, units), "int8", scale=scale, zero_point=moved)]
     tensors += [Tensor((0,), "int16", scale=2.0**-12) for _ in range(4)] + [Tensor((0,), "int8", scale=scale, zero_point=moved)]
-    inputs = (0, *range(1, 9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1)
-    options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "cellClip": clip})
-    op = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, (15,), options, tuple(range(16, 21)))
-    runs = [[generator.integers(-128, 128, (BATCH, steps, INPUTS)).astype(np.int8)] for _ in range(2)]
+    places = (0, *range(1, 9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1)
+    options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "cellClip": clip, "timeMajor": time_major})
+    op = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", places, (15,), options, tuple(range(16, 21)))
+    runs = [[generator.integers(-128, 128, (*order, inputs)).astype(np.int8)] for _ in range(2)]
     remembers(file(Graph(tuple(tensors), (0,), (15,), (op,))), runs)
+
+
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_tables_of_tanh(bits: int) -> None:
+    """Of every cell, down to the last power of e."""
+    exact = np.tanh(np.arange(-32768, 32768) / 2.0**bits)
+    np.testing.assert_allclose(tangents(bits) / 2.0**15, exact, rtol=0, atol=5e-4)
 
 
 def test_layers_of_other_types_are_refused() -> None:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 GATE_BITS = 12
 """Bits of a gate behind the point before its activation."""
-EXPONENTS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401}
+EXPONENTS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401, 4: 242}
 """exp(-2^k) for k, with 31 bits behind the point."""
 EIGHTH, THIRD = 1895147668, 715827883
 """exp(-1/8) and 1/3, with 31 bits behind the point."""
@@ -60,7 +60,8 @@ def _exponential(value: Array, fraction: int) -> Array:
     for exponent, factor in EXPONENTS.items():
         if fraction + exponent >= 0 and 15 - fraction > exponent:
             result = np.where(rest & (1 << (fraction + exponent)), _product(result, _short(factor)), result)
-    return np.where(value == 0, GREATEST, result)
+    # The factors reach no further than -32, where nothing is left in 15 bits.
+    return np.where(value == 0, GREATEST, np.where(value < -(32 << fraction), 0, result))
 
 
 def _reciprocal(value: Array) -> Array:
