@@ -2,8 +2,8 @@
 
 Processors with Arm's DSP extension multiply two pairs of 16-bit numbers at once (SMLAD), to which SXTB16 extends every second byte
 of a word; products of single channels each take one half of a register (SMLABB, SMLATT), and SMMLAR adds to the upper half of a
-product, rounded. MVE multiplies 16 pairs of bytes and adds them up (VMLADAVA). Everywhere else the same functions are plain C, so
-that code for such processors compiles for any.
+product, rounded. MVE multiplies 16 pairs of bytes and adds them up (VMLADAVA), and multiplies or requantises four sums at once.
+Everywhere else the same functions are plain C, so that code for such processors compiles for any.
 """
 
 from __future__ import annotations
@@ -111,14 +111,15 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 @dataclass(frozen=True)
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ. Of a requantisation the
-    function whose name begins with `EXACT` is called where sums or shifts may be large."""
+    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone.
+    Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
     intrinsic: TensorIntrin
     plain: str
     dsp: str = ""
     exact: bool = False
     mve: str = ""
+    vector: bool = False
 
     @property
     def function(self) -> str:
@@ -158,7 +159,7 @@ def _vector_dot(lanes: int) -> _Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane * VECTOR}));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve))
+    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve), vector=True)
 
 
 def _lanes() -> _Printed:
@@ -174,7 +175,8 @@ def _lanes() -> _Printed:
         half, instruction = ("even", "odd")[lane % 2], ("bb", "tt")[lane // 2]
         plain.append(f"    total[{lane}] += a[{lane}] * b[{lane}];")
         dsp.append(f"    total[{lane}] = __smla{instruction}(a_{half}, b_{half}, total[{lane}]);")
-    return _Printed(TensorIntrin("lanes", lane_products(GROUP)), _lines(plain), _lines(dsp))
+    mve = [lines, "    vst1q_s32(total, vaddq_s32(vld1q_s32(total), vmulq_s32(vldrbq_s32(a), vldrbq_s32(b))));"]
+    return _Printed(TensorIntrin("lanes", lane_products(GROUP)), _lines(plain), _lines(dsp), mve=_lines(mve))
 
 
 def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
@@ -184,13 +186,20 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
         f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
         "    const int32_t *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {",
     ]
+    # VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` do; none saturates, since sums are less than 2^30.
+    mve = [*lines, "    const int32x4_t sum = vaddq_s32(vld1q_s32(total), vld1q_s32(bias));"]
+    mve.append("    const int32x4_t high_part = vqrdmulhq_s32(sum, vld1q_s32(multiplier));")
+    raised = "vaddq_s32(high_part, vshrq_n_s32(sum, 31))" if rounding == "away" else "high_part"
+    mve.append(f"    const int32x4_t value = vaddq_n_s32(vrshlq_s32({raised}, vld1q_s32(shift)), zero);")
+    mve.append("    vstrbq_s32(out, vminq_s32(vmaxq_s32(value, vdupq_n_s32(low)), vdupq_n_s32(high)));")
     for lane in range(lanes):
         total = f"total[{lane}] + bias[{lane}]"
         # Sums wrap where they may be large.
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlay_within(v{lane}, low, high);" for lane in range(lanes)]
-    return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact)
+    vectors = _lines(mve) if lanes == GROUP and not exact else ""
+    return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact, mve=vectors)
 
 
 def _lines(lines: Sequence[str]) -> str:
@@ -209,7 +218,7 @@ def _printed(exact: bool) -> Iterator[_Printed]:
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
     """The intrinsics that kernels for a processor are made of: those of vectors only where it has some."""
-    return (COPY, *(printed.intrinsic for printed in _printed(False) if cpu.mve or not printed.mve))
+    return (COPY, *(printed.intrinsic for printed in _printed(False) if cpu.mve or not printed.vector))
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
@@ -231,22 +240,27 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """The functions that printed kernels call, and the headers that these and the kernels include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
-    requantised = [printed for printed in used if not printed.dsp and not printed.mve]
-    vectors = [printed for printed in used if printed.mve]
-    plain, dsp = ([part for printed in used if (part := getattr(printed, name)) and printed.dsp] for name in ("plain", "dsp"))
+    requantised = [printed for printed in used if not printed.dsp and not printed.vector]
+    plain, dsp = ([_text(cpu, printed, name) for printed in used if printed.dsp] for name in ("plain", "dsp"))
     if requantised:
         plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
     parts = [_INLINE] if used else []
+    if cpu.mve and any(printed.mve for printed in used):
+        parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n#endif\n")
     if cpu.dsp and dsp:
         parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
-    if vectors:
-        parts += ["#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n", *(printed.mve for printed in vectors)]
-        parts += ["#else\n", *(printed.plain for printed in vectors), "#endif\n"]
+    parts += [_text(cpu, printed, "plain") for printed in used if printed.vector]
     if any(printed.exact for printed in requantised):
         parts.append(_EXACT)
     if any(not printed.exact for printed in requantised):
         parts.append(_FIXED)
-    parts += [printed.plain for printed in requantised]
+    parts += [_text(cpu, printed, "plain") for printed in requantised]
     return "".join(parts), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()
+
+
+def _text(cpu: Cpu, printed: _Printed, name: str) -> str:
+    """A function: for MVE where the processor and then the compiler has it, or else the one of that name."""
+    text = str(getattr(printed, name))
+    return f"#if defined(__ARM_FEATURE_MVE)\n{printed.mve}#else\n{text}#endif\n" if cpu.mve and printed.mve else text

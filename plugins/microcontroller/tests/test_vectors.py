@@ -1,0 +1,97 @@
+"""Functions of vectors give the integers of their twins in plain C, on an emulated board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inlay_microcontroller.boards import find_board
+from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
+from inlay_microcontroller.intrinsics import support
+from inlay_microcontroller.options import CPUS
+
+CHECK = """
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+static const int32_t multipliers[] = {0, 1, 3, 1073741823, 1073741824, 1073741825, 1518500250,
+    2147483646, 2147483647, -1, -1073741825};
+static int32_t rounded(int32_t value, int32_t multiplier, int32_t shift) {
+    return inlay_ROUNDING(value, multiplier, shift);
+}
+int check(void) {
+    int32_t sums[4 * 32];
+    int count = 0, wrong = 0;
+    for (int bit = 0; bit < 30; bit++) {
+        const int32_t most = (int32_t)((1u << 30) - 1), power = 1 << bit;
+        sums[count++] = power < most ? power : most;
+        sums[count++] = -power;
+        sums[count++] = power + (power >> 1) < most ? power + (power >> 1) : -most;
+        sums[count++] = bit == 0 ? 0 : bit % 2 ? 1 - power : power - 1;
+    }
+    for (int32_t m = 0; m < COUNT(multipliers); m++)
+        for (int32_t shift = LAST; shift > -31; shift--)
+            for (int s = 0; s < count; s += 4) {
+                const int32_t m0 = multipliers[m], m1 = multipliers[(m + 1) % COUNT(multipliers)];
+                const int32_t multiplier[4] = {m0, m1, m0, m1}, shifts[4] = {shift, shift, LAST, shift};
+                const int32_t bias[4] = {1, -1, 0, 0};
+                int32_t total[4];
+                for (int lane = 0; lane < 4; lane++)
+                    total[lane] = sums[s + lane] - bias[lane];
+                for (int lane = 0; lane < 4; lane++) {
+                    const int32_t zero = -rounded(sums[s + lane], multiplier[lane], shifts[lane]);
+                    int8_t found[4], wanted[4];
+                    vectors(total, bias, multiplier, shifts, found, zero, -100, 127);
+                    plain(total, bias, multiplier, shifts, wanted, zero, -100, 127);
+                    wrong += memcmp(found, wanted, 4) != 0 || found[lane] != 0;
+                }
+            }
+    return wrong != 0;
+}
+"""
+PRODUCTS = """
+int check(void) {
+    int wrong = 0;
+    for (int a = -128; a < 128; a++)
+        for (int b = -128; b < 128; b++) {
+            const int8_t left[4] = {(int8_t)a, (int8_t)b, -128, (int8_t)a}, right[4] = {(int8_t)b, 127, (int8_t)a, (int8_t)a};
+            int32_t found[4] = {a, b, 1 << 29, -(1 << 29)}, wanted[4];
+            memcpy(wanted, found, sizeof found);
+            vectors(left, right, found);
+            plain(left, right, wanted);
+            wrong += memcmp(found, wanted, sizeof found) != 0;
+        }
+    return wrong != 0;
+}
+"""
+LISTS = {
+    "lanes": ("const int8_t *a, const int8_t *b, int32_t *total", "a, b, total"),
+    "requantise": (
+        "const int32_t *t, const int32_t *b, const int32_t *m, const int32_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
+        "t, b, m, s, o, z, l, h",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["lanes", "requantise_up4", "requantise_away4"])
+def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
+    board = find_board("mps3-an547")
+    assert board is not None
+    if problem := missing(board):
+        pytest.skip(problem)
+    text, _ = support(CPUS["cortex-m55"], f"inlay_{name}(")
+    assert "#include <arm_mve.h>" in text
+    declared, given = LISTS[name.split("_")[0]]
+    includes = "#include <stdint.h>\n#include <string.h>\n"
+    header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
+    rounding = name.removeprefix("requantise_").removesuffix("4")
+    check = (
+        PRODUCTS if name == "lanes" else CHECK.replace("ROUNDING", rounding).replace("LAST", "-1" if rounding == "away" else "0")
+    )
+    without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_DSP\n"
+    files = {
+        "check.h": header,
+        "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlay_{name}({given}); }}\n',
+        "check.c": f'{without}#include "check.h"\n{text}void plain({declared}) {{ inlay_{name}({given}); }}\n{check}',
+    }
+    source = Firmware({file: content.encode() for file, content in files.items()}, "check.h", (), (), "check()")
+    assert run(source, build(source, board, tmp_path), board, []).status == 0
