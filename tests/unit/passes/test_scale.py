@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 from inlay import ops
 from inlay.graph.ir import Call, Expr, Module, constant, function, post_order, var
@@ -59,6 +62,16 @@ def seconds(count: int) -> tuple[float, Timing[Module]]:
     return time.process_time() - start, timing
 
 
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """What other tests have left alive is not walked again and again by the collector."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("own_garbage")
 def test_ten_thousand_operators() -> None:
     before, _ = seconds(1_000)
     large, timing = seconds(10_000)
