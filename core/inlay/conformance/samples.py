@@ -53,7 +53,7 @@ def regions(subject: Subject) -> tuple[Region, ...]:
     found = [subject.region("", form.function) for form in claimed_forms(subject)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
-            found += subject.cut(net.module())[1]
+            found += subject.cut(net.module())
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(Region(f"sample{number}", region.function, region.target) for number, region in enumerate(found[:MOST]))
@@ -87,7 +87,7 @@ def runs(subject: Subject) -> tuple[Run, ...]:
         found.append(Run(form.example.operator.name, load, dict(zip(names, form.inputs, strict=True)), form.function))
     nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
     for net in nets:
-        if subject.cut(net.module())[1]:
+        if subject.refused(net.module()) is None:
             found.append(Run(net.name, functools.partial(subject.load_model, net.module()), net.inputs(), net.build()))
     if not found:
         raise NotClaimed(NOTHING)

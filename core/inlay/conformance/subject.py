@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,8 @@ from inlay.cache import caches
 from inlay.driver.build import package_alone
 from inlay.driver.compile import compile_module, cut
 from inlay.driver.context import DriverContext, candidate
-from inlay.errors import InlayError, PluginError
+from inlay.driver.standalone import check_whole
+from inlay.errors import InlayError, PluginError, Unsupported
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned
@@ -175,11 +177,27 @@ class Subject:
         return Executable(self.package(function), registry=self.registry)
 
     def load_model(self, module: ir.Module) -> Executable:
-        """A model, compiled for the target, and for the host what the target does not take."""
+        """A model that is not `refused`, compiled for the target, and for the host what the target does not take."""
         return compile_module(module, [self.text], self.registry)
 
-    def cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Region, ...]]:
-        """A model as the partitioner cuts it for the target, and the regions of the target."""
+    def cut(self, module: ir.Module) -> tuple[Region, ...]:
+        """The regions of the target in a model, as the partitioner cuts it."""
         partitioned, _ = cut(module, [self.text], self.registry)
-        own = [name for name, number in partitioned.regions.items() if number == 0]
-        return partitioned, tuple(Region(name, partitioned.module[name], self.target) for name in own)
+        return self._own(partitioned)
+
+    def refused(self, module: ir.Module) -> str | None:
+        """Why a model does not run on the target, not even together with the host; None where it does."""
+        partitioned, takers = cut(module, [self.text], self.registry)
+        try:
+            check_whole(partitioned, takers, 1, self.registry)
+        except Unsupported as error:
+            return error.message
+        if self._own(partitioned):
+            return None
+        verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
+        reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
+        return f"it takes no part of the model: {reasons.most_common(1)[0][0]}"
+
+    def _own(self, partitioned: Partitioned) -> tuple[Region, ...]:
+        names = [name for name, number in partitioned.regions.items() if number == 0]
+        return tuple(Region(name, partitioned.module[name], self.target) for name in names)

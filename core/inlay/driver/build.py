@@ -15,6 +15,7 @@ from inlay.driver.fallback import without
 from inlay.driver.isolate import borders_isolated, compile_isolated
 from inlay.driver.prepare import FALLBACK
 from inlay.driver.region import borders_of, compile_region, source_nodes
+from inlay.driver.standalone import on_fallback, standalone
 from inlay.errors import FallbackWarning, InlayError
 from inlay.graph import ir
 from inlay.graph.ir import Function
@@ -68,6 +69,8 @@ def build_regions(
             if settings.isolation is None or len(unable) == len(takers):
                 raise
             partitioned, others = without(partitioned, name, takers, unable, registry)
+            if standalone(takers, registry) and on_fallback(takers, partitioned, others):
+                raise
             failed.update(dict.fromkeys(others, unable))
             waiting += others
             instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))

@@ -8,6 +8,7 @@ from inlay.driver.build import Progress, build_regions
 from inlay.driver.context import candidate
 from inlay.driver.placement import placement
 from inlay.driver.prepare import FALLBACK, graph_passes, prepare
+from inlay.driver.standalone import check_whole
 from inlay.errors import CompileError
 from inlay.graph.ir import Module
 from inlay.partitioning import Partitioned, partition, verify_partition
@@ -105,4 +106,5 @@ def build_package(
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments, settings)
+    check_whole(partitioned, takers, len(targets), registry)
     return build_regions(partitioned, takers, registry, report, settings, keep)

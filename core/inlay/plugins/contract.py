@@ -92,7 +92,8 @@ class Capabilities:
     vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
     be symbolic; control_flow: whether a region may be a `Loop`; peak: floating-point operations a second;
     bandwidth: bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region
-    owns its inputs and outputs, and there is enough of it.
+    owns its inputs and outputs, and there is enough of it; standalone: no host stands beside the target: a model of which listed
+    targets do not take all is refused, where else the fallback runs the rest.
     """
 
     dtypes: tuple[str, ...]
@@ -108,6 +109,7 @@ class Capabilities:
     bandwidth: float = 1e9
     link: Link = Link()
     memory: StaticMemory | None = None
+    standalone: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 from inlay.conformance.case import Case, Check, Failed, NotClaimed
@@ -11,7 +10,6 @@ from inlay.conformance.subject import Subject
 from inlay.conformance.tolerance import compare, of_model
 from inlay.driver.shadow import shadow
 from inlay.graph.interp import evaluate
-from inlay.plugins import Reject
 
 SEEDS = (0, 1)
 """Seeds of the inputs that a model is tried on."""
@@ -21,11 +19,9 @@ def _agrees(net: Net) -> Check:
     """The model, with as much of it on the target as it takes, agrees with the reference."""
 
     def check(subject: Subject) -> None:
-        partitioned, regions = subject.cut(net.module())
-        if not regions:
-            verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
-            reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
-            raise NotClaimed(f"it takes no part of the model: {reasons.most_common(1)[0][0]}")
+        refused = subject.refused(net.module())
+        if refused is not None:
+            raise NotClaimed(refused)
         executable, function = subject.load_model(net.module()), net.build()
         for seed in SEEDS:
             inputs = net.inputs(seed)

@@ -24,7 +24,12 @@ def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
     cpu = CPUS[options.cpu]
     speed = cpu.hertz / cpu.cycles
     return Capabilities(
-        dtypes=DTYPES, dynamic_dims=False, peak=2 * speed, bandwidth=4 * speed, memory=StaticMemory(fast=options.fast)
+        dtypes=DTYPES,
+        dynamic_dims=False,
+        peak=2 * speed,
+        bandwidth=4 * speed,
+        memory=StaticMemory(fast=options.fast),
+        standalone=True,
     )
 
 

@@ -1,0 +1,93 @@
+"""Targets that no host stands beside: a model runs there whole, or is refused with its nodes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from inlay import ops
+from inlay.driver import build_package
+from inlay.errors import InlayError, PluginError, Unsupported
+from inlay.graph import ir
+from inlay.plugins import Capabilities, OpRule, TargetSpec, hookimpl
+from inlay.plugins.hookspecs import GROUP
+from inlay.plugins.registry import PluginRegistry
+from inlay.settings import Isolation, Settings
+from inlay.types import TensorType
+
+X = ir.var("x", TensorType((4,), "float32"))
+
+
+class Broken:
+    """A code generator that can compile nothing."""
+
+    def compile(self, unit, context):
+        raise ValueError("no cheese")
+
+
+@pytest.fixture
+def lone(monkeypatch):
+    """`lone(*operators)`: a registry with a target that stands alone and takes these, and the core's own."""
+
+    def make(*operators: str) -> PluginRegistry:
+        @hookimpl
+        def inlay_targets():
+            return [TargetSpec("lone", "no host beside it", lambda options: Capabilities(("float32", "bool"), standalone=True))]
+
+        @hookimpl
+        def inlay_op_rules(target):
+            return [OpRule(name) for name in operators] if target.kind == "lone" else []
+
+        @hookimpl
+        def inlay_codegen(target):
+            return Broken() if target.kind == "lone" else None
+
+        plugin = types.ModuleType("inlay_lone")
+        hooks = {"inlay_targets": inlay_targets, "inlay_op_rules": inlay_op_rules, "inlay_codegen": inlay_codegen}
+        vars(plugin).update(PLUGIN_API_VERSION=1, **hooks)
+        monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
+        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
+        return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("lone", plugin.__name__, GROUP)])
+
+    return make
+
+
+def module(*names: str) -> ir.Module:
+    value: ir.Expr = X
+    for name in names:
+        value = getattr(ops, name)(value, span=ir.Span("m.onnx", f"the {name}"))
+    return ir.Module({"main": ir.function((X,), value)})
+
+
+def test_operators_that_it_does_not_take_are_named(lone):
+    with pytest.raises(Unsupported) as caught:
+        build_package(module("relu", "exp", "neg", "abs", "tanh", "erf"), ["lone"], lone("relu", "neg"), keep=False)
+    error = caught.value
+    assert (error.operator, error.node, error.plugin) == ("exp", "m.onnx:the exp", "lone")
+    named = "exp at m.onnx:the exp, abs at m.onnx:the abs, tanh at m.onnx:the tanh and 1 more: has no rule for exp; "
+    assert named in error.message
+    assert "--explain" in str(error)
+
+
+def test_control_flow_is_named(lone):
+    positive = ops.less(ir.constant(np.float32(0)), ops.reduce_sum(X, axes=(0,)))
+    taken = ir.Module({"main": ir.function((X,), ir.if_(positive, ops.relu(X), ops.neg(X), span=ir.Span("m.onnx", "fork")))})
+    with pytest.raises(Unsupported, match="has no control flow") as caught:
+        build_package(taken, ["lone"], lone("less", "reduce_sum", "relu", "neg"), keep=False)
+    assert (caught.value.operator, caught.value.node) == ("If", "m.onnx:fork")
+
+
+def test_a_host_that_is_listed_takes_the_rest(lone):
+    """Its code generator is asked: nothing was refused before."""
+    with pytest.raises(PluginError, match="no cheese"):
+        build_package(module("relu", "exp"), ["lone", "reference"], lone("relu"), keep=False)
+
+
+def test_a_failing_code_generator_does_not_bring_in_the_host(lone):
+    isolated = Settings(isolation=Isolation(60.0, 4 << 30))
+    with pytest.raises(InlayError, match="region0_lone"):
+        build_package(module("relu"), ["lone"], lone("relu"), settings=isolated, keep=False)
