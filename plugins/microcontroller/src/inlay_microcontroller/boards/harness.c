@@ -1,15 +1,14 @@
 /* Runs a model once: reads the inputs from the host's file "in", writes the outputs to "out", and to "report" the instructions that
    the run took, two words of it with an empty run first, and the bytes of stack that it used. */
 #include <stdint.h>
-#include <string.h>
 #include "board.h"
 #include "harness_model.h" /* harness_inputs, harness_outputs and their numbers, harness_run */
 
 #define PAINT 0xa5a5a5a5u
 extern uint32_t board_bss_end, board_stack_top;
 
-static intptr_t opened(const char *name, intptr_t mode) {
-    intptr_t arguments[3] = {(intptr_t)name, mode, (intptr_t)strlen(name)};
+static intptr_t opened(const char *name, intptr_t length, intptr_t mode) {
+    intptr_t arguments[3] = {(intptr_t)name, mode, length};
     return board_call(1, arguments);
 }
 
@@ -23,7 +22,7 @@ static void closed(intptr_t file) { board_call(2, &file); }
 __attribute__((noinline)) static uint32_t *stack_pointer(void) { return (uint32_t *)__builtin_frame_address(0); }
 
 int main(void) {
-    intptr_t file = opened("in", 1);
+    intptr_t file = opened("in", 2, 1);
     if (file < 0) return BOARD_FAULT + 1;
     for (int index = 0; index < HARNESS_INPUTS; index++) {
         if (!moved(file, 6, harness_inputs[index].at, harness_inputs[index].bytes)) return BOARD_FAULT + 1;
@@ -39,12 +38,12 @@ int main(void) {
     counts[2] = board_counter();
     while (lowest < &board_stack_top && *lowest == PAINT) lowest++;
     uint64_t report[3] = {counts[1] - counts[0], counts[2] - counts[1], (uint64_t)((char *)&board_stack_top - (char *)lowest)};
-    file = opened("out", 5);
+    file = opened("out", 3, 5);
     for (int index = 0; index < HARNESS_OUTPUTS; index++) {
         if (!moved(file, 5, harness_outputs[index].at, harness_outputs[index].bytes)) return BOARD_FAULT + 1;
     }
     closed(file);
-    file = opened("report", 5);
+    file = opened("report", 6, 5);
     moved(file, 5, report, sizeof report);
     closed(file);
     return status;
