@@ -19,9 +19,14 @@ from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import channels_last
+from inlay_microcontroller.schedules.vector import VectorRule
 
-CONTEXT = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
-SEMANTICS = {intrinsic.name: intrinsic.semantics for intrinsic in CONTEXT.intrinsics}
+Rule = DirectRule | DepthwiseRule | VectorRule
+
+
+def _context(rule: Rule) -> KernelContext:
+    cpu = CPUS["cortex-m55" if isinstance(rule, VectorRule) else "cortex-m4"]
+    return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(cpu))
 
 
 def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int) -> Expr:
@@ -36,7 +41,7 @@ def _requantised(total: Expr, outputs: int, generator: np.random.Generator, roun
     return ops.cast(ops.clip(ops.add(total, constant(np.int32(-3))), minimum=-128.0, maximum=127.0), dtype="int8")
 
 
-def _check(rule: DirectRule | DepthwiseRule, x: Expr, result: Expr, generator: np.random.Generator) -> None:
+def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator) -> None:
     """Hold a rule's schedule of one kernel to the graph's meaning."""
     from inlay.graph.ir import Constant, post_order
     from inlay.graph.rewrite import rewrite_expr
@@ -50,7 +55,8 @@ def _check(rule: DirectRule | DepthwiseRule, x: Expr, result: Expr, generator: n
     body = transform(result, lambda old, new: known.get(id(old), new))
     program = build(KernelSource("kernel", tuple(params), body))
     given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
-    offer = rule.offer(program, CONTEXT, given)
+    context = _context(rule)
+    offer = rule.offer(program, context, given)
     assert offer is not None
     scheduled = finish(offer.schedule(program))
     data = generator.integers(-128, 128, x.type.shape).astype(np.int8)
@@ -59,7 +65,7 @@ def _check(rule: DirectRule | DepthwiseRule, x: Expr, result: Expr, generator: n
         layout.pack(array).reshape(buffer.shape)
         for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
     ]
-    (found, *_) = run(scheduled, packed, intrinsics=SEMANTICS)
+    (found, *_) = run(scheduled, packed, intrinsics={intrinsic.name: intrinsic.semantics for intrinsic in context.intrinsics})
     wanted = evaluate(function((x,), result), [data])
     layout = offer.layouts[len(arrays)]
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), layout.pack(np.asarray(wanted)).reshape(-1))
@@ -77,18 +83,32 @@ CASES = [
     (4, 2, (6, 6), (1, 1), 2, (0, 0, 0, 0)),
     (32, 6, (3, 3), (3, 3), 1, (1, 1, 1, 1)),
 ]
+VECTORS = [
+    (3, 6, (5, 7), (3, 3), 2, (0, 0, 0, 0)),
+    (20, 1, (3, 4), (2, 3), 1, (1, 0, 0, 1)),
+    (2, 4, (9, 5), (5, 2), 1, (0, 0, 0, 0)),
+    (1, 3, (4, 9), (1, 7), 1, (0, 3, 0, 3)),
+    (8, 9, (3, 5), (1, 1), 1, (0, 0, 0, 0)),
+    (17, 2, (4, 3), (1, 1), 2, (0, 0, 0, 0)),
+]
+"""Further ways to cut sums into chunks of 16: several rows, a row, or a pixel, with and without padding."""
 
 
-@pytest.mark.parametrize(("channels", "outputs", "size", "window", "stride", "pads"), CASES)
+@pytest.mark.parametrize(
+    ("rule", "case"),
+    [*((rule, case) for rule in (DirectRule(), VectorRule()) for case in CASES), *((VectorRule(), case) for case in VECTORS)],
+    ids=lambda value: value.name if isinstance(value, Rule) else "-".join(map(str, value)),
+)
 def test_a_convolution_sums_what_the_graph_does(
-    channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], stride: int, pads: tuple[int, int, int, int]
+    rule: Rule, case: tuple[int, int, tuple[int, int], tuple[int, int], int, tuple[int, int, int, int]]
 ) -> None:
+    channels, outputs, size, window, stride, pads = case
     generator = np.random.default_rng(0)
     x = var("x", TensorType((1, channels, *size), "int8"))
     weights = generator.integers(-127, 128, (outputs, channels, *window)).astype(np.int8)
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1))
-    _check(DirectRule(), x, _requantised(total, outputs, generator, "up", 1), generator)
+    _check(rule, x, _requantised(total, outputs, generator, "up", 1), generator)
 
 
 @pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [
@@ -108,12 +128,13 @@ def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     _check(DepthwiseRule(), x, _requantised(total, channels, generator, "away", 1), generator)
 
 
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 16, 10), (1, 13, 3), (3, 8, 5)])
-def test_a_matrix_product_sums_what_the_graph_does(rows: int, depth: int, columns: int) -> None:
+@pytest.mark.parametrize("rule", [DirectRule(), VectorRule()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 16, 10), (1, 13, 3), (3, 8, 5), (2, 33, 4)])
+def test_a_matrix_product_sums_what_the_graph_does(rule: Rule, rows: int, depth: int, columns: int) -> None:
     generator = np.random.default_rng(0)
     x = var("x", TensorType((rows, depth), "int8"))
     weights = generator.integers(-127, 128, (depth, columns)).astype(np.int8)
-    _check(DirectRule(), x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
+    _check(rule, x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
 
 
 def test_constants_without_elements_have_channels_nowhere() -> None:

@@ -12,7 +12,6 @@ from inlay_microcontroller.intrinsics import support
 from inlay_microcontroller.options import CPUS
 
 CHECK = """
-#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 static const int32_t multipliers[] = {0, 1, 3, 1073741823, 1073741824, 1073741825, 1518500250,
     2147483646, 2147483647, -1, -1073741825};
 static int32_t rounded(int32_t value, int32_t multiplier, int32_t shift) {
@@ -39,12 +38,30 @@ int check(void) {
                     total[lane] = sums[s + lane] - bias[lane];
                 for (int lane = 0; lane < 4; lane++) {
                     const int32_t zero = -rounded(sums[s + lane], multiplier[lane], shifts[lane]);
-                    int8_t found[4], wanted[4];
+                    int8_t found[4] = {1, 2, 3, 4}, wanted[4] = {1, 2, 3, 4};
                     vectors(total, bias, multiplier, shifts, found, zero, -100, 127);
                     plain(total, bias, multiplier, shifts, wanted, zero, -100, 127);
-                    wrong += memcmp(found, wanted, 4) != 0 || found[lane] != 0;
+                    wrong += memcmp(found, wanted, 4) != 0 || (lane < LANES && found[lane] != 0);
                 }
             }
+    return wrong != 0;
+}
+"""
+DOTS = """
+int check(void) {
+    int8_t a[16], b[3 * 18 + 16];
+    int wrong = 0;
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < COUNT(a); i++)
+            a[i] = (int8_t)(round == 0 ? -128 : i * 37 + round * 101);
+        for (int i = 0; i < COUNT(b); i++)
+            b[i] = (int8_t)(round == 0 ? -128 : i * 53 + round * 29);
+        int32_t found[4] = {round, -round, 1 << 29, -(1 << 29)}, wanted[4];
+        memcpy(wanted, found, sizeof found);
+        vectors(a, b, found, round % 2 ? 16 : 18);
+        plain(a, b, wanted, round % 2 ? 16 : 18);
+        wrong += memcmp(found, wanted, sizeof found) != 0;
+    }
     return wrong != 0;
 }
 """
@@ -65,6 +82,7 @@ int check(void) {
 """
 LISTS = {
     "lanes": ("const int8_t *a, const int8_t *b, int32_t *total", "a, b, total"),
+    "vector": ("const int8_t *a, const int8_t *b, int32_t *total, int32_t stride", "a, b, total, stride"),
     "requantise": (
         "const int32_t *t, const int32_t *b, const int32_t *m, const int32_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
         "t, b, m, s, o, z, l, h",
@@ -72,7 +90,9 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["lanes", "requantise_up4", "requantise_away4"])
+@pytest.mark.parametrize(
+    "name", ["lanes", "vector_dot4", *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4"))]
+)
 def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     board = find_board("mps3-an547")
     assert board is not None
@@ -81,12 +101,13 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     text, _ = support(CPUS["cortex-m55"], f"inlay_{name}(")
     assert "#include <arm_mve.h>" in text
     declared, given = LISTS[name.split("_")[0]]
-    includes = "#include <stdint.h>\n#include <string.h>\n"
+    includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
     header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
-    rounding = name.removeprefix("requantise_").removesuffix("4")
-    check = (
-        PRODUCTS if name == "lanes" else CHECK.replace("ROUNDING", rounding).replace("LAST", "-1" if rounding == "away" else "0")
-    )
+    check = {"lanes": PRODUCTS, "vector_dot4": DOTS}.get(name)
+    if check is None:
+        rounding, lanes = name.removeprefix("requantise_")[:-1], name[-1]
+        check = CHECK.replace("ROUNDING", rounding).replace("LANES", lanes)
+        check = check.replace("LAST", "-1" if rounding == "away" else "0")
     without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_DSP\n"
     files = {
         "check.h": header,

@@ -111,7 +111,8 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 @dataclass(frozen=True)
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone.
+    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
+    of lanes that lie in its second region, and is told how many elements apart.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
     intrinsic: TensorIntrin
@@ -126,7 +127,8 @@ class _Printed:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.intrinsic.name}"
 
     def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
-        return [f"{self.function}({', '.join((*(place.pointer for place in places), *args))});"]
+        strides = [repr(places[1].region.buffer.shape[-1])] if self.vector else []
+        return [f"{self.function}({', '.join((*(place.pointer for place in places), *strides, *args))});"]
 
 
 def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
@@ -153,11 +155,11 @@ def _dot(lanes: int) -> _Printed:
 def _vector_dot(lanes: int) -> _Printed:
     """The dot product of a number of lanes, 16 elements of each."""
     name = f"vector_dot{lanes}"
-    head = f"INLAY_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total) {{"
+    head = f"INLAY_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t stride) {{"
     plain = [head, f"    for (int32_t i = 0; i < {VECTOR}; i++) {{"]
-    plain += [f"        total[{lane}] += a[i] * b[{lane * VECTOR} + i];" for lane in range(lanes)] + ["    }"]
+    plain += [f"        total[{lane}] += a[i] * b[{lane} * stride + i];" for lane in range(lanes)] + ["    }"]
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
-    mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane * VECTOR}));" for lane in range(lanes)]
+    mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
     return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve), vector=True)
 
@@ -186,19 +188,26 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
         f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
         "    const int32_t *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {",
     ]
-    # VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` do; none saturates, since sums are less than 2^30.
-    mve = [*lines, "    const int32x4_t sum = vaddq_s32(vld1q_s32(total), vld1q_s32(bias));"]
-    mve.append("    const int32x4_t high_part = vqrdmulhq_s32(sum, vld1q_s32(multiplier));")
+    # VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` do; none saturates, since sums are less than 2^30. Fewer than four
+    # sums are the first lanes, and no others are read or written.
+    few = lanes < GROUP
+    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier", "shift")}
+    mve = [*lines, *([f"    const mve_pred16_t used = vctp32q({lanes});"] if few else [])]
+    mve.append(f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(GROUP))}}};")
+    mve.append(f"    const int32x4_t sum = vaddq_s32(totals, {loads['bias']});")
+    mve.append(f"    const int32x4_t high_part = vqrdmulhq_s32(sum, {loads['multiplier']});")
     raised = "vaddq_s32(high_part, vshrq_n_s32(sum, 31))" if rounding == "away" else "high_part"
-    mve.append(f"    const int32x4_t value = vaddq_n_s32(vrshlq_s32({raised}, vld1q_s32(shift)), zero);")
-    mve.append("    vstrbq_s32(out, vminq_s32(vmaxq_s32(value, vdupq_n_s32(low)), vdupq_n_s32(high)));")
+    mve.append(f"    const int32x4_t value = vaddq_n_s32(vrshlq_s32({raised}, {loads['shift']}), zero);")
+    mve.append("    const int32x4_t raised = vmaxq_s32(value, vdupq_n_s32(low));")
+    stored = "out, vminq_s32(raised, vdupq_n_s32(high))"
+    mve.append(f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});")
     for lane in range(lanes):
         total = f"total[{lane}] + bias[{lane}]"
         # Sums wrap where they may be large.
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlay_within(v{lane}, low, high);" for lane in range(lanes)]
-    vectors = _lines(mve) if lanes == GROUP and not exact else ""
+    vectors = _lines(mve) if lanes > 1 and not exact else ""
     return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact, mve=vectors)
 
 
@@ -209,10 +218,10 @@ def _lines(lines: Sequence[str]) -> str:
 def _printed(exact: bool) -> Iterator[_Printed]:
     for lanes in DOTS:
         yield _dot(lanes)
-        yield _vector_dot(lanes)
+    yield _vector_dot(GROUP)
     yield _lanes()
     for rounding in ROUNDINGS:
-        for lanes in (1, *DOTS):
+        for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)
 
 

@@ -66,12 +66,12 @@ class DirectRule:
             return None
         if not given[program.inputs.index(product.weights)].constant:
             return None
-        plan = _plan(_merged(product), context)
+        plan = _plan(merged(product), context)
         layouts = tuple(product.layout_of(buffer, plan.layout) for buffer in program.params)
         return Offer(layouts, lambda _: _direct(plan, context).program())
 
 
-def _merged(product: Product) -> Product:
+def merged(product: Product) -> Product:
     """The product with all its pixels in one row, where windows are single pixels."""
     if not (product.rows.is_point and product.columns.is_point and product.is_image):
         return product

@@ -20,8 +20,8 @@ MOST_PRODUCTS = 1 << 15
 
 
 class Epilogue:
-    """What follows the sums of a kernel. `flat` are the parameters that lie in one dimension: the data and what is of the result's
-    shape, channels last, and what there is one of for each output channel."""
+    """What follows the sums of a kernel: `requantised`, where that is a requantisation. `flat` are the parameters that lie in one
+    dimension: the data and what is of the result's shape, channels last, and what there is one of for each output channel."""
 
     def __init__(self, product: Product, context: KernelContext) -> None:
         self._product, self._context = product, context
@@ -34,10 +34,10 @@ class Epilogue:
             block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
             assert isinstance(block.body, ir.Store)
             self._value, self._iters = block.body.value, block.body.indices
-        self._requantised = None if self._value is None else requantised(self._value, product.anchor.buffer)
-        own = () if (of := self._requantised) is None else (of.bias, of.multiplier, of.shift)
+        self.requantised = None if self._value is None else requantised(self._value, product.anchor.buffer)
+        own = () if (of := self.requantised) is None else (of.bias, of.multiplier, of.shift)
         if any(_size(buffer) != product.outputs for buffer in own) or product.summed >= MOST_PRODUCTS:
-            self._requantised, own = None, ()
+            self.requantised, own = None, ()
         shape = product.anchor.buffer.shape
         self.flat = {
             buffer: ir.Buffer(buffer.name, (_size(buffer),), buffer.dtype)
@@ -58,18 +58,19 @@ class Epilogue:
         product = self._product
         lanes = int(total.shape[1])  # type: ignore[arg-type]
         if product.outputs % lanes == 0:
-            return self._stored(total, row, 0, lanes, first, pixel)
+            return self.stored(total, row, 0, lanes, first, pixel)
         done: list[ir.Stmt] = []
         for lane in range(lanes):
             channel = arith.simplify(first + lane)
-            (store,) = self._stored(total, row, lane, 1, channel, pixel)
+            (store,) = self.stored(total, row, lane, 1, channel, pixel)
             inside = arith.compare("<", channel, product.outputs)
             certain = lane < product.outputs % lanes or isinstance(first, arith.Const)
             done.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
         return done
 
-    def _stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
-        of, product = self._requantised, self._product
+    def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
+        """Store what becomes of some lanes of a row of sums, all of which are channels that there are, the first of them given."""
+        of, product = self.requantised, self._product
         place = arith.simplify(pixel * product.outputs + first)
         intrinsic = None if of is None else intrinsic_for(of, lanes, self._context)
         if of is None or intrinsic is None:

@@ -52,10 +52,10 @@ class Rows:
         if self.ring is None:
             return ir.For(y, arith.wrap(rows.outputs), body)
         kept = max(rows.taps - rows.stride, 0)
-        fill = self._blank(0, rows.taps * self._width)
+        fill = self._blank(0, int(self.ring.shape[0]))  # type: ignore[arg-type]
         first = [self._loaded(tap + rows.stride, arith.wrap(tap - rows.before)) for tap in range(rows.before, kept)]
         moved = [
-            _copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
+            copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
             for tap in range(kept)
         ]
         read = [self._read(tap, y) for tap in range(kept, rows.taps)]
@@ -86,7 +86,7 @@ class Rows:
         columns, channels = self.product.columns, self.product.channels
         length = min(columns.size, columns.span - columns.before) * channels
         start = arith.simplify(row * (columns.size * channels))
-        return _copied(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
+        return copied(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
 
     def _blank(self, start: int, length: int) -> ir.Stmt:
         i = Var("i")
@@ -94,14 +94,15 @@ class Rows:
         return ir.For(i, arith.wrap(length), store)
 
 
-def rows_of(product: Product, data: ir.Buffer) -> Rows:
-    """The rows, in a ring where there is padding."""
+def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
+    """The rows, in a ring where there is padding; so many elements `beyond` the last row of a ring may be read as well."""
     if not product.padded:
         return Rows(product, data, None)
-    size = product.rows.taps * product.columns.span * product.channels
+    size = product.rows.taps * product.columns.span * product.channels + beyond
     return Rows(product, data, ir.Buffer("rows", (size,), INT8))
 
 
-def _copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
+def copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
+    """A run of elements copied from one buffer to another, or to another part of the same."""
     size = arith.wrap(length)
     return ir.Intrinsic(COPY.name, (ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),))))

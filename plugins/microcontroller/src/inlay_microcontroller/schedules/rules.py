@@ -6,5 +6,6 @@ from inlay.schedules.rule import ScheduleRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import ScalarRule
+from inlay_microcontroller.schedules.vector import VectorRule
 
-RULES: tuple[ScheduleRule, ...] = (DirectRule(), DepthwiseRule(), ScalarRule())
+RULES: tuple[ScheduleRule, ...] = (VectorRule(), DirectRule(), DepthwiseRule(), ScalarRule())
