@@ -97,9 +97,18 @@ def print_kernel(
 ) -> KernelText:
     """A kernel as a static function of that name. `known` are the ranges of what parameters hold, by number; `shared` the numbers
     of those that may share memory with others. Raises `Unsupported` for loops and intrinsics that C has not."""
+    program = prepared(program, known)
+    return _Kernel(program, name, dialect, _of_params(program, known)).print(shared)
+
+
+def prepared(program: ir.LoopProgram, known: Mapping[int, Range] | None = None) -> ir.LoopProgram:
+    """A kernel as it is printed: over C's types, without what `known` makes idle (see `print_kernel`)."""
     program = legalise(expand_program(program), c_values.NATIVE)
-    ranges = {program.params[number]: range_ for number, range_ in (known or {}).items()}
-    return _Kernel(narrow(program, ranges), name, dialect, ranges).print(shared)
+    return narrow(program, _of_params(program, known))
+
+
+def _of_params(program: ir.LoopProgram, known: Mapping[int, Range] | None) -> dict[ir.Buffer, Range]:
+    return {program.params[number]: range_ for number, range_ in (known or {}).items()}
 
 
 def index_text(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer | None = None) -> str:
@@ -460,7 +469,9 @@ class _Kernel:
                     return (
                         Text(text) if isinstance(index, (arith.Compare, arith.And, arith.Or, arith.Not)) else Text(f"({text}) != 0")
                     )
-                return Text(f"({c_type(of)})({text})", ATOM)
+                if not _is_name(text):
+                    return Text(f"({c_type(of)})({text})", ATOM)
+                return Text(text if c_type(of) == self.dialect.index else f"({c_type(of)}){text}", ATOM)
             case ir.Binary(op=op, a=a, b=b):
                 exact = op in ("add", "sub", "mul") and a.dtype.is_int and self.ranges.exact(expr)
                 exact = exact or (op in ("div", "mod") and a.dtype.is_int and self.divides(expr))

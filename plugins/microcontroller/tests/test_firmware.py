@@ -51,6 +51,19 @@ def several() -> Module:
     return module([x, at], ops.softmax(rows, axis=1), ops.reduce_max(x, axes=(0,), keepdims=False))
 
 
+def alike() -> Module:
+    """Three layers that differ in integers alone: multipliers, shifts, zero points and padding."""
+    rng = np.random.default_rng(2)
+    value: Expr = (x := var("x", TensorType((1, 4, 5, 5), "int8")))
+    for multiplier, shift, zero in ((1 << 30, -6, -128), (1_500_000_000, -8, 7), (2_000_000_001, -7, -3)):
+        weights = constant(rng.integers(-128, 128, (4, 4, 3, 3)).astype(np.int8))
+        padded = ops.pad(value, constant(np.int8(zero)), pads=(0, 0, 1, 1, 0, 0, 1, 1))
+        total = ops.conv(padded, weights, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+        scaled = ops.multiply_fixed(total, constant(np.int32(multiplier)), constant(np.int32(shift)), axis=-1)
+        value = ops.cast(ops.clip(ops.add(scaled, constant(np.int32(zero))), minimum=-128.0, maximum=127.0), dtype="int8")
+    return module([x], value)
+
+
 def build(folder: Path, *flags: str) -> Path:
     program = folder / "program"
     sources = sorted(map(str, folder.glob("*.c")))
@@ -61,7 +74,7 @@ def build(folder: Path, *flags: str) -> Path:
     return program
 
 
-@pytest.mark.parametrize("make", [convolution, several])
+@pytest.mark.parametrize("make", [convolution, several, alike])
 def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
     executable = compile_module(make(), ["microcontroller:cpu=cortex-m4"], keep=False)
     exported = export_folder(executable.package, tmp_path, "tiny")
@@ -73,6 +86,14 @@ def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
     for port, expected in zip(manifest["outputs"], reference.values(), strict=True):
         found = np.frombuffer(bytes.fromhex(port["test"]), expected.dtype).reshape(expected.shape)
         np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 1e-5)
+
+
+@pytest.mark.parametrize("cpu", ["cortex-m4", "c99"])
+def test_layers_that_differ_in_integers_alone_have_one_function(cpu: str, tmp_path: Path) -> None:
+    export_folder(compile_module(alike(), [f"microcontroller:cpu={cpu}"], keep=False).package, tmp_path, "tiny")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert len(manifest["kernels"]) > len({kernel["function"] for kernel in manifest["kernels"]})
+    assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
 
 
 REFUSED = {

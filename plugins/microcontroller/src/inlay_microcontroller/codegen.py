@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 
 from inlay import arith
 from inlay.artifact import Artifact
 from inlay.codegen.c import C_TYPES
-from inlay.codegen.c_kernel import Dialect, helpers, print_kernel
+from inlay.codegen.c_kernel import Dialect, helpers, prepared, print_kernel
 from inlay.errors import Unsupported
 from inlay.plugins import CompileContext
+from inlay.tensor.generalise import generalise
+from inlay.tensor.ir import LoopProgram
 from inlay.tensor.legalise import carrier
 from inlay.tensor.ranges import Range
-from inlay.tensor.region import RegionBuffer, RegionProgram
+from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
 from inlay_microcontroller.intrinsics import emitters, support
@@ -22,6 +25,8 @@ from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, works
 
 INDEX = "int32_t"
 """The type of indices: no microcontroller has arrays of more than 2 GiB."""
+MOST_NUMBERS = 8
+"""Integers that a kernel takes, so that it does for layers that differ in them alone: more than registers hold cost too much."""
 _MATH = ("fma", "fmod", "sqrt", "floor", "ceil", "rint", "trunc", "fabs", "INFINITY", "NAN")
 
 
@@ -42,23 +47,25 @@ class MicrocontrollerCodegen:
             )
         assert isinstance(unit.workspace, int)
         names = Names()
-        kernels = []
-        for number, kernel in enumerate(unit.kernels):
-            context.report("print", number, len(unit.kernels))
-            calls = [call for call in unit.calls if call.kernel == number]
-            name = names.unique(label((node for call in calls for node in call.nodes), kernel.name))
-            shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
-            known = known_ranges(unit, number)
-            dialect = Dialect(INDEX, emitters(kernel, known))
-            printed = print_kernel(kernel, f"{PREFIX}{name}", dialect, known, shared)
-            work = work_of(kernel)
-            kernels.append(Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals))
+        kernels: list[Kernel] = []
+        taken: dict[int, tuple[int, tuple[int, ...]]] = {}
+        known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
+        programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
+        for general in generalise(programs, MOST_NUMBERS):
+            context.report("print", len(taken), len(programs))
+            taken |= {member: (len(kernels), values) for member, values in general.members.items()}
+            calls = [call for call in unit.calls if call.kernel in general.members]
+            kernels.append(
+                self._kernel(unit, general.program, calls, _common([known[member] for member in general.members]), names)
+            )
         text = "".join(kernel.text for kernel in kernels)
         functions, headers = support(CPUS[self.options.cpu], text)
         code = Unit(
             self.options.cpu,
             tuple(kernels),
-            tuple(Call(call.kernel, (*call.inputs, *call.outputs), call.nodes) for call in unit.calls),
+            tuple(
+                Call(taken[call.kernel][0], (*call.inputs, *call.outputs), call.nodes, taken[call.kernel][1]) for call in unit.calls
+            ),
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
             unit.fast,
@@ -74,6 +81,21 @@ class MicrocontrollerCodegen:
             unit.constants,
             {"": workspace(unit.workspace, unit.fast)},
         )
+
+    def _kernel(
+        self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: Names
+    ) -> Kernel:
+        name = names.unique(label((node for call in calls for node in call.nodes), program.name))
+        shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
+        printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known)), known, shared)
+        work = work_of(program)
+        return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
+
+
+def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
+    """Ranges that hold in several kernels, by parameter."""
+    everywhere = set(known[0]).intersection(*known)
+    return {place: (min(each[place][0] for each in known), max(each[place][1] for each in known)) for place in everywhere}
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:

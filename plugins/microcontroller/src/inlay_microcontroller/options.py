@@ -8,7 +8,7 @@ from inlay.errors import TargetError
 from inlay_microcontroller.boards import BOARDS, find_board
 
 FORMAT = "c99-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of artifacts: what `inlay_microcontroller.unit` writes. The version counts changes of that."""
 
 

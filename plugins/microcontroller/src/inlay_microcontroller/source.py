@@ -179,7 +179,8 @@ struct {name} {{
     def _call(self, number: int) -> str:
         call = self.unit.calls[number]
         kernel = self.unit.kernels[call.kernel]
-        args = ", ".join(self._argument(self.unit.buffers[item]) for item in call.buffers)
+        numbers_ = (_integer(value, 32, "int") for value in call.numbers)
+        args = ", ".join((*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_))
         text = f"{self.name}_{kernel.name}({args})"
         return f"    if ({text}) return 1;\n" if kernel.checks else f"    {text};\n"
 

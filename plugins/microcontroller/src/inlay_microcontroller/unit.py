@@ -32,11 +32,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the number of the kernel, those of buffers in the order of its parameters, and the source nodes."""
+    """One call: the number of the kernel, those of buffers in the order of its parameters, the source nodes, and the integers that
+    it takes after the buffers."""
 
     kernel: int
     buffers: tuple[int, ...]
     nodes: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ def decode(code: bytes) -> Unit:
         unit = Unit(
             str(found["cpu"]),
             tuple(Kernel(**item) for item in found["kernels"]),
-            tuple(Call(item["kernel"], tuple(item["buffers"]), tuple(item["nodes"])) for item in found["calls"]),
+            tuple(
+                Call(item["kernel"], tuple(item["buffers"]), tuple(item["nodes"]), tuple(map(int, item["numbers"])))
+                for item in found["calls"]
+            ),
             tuple(Buffer(**item) for item in found["buffers"]),
             int(found["arena"]),
             int(found["fast"]),

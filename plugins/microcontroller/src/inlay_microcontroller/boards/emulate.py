@@ -19,7 +19,7 @@ LIMIT = 120.0
 FLAGS = ("-O2", "-std=c99", "-ffunction-sections", "-fdata-sections")
 """What a model's sources are compiled with."""
 _HARNESS = ("-Os", "-std=gnu99", "-ffunction-sections", "-fno-tree-loop-distribute-patterns")
-"""What startup code and harness are compiled with: small, and no loops of theirs made calls of the library, which no model needs."""
+"""What startup code and harness are compiled with: small, and without calls of the library for loops, which no model needs."""
 _FIXED = ("board.h", "harness.c", "board.ld")
 
 
