@@ -16,6 +16,7 @@ from inlay.tensor.interp import run
 from inlay.types import ROW_MAJOR, TensorType
 from inlay_microcontroller.intrinsics import intrinsics
 from inlay_microcontroller.options import CPUS
+from inlay_microcontroller.schedules.addition import AdditionRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import channels_last
@@ -135,6 +136,58 @@ def test_a_matrix_product_sums_what_the_graph_does(rule: Rule, rows: int, depth:
     x = var("x", TensorType((rows, depth), "int8"))
     weights = generator.integers(-127, 128, (depth, columns)).astype(np.int8)
     _check(rule, x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
+
+
+def _sum(x: Expr, y: Expr, zeros: tuple[int, int, int], factors: tuple[tuple[int, int], ...]) -> Expr:
+    """Two tensors added as TensorFlow Lite adds them."""
+
+    def number(value: int) -> Expr:
+        return constant(np.int32(value))
+
+    def scaled(value: Expr, factor: tuple[int, int]) -> Expr:
+        return ops.multiply_fixed(value, *map(number, factor), rounding="away")
+
+    wide = [ops.cast(side, dtype="int32") for side in (x, y)]
+    shifted = [ops.sub(side, number(zero)) if zero else side for side, zero in zip(wide, zeros, strict=False)]
+    sides = [scaled(ops.shift_left(side, number(20)), factor) for side, factor in zip(shifted, factors, strict=False)]
+    total = scaled(ops.add(*sides), factors[2])
+    total = ops.add(total, number(zeros[2])) if zeros[2] else total
+    return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+HALF, MOST = 1 << 30, (1 << 31) - 1
+
+
+@pytest.mark.parametrize(("shape", "zeros", "factors"), [
+    ((1, 5, 3, 7), (-128, 4, -3), ((1623821475, -2), (HALF, 0), (1098017566, -17))),
+    ((3, 4), (0, 0, 0), ((HALF, -1), (MOST, -3), (MOST, -18))),
+    ((2,), (127, -128, 0), ((HALF + 1, 0), (HALF, 0), (HALF, -1))),
+])  # fmt: skip
+def test_sums_of_tensors_are_those_of_the_graph(
+    shape: tuple[int, ...], zeros: tuple[int, int, int], factors: tuple[tuple[int, int], ...]
+) -> None:
+    x, y = (var(name, TensorType(shape, "int8")) for name in "xy")
+    result = _sum(x, y, zeros, factors)
+    program = build(KernelSource("kernel", (x, y), result))
+    context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
+    offers = AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR)))
+    assert offers and not AdditionRule().offer(program, _context(DirectRule()), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
+    generator = np.random.default_rng(0)
+    data = [generator.integers(-128, 128, shape).astype(np.int8) for _ in range(2)]
+    wanted = evaluate(function((x, y), result), data)
+    for offer in offers:
+        scheduled = finish(offer.schedule(program))
+        packed = [layout.pack(array).reshape(-1) for layout, array in zip(offer.layouts, data, strict=False)]
+        (found,) = run(scheduled, packed, intrinsics={each.name: each.semantics for each in context.intrinsics})
+        np.testing.assert_array_equal(np.asarray(found), offer.layouts[-1].pack(np.asarray(wanted)).reshape(-1))
+
+
+def test_sums_that_could_saturate_are_left_alone() -> None:
+    x, y = (var(name, TensorType((4,), "int8")) for name in "xy")
+    context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
+    for factors in (((HALF, 1), (HALF, 0), (HALF, -1)), ((HALF, 0), (HALF, 0), (HALF, 0)), ((-HALF, 0), (HALF, 0), (HALF, -1))):
+        program = build(KernelSource("kernel", (x, y), _sum(x, y, (1, 2, 3), factors)))
+        assert AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR))) is None
 
 
 def test_constants_without_elements_have_channels_nowhere() -> None:

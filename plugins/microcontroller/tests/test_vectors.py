@@ -80,7 +80,29 @@ int check(void) {
     return wrong != 0;
 }
 """
+SUMS = """
+int check(void) {
+    static const int32_t factors[][2] = {{1073741824, 0}, {2147483647, -3}, {1623821475, -1}, {0, 0}, {1073741825, -30}};
+    int wrong = 0;
+    for (int a = -128; a < 128; a++)
+        for (int b = -128; b < 128; b++) {
+            const int8_t left[4] = {(int8_t)a, (int8_t)b, -128, 127}, right[4] = {(int8_t)b, 127, (int8_t)a, (int8_t)a};
+            int8_t found[4] = {1, 2, 3, 4}, wanted[4] = {1, 2, 3, 4};
+            const int32_t *one = factors[(a + 128) % COUNT(factors)], *two = factors[(b + 128) % COUNT(factors)];
+            const int32_t three = -1 - (a + b + 256) % 20, zero = a % 3 ? b : 0;
+            vectors(left, right, found, zero, one[0], one[1], a, two[0], two[1], 1518500250, three, b, -100, 127);
+            plain(left, right, wanted, zero, one[0], one[1], a, two[0], two[1], 1518500250, three, b, -100, 127);
+            wrong += memcmp(found, wanted, sizeof found) != 0;
+        }
+    return wrong != 0;
+}
+"""
+SCALARS = ["za", "ma", "sa", "zb", "mb", "sb", "m", "s", "z", "l", "h"]
 LISTS = {
+    "addition": (
+        f"const int8_t *a, const int8_t *b, int8_t *o, {', '.join(f'int32_t {each}' for each in SCALARS)}",
+        f"a, b, o, {', '.join(SCALARS)}",
+    ),
     "lanes": ("const int8_t *a, const int8_t *b, int32_t *total", "a, b, total"),
     "vector": ("const int8_t *a, const int8_t *b, int32_t *total, int32_t stride", "a, b, total, stride"),
     "requantise": (
@@ -91,7 +113,8 @@ LISTS = {
 
 
 @pytest.mark.parametrize(
-    "name", ["lanes", "vector_dot4", *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4"))]
+    "name",
+    ["lanes", "vector_dot4", "addition3", "addition4", *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4"))],
 )
 def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     board = find_board("mps3-an547")
@@ -100,10 +123,10 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
         pytest.skip(problem)
     text, _ = support(CPUS["cortex-m55"], f"inlay_{name}(")
     assert "#include <arm_mve.h>" in text
-    declared, given = LISTS[name.split("_")[0]]
+    declared, given = LISTS[name.split("_")[0].rstrip("34")]
     includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
     header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
-    check = {"lanes": PRODUCTS, "vector_dot4": DOTS}.get(name)
+    check = {"lanes": PRODUCTS, "vector_dot4": DOTS, "addition3": SUMS, "addition4": SUMS}.get(name)
     if check is None:
         rounding, lanes = name.removeprefix("requantise_")[:-1], name[-1]
         check = CHECK.replace("ROUNDING", rounding).replace("LANES", lanes)

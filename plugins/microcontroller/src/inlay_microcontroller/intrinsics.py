@@ -17,6 +17,7 @@ from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.tensor.ranges import Range
 from inlay_microcontroller.options import Cpu
+from inlay_microcontroller.schedules.addition import RAISED, SCALARS, addition
 from inlay_microcontroller.schedules.depthwise import lane_products
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation
 from inlay_microcontroller.schedules.rows import COPY
@@ -75,6 +76,13 @@ INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift
     return inlay_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
 }
 """
+_MVE_FIXED = """\
+/* values * multiplier / 2^(31 - shift), halves away from 0; nothing is shifted to the left. */
+INLAY_INLINE int32x4_t inlay_vector_away(int32x4_t values, int32_t multiplier, int32_t shift) {
+    const int32x4_t high = vqrdmulhq_n_s32(values, multiplier);
+    return shift == 0 ? high : vrshlq_n_s32(vaddq_s32(high, vshrq_n_s32(high, 31)), shift);
+}
+"""
 _EXACT = """\
 static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
@@ -111,8 +119,8 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 @dataclass(frozen=True)
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
-    of lanes that lie in its second region, and is told how many elements apart.
+    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone.
+    A `strided` one is told how many elements apart the lanes of its second region lie.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
     intrinsic: TensorIntrin
@@ -121,13 +129,14 @@ class _Printed:
     exact: bool = False
     mve: str = ""
     vector: bool = False
+    strided: bool = False
 
     @property
     def function(self) -> str:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.intrinsic.name}"
 
     def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
-        strides = [repr(places[1].region.buffer.shape[-1])] if self.vector else []
+        strides = [repr(places[1].region.buffer.shape[-1])] if self.strided else []
         return [f"{self.function}({', '.join((*(place.pointer for place in places), *strides, *args))});"]
 
 
@@ -161,7 +170,7 @@ def _vector_dot(lanes: int) -> _Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve), vector=True)
+    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve), vector=True, strided=True)
 
 
 def _lanes() -> _Printed:
@@ -211,6 +220,31 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
     return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact, mve=vectors)
 
 
+def _addition(lanes: int) -> _Printed:
+    """Sums of two tensors. What is scaled stays below 2^30, so that nothing saturates."""
+    scalars = ", ".join(f"int32_t {name}" for name in SCALARS)
+    head = f"INLAY_INLINE void {PREFIX}addition{lanes}(const int8_t *a, const int8_t *b, int8_t *out, {scalars}) {{"
+    plain, away = [head, f"    for (int32_t i = 0; i < {lanes}; i++) {{"], f"{PREFIX}{EXACT}away"
+    for side in "ab":
+        raised = f"({side}[i] - zero_{side}) * {1 << RAISED}"
+        plain.append(f"        const int32_t {side}_scaled = {away}({raised}, multiplier_{side}, shift_{side});")
+    plain.append(f"        const int32_t value = {away}(a_scaled + b_scaled, multiplier, shift) + zero;")
+    plain += ["        out[i] = inlay_within(value, low, high);", "    }"]
+    few, mve = lanes < GROUP, [head]
+    if few:
+        mve.append(f"    const mve_pred16_t used = vctp32q({lanes});")
+    for side in "ab":
+        load = f"vldrbq_z_s32({side}, used)" if few else f"vldrbq_s32({side})"
+        mve.append(f"    const int32x4_t {side}_raised = vshlq_n_s32(vsubq_n_s32({load}, zero_{side}), {RAISED});")
+        mve.append(f"    const int32x4_t {side}_scaled = {PREFIX}vector_away({side}_raised, multiplier_{side}, shift_{side});")
+    mve.append(f"    const int32x4_t sum = {PREFIX}vector_away(vaddq_s32(a_scaled, b_scaled), multiplier, shift);")
+    mve.append("    const int32x4_t value = vmaxq_s32(vaddq_n_s32(sum, zero), vdupq_n_s32(low));")
+    stored = "out, vminq_s32(value, vdupq_n_s32(high))"
+    mve.append(f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});")
+    intrinsic = TensorIntrin(f"addition{lanes}", addition(lanes))
+    return _Printed(intrinsic, _lines(plain), mve=_lines(mve), vector=True)
+
+
 def _lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in (*lines, "}"))
 
@@ -223,6 +257,8 @@ def _printed(exact: bool) -> Iterator[_Printed]:
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)
+    for lanes in range(1, GROUP + 1):
+        yield _addition(lanes)
 
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
@@ -249,19 +285,19 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """The functions that printed kernels call, and the headers that these and the kernels include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
-    requantised = [printed for printed in used if not printed.dsp and not printed.vector]
+    requantised = [printed for printed in used if not printed.dsp and not printed.strided]
     plain, dsp = ([_text(cpu, printed, name) for printed in used if printed.dsp] for name in ("plain", "dsp"))
     if requantised:
         plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
     parts = [_INLINE] if used else []
     if cpu.mve and any(printed.mve for printed in used):
-        parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n#endif\n")
+        parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + _MVE_FIXED + "#endif\n")
     if cpu.dsp and dsp:
         parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
-    parts += [_text(cpu, printed, "plain") for printed in used if printed.vector]
-    if any(printed.exact for printed in requantised):
+    parts += [_text(cpu, printed, "plain") for printed in used if printed.strided]
+    if any(f"{PREFIX}{EXACT}" in printed.plain for printed in requantised):
         parts.append(_EXACT)
     if any(not printed.exact for printed in requantised):
         parts.append(_FIXED)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from inlay.schedules.rule import ScheduleRule
+from inlay_microcontroller.schedules.addition import AdditionRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import ScalarRule
 from inlay_microcontroller.schedules.vector import VectorRule
 
-RULES: tuple[ScheduleRule, ...] = (VectorRule(), DirectRule(), DepthwiseRule(), ScalarRule())
+RULES: tuple[ScheduleRule, ...] = (VectorRule(), DirectRule(), DepthwiseRule(), AdditionRule(), ScalarRule())
