@@ -27,7 +27,7 @@ def import_model(data: bytes, file: str, converters: Mapping[str, Converter], di
 
 def first_states(data: bytes, file: str, converters: Mapping[str, Converter]) -> dict[str, Array]:
     """What the states of a model hold before its first run. Raises `ModelImportError`."""
-    return _imported(data, file, converters, {}).first
+    return {name: np.array(value) for name, value in _imported(data, file, converters, {}).first.items()}
 
 
 def _imported(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Importer:
@@ -135,9 +135,10 @@ class Importer:
         """The value of a tensor, which `span` needs."""
         if index not in values:
             tensor = graph.tensors[index]
-            if tensor.data is None:
+            data = np.empty(tensor.shape, tensor.dtype.numpy) if 0 in tensor.shape else tensor.data
+            if data is None:
                 raise ModelImportError(f"it takes {tensor.name}, which is not computed before", node=str(span))
-            values[index] = constant(tensor.data)
+            values[index] = constant(data)
         return values[index]
 
     def _operation(self, graph: Graph, values: dict[int, Expr], index: int, operation: Operation) -> None:
@@ -188,6 +189,7 @@ class Importer:
             ArithmeticError,
             AssertionError,
             MemoryError,
+            RuntimeError,
             struct.error,
         ) as error:
             raise node.error(f"its inputs or options do not fit: {error}") from error
@@ -268,10 +270,10 @@ class Importer:
 
 
 def _zeros(tensor: Tensor) -> Array:
-    """What a state holds at first: zeros, as stored values."""
+    """What a state holds at first: zeros, as stored values. It is one value in memory, however large the state."""
     found = tensor.quantisation
     zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
-    return np.full(tensor.shape, zero, tensor.dtype.numpy)
+    return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

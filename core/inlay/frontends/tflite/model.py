@@ -142,7 +142,8 @@ def read_model(data: bytes, file: str) -> tuple[Graph, ...]:
         MemoryError,
         RecursionError,
     ) as error:
-        raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ModelImportError(f"{file} is damaged: {what}", node=file) from error
 
 
 class _Reader:
@@ -240,7 +241,7 @@ class _Reader:
             shape,
             element,
             self._data(tensor, name, shape, element),
-            self._quantisation(tensor, name, len(shape)),
+            self._quantisation(tensor, name, len(shape), element),
             tuple(axis for axis, dim in enumerate(signature) if dim < 0 and len(signature) == len(shape)),
             bool(tensor.HasRank()),
             bool(tensor.IsVariable()),
@@ -280,7 +281,7 @@ class _Reader:
             raise ValueError(f"a buffer of {length} bytes")
         return buffer.DataAsNumpy() if length else None
 
-    def _quantisation(self, tensor: Any, name: str, rank: int) -> Quantisation | None:
+    def _quantisation(self, tensor: Any, name: str, rank: int, element: DType) -> Quantisation | None:
         found = tensor.Quantization()
         if found is None or not self._count(found.ScaleLength()):
             return None
@@ -289,6 +290,8 @@ class _Reader:
         axis = found.QuantizedDimension()
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
             raise ValueError(f"the quantisation of tensor {name} makes no sense")
+        if element.kind in ("int", "uint") and not all(element.limits[0] <= point <= element.limits[1] for point in points):
+            raise ValueError(f"the zero point of tensor {name} is no {element}")
         return Quantisation(scale, np.array(points, np.int64), axis)
 
 

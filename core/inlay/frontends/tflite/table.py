@@ -23,6 +23,11 @@ STEPS = 512
 """Steps of a table of 16 bits, of 128 values each."""
 
 
+def precise(function: Real) -> Real:
+    """A function of numpy, worked out in float64 and rounded once, as good libraries have it."""
+    return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
+
+
 def looked_up(values: Array, index: Expr) -> Expr:
     """The values at 8-bit integers, as they are stored: `values` are of the least integer first."""
     assert isinstance(index.type, TensorType)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file
+from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, single
 
 from inlay.errors import ModelImportError
-from inlay.frontends.tflite import load
+from inlay.frontends.tflite import first_states, load
 
 EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
@@ -128,3 +128,31 @@ def test_windows_that_no_memory_holds_are_refused() -> None:
     image = Tensor((1, 4, 4, 2), "int8", scale=0.5)
     with pytest.raises(ModelImportError, match="a window of"):
         load(file(Graph((image, image), (0,), (1,), (Op("AVERAGE_POOL_2D", (0,), (1,), ("Pool2DOptions", huge)),))))
+
+
+def test_images_and_states_that_fill_the_memory_do_not_do_so_on_import() -> None:
+    window = ("Pool2DOptions", {"strideW": 1, "strideH": 1, "filterWidth": 2, "filterHeight": 2, "padding": 0})
+    tall = Tensor((1, 1 << 30, 1, 1), "int8", scale=0.5)
+    with pytest.raises(ModelImportError, match="a padded image of 1073741824 by 1"):
+        load(single("AVERAGE_POOL_2D", [tall], tall, window))
+    valid = (window[0], window[1] | {"filterWidth": 1, "filterHeight": 1})
+    assert loads(single("AVERAGE_POOL_2D", [tall], tall, valid))
+    weights = [Tensor((4, 3), "float32", np.ones((4, 3), np.float32)) for _ in range(2)]
+    state = Tensor((1, 1 << 29), variable=True)
+    data = single("SVDF", [Tensor((1, 3)), *weights, None, state], Tensor((1, 4)), ("SVDFOptions", {"rank": 1}))
+    assert not loads(data)
+    with pytest.raises(ModelImportError, match="536870912 elements"):
+        first_states(data)
+
+
+@pytest.mark.parametrize("point", [128, -129, 1 << 40])
+def test_zero_points_beyond_their_type_are_refused(point: int) -> None:
+    x = Tensor((2,), "int8", scale=1.0, zero_point=point, name="odd")
+    with pytest.raises(ModelImportError, match="the zero point of tensor odd is no int8"):
+        load(single("ADD", [x, x], x, ("AddOptions", {})))
+
+
+def test_axes_that_are_not_there_are_one_error() -> None:
+    x = Tensor((2, 3), "int8", scale=1.0)
+    with pytest.raises(ModelImportError, match="operator MATRIX_SET_DIAG"):
+        load(single("MATRIX_SET_DIAG", [x, Tensor((), "int8", scale=1.0)], x))

@@ -120,6 +120,11 @@ def _ample(
         result["scale"] = max(result["scale"], a["scale"] * b["scale"] * 2.5)
 
 
+def test_gelu_is_rounded_step_by_step() -> None:
+    x, y = Tensor((256,), "uint8", scale=0.066, zero_point=100), Tensor((256,), "uint8", scale=0.0528, zero_point=20)
+    same(single("GELU", [x], y, ("GeluOptions", {"approximate": False})), [np.arange(256).astype(np.uint8)])
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_scalar_and_nothing(rank: int) -> None:
     shape = () if rank == 0 else (0,)

@@ -64,6 +64,16 @@ def test_shapes(of: str) -> None:
     run("FILL", [fixed([2, 3]), stored((), of)], stored((2, 3), of))
 
 
+def test_constants_without_elements() -> None:
+    """They have no bytes in the file: a shape of no axes, and data of none."""
+    single_, nothing = Tensor((1, 1)), fixed(np.zeros(0), "int32")
+    run("RESHAPE", [single_, nothing], Tensor(()))
+    run("FILL", [nothing, Tensor(())], Tensor(()))
+    run("GATHER", [Tensor((2, 3)), nothing], Tensor((0, 3)), ("GatherOptions", {"axis": 0}))
+    parts = [Tensor((2, 3)), fixed(np.zeros((0, 3)), "float32")]
+    run("CONCATENATION", parts, Tensor((2, 3)), ("ConcatenationOptions", {"axis": 0}))
+
+
 def test_shapes_as_values() -> None:
     run("SHAPE", [Tensor((2, 5))], Tensor((2,), "int64"), ("ShapeOptions", {"outType": 4}))
     run("BROADCAST_ARGS", [Tensor((3,), "int32"), Tensor((2,), "int32")], Tensor((3,), "int32"), None, {0: [4, 1, 3], 1: [2, 1]})

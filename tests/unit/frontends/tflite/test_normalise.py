@@ -61,3 +61,14 @@ def test_pools(name: str, of: str, seed: int, padded: bool) -> None:
     x = drawn(of, (2, high, wide, channels), generator)
     data = single(name, [Tensor(x.shape, of, **a)], Tensor((2, *shape, channels), of, **a), ("Pool2DOptions", fields))
     same(data, [x], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scale", "row"),
+    [(0.131, [38, -21, 27, 0, -122, -20]), (0.047, [123, 43, 58, -127, 117, 109]), (0.161, [111, 34, -79, 108, 80])],
+)
+def test_logarithms_of_softmax_are_rounded_step_by_step(scale: float, row: list[int]) -> None:
+    """Rows that come out one step away where the steps are taken in another order."""
+    x = Tensor((len(row),), "int8", scale=scale, zero_point=3)
+    data = single("LOG_SOFTMAX", [x], Tensor(x.shape, "int8", scale=1 / 16, zero_point=127), ("LogSoftmaxOptions", {}))
+    same(data, [np.array(row, np.int8)])

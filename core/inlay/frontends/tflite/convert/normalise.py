@@ -8,9 +8,9 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert.window import channels_last, channels_second
-from inlay.frontends.tflite.fixed import half_up, inverse_root, number, rounded_away
+from inlay.frontends.tflite.fixed import half_up, inverse_root, number
 from inlay.frontends.tflite.node import Converter, Node, typed
-from inlay.frontends.tflite.table import between, table_16
+from inlay.frontends.tflite.table import between, precise, table_16
 from inlay.graph.ir import Expr, constant
 
 LEAST = 1e-6
@@ -37,7 +37,7 @@ def _below(node: Node) -> Expr:
 def _powers(node: Node, beta: np.float32) -> Expr:
     """exp(beta (x - max)) of 8 bits: there are 256 differences, whose exponentials are a table that is made with the model."""
     scale, _ = node.pair(node.tensor(0))
-    table = np.exp((np.float32(-scale) * beta) * np.arange(256, dtype=np.float32)).astype(np.float32)
+    table = precise(np.exp)((np.float32(-scale) * beta) * np.arange(256, dtype=np.float32))
     return ops.take(constant(table), _below(node), axis=0)
 
 
@@ -91,12 +91,14 @@ def _log_softmax(node: Node) -> Expr:
     if node.is_float():
         return ops.log_softmax(node.input(0), axis=axis)
     (scale, _), (result, zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
+    wide = ops.cast(node.input(0), dtype="float32")
+    greatest = ops.reduce_max(wide, axes=(axis,), keepdims=True)
     total = ops.log(ops.reduce_sum(_powers(node, np.float32(1)), axes=(axis,), keepdims=True))
-    below = ops.mul(ops.cast(_below(node), dtype="float32"), constant(scale))
-    real = ops.div(ops.neg(ops.add(below, total)), constant(result))
-    whole = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(zero_point))
-    least, greatest = map(float, node.result.dtype.limits)
-    return ops.cast(ops.clip(whole, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
+    taken = ops.div(ops.add(ops.mul(greatest, constant(scale)), total), constant(result))
+    real = ops.sub(ops.mul(wide, constant(scale / result)), taken)
+    whole = ops.add(ops.cast(ops.round(real), dtype="int32"), number(zero_point))
+    lowest, highest = map(float, node.result.dtype.limits)
+    return ops.cast(ops.clip(whole, minimum=lowest, maximum=highest), dtype=node.result.dtype.name)
 
 
 def _l2_normalization(node: Node) -> Expr:

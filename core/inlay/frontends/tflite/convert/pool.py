@@ -9,6 +9,7 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert.window import channels_last, channels_second, strides_of, window_pads
+from inlay.frontends.tflite.model import Array
 from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.graph.ir import Expr, constant
 
@@ -34,7 +35,7 @@ def _average(node: Node) -> Expr:
     else:
         ones = constant(np.ones((channels, 1, *kernel), np.int8))
         total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
-    counts = constant(_counts(node.tensor(0).shape[1:3], kernel, strides, pads))
+    counts = constant(_counts(node, kernel, strides, pads))
     # Halves go away from zero; the division truncates.
     half = ops.div(counts, constant(np.int32(2)))
     sign = ops.where(ops.less(total, constant(np.int32(0))), constant(np.int32(-1)), constant(np.int32(1)))
@@ -43,16 +44,20 @@ def _average(node: Node) -> Expr:
     return channels_last(ops.cast(ops.clip(rounded, minimum=float(least), maximum=float(greatest)), dtype=node.result.dtype.name))
 
 
-def _counts(
-    sizes: tuple[int, ...], kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...]
-) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-    """How many elements that are no padding each window has."""
+def _counts(node: Node, kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...]) -> Array:
+    """How many elements that are no padding each window has: one number where there is no padding."""
+    if not any(pads):
+        return np.full((1, 1), math.prod(kernel), np.int32)
+    sizes = node.tensor(0).shape[1:3]
+    if math.prod(sizes) > LARGEST:
+        raise node.error(f"a padded image of {sizes[0]} by {sizes[1]}")
     along = []
     for axis in range(2):
         size, taps, stride, before, after = sizes[axis], kernel[axis], strides[axis], pads[axis], pads[axis + 2]
         starts = np.arange((size + before + after - taps) // stride + 1) * stride - before
         along.append(np.minimum(starts + taps, size) - np.maximum(starts, 0))
-    return np.outer(*along).astype(np.int32)
+    counts: Array = np.outer(*along).astype(np.int32)
+    return counts
 
 
 def _max(node: Node) -> Expr:

@@ -58,7 +58,8 @@ def _sum(node: Node) -> Expr:
     bias = np.float32(-zero_point) * factor * np.float32(_count(node))
     real = ops.add(ops.mul(ops.cast(total, dtype="float32"), constant(factor)), constant(bias))
     whole = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(moved))
-    return ops.cast(whole, dtype=node.result.dtype.name)
+    least, greatest = map(float, node.result.dtype.limits)
+    return ops.cast(ops.clip(whole, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
 
 def _mean(node: Node) -> Expr:

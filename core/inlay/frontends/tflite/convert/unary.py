@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,14 @@ from inlay import ops
 from inlay.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
 from inlay.frontends.tflite.fixed import halved, inverse_root, limited, sigmoid_16, tanh_16
 from inlay.frontends.tflite.node import Converter, Node, scaled, typed
-from inlay.frontends.tflite.table import every, looked_up, real_table, tabulated
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Expr, constant, function
+from inlay.frontends.tflite.table import every, looked_up, precise, real_table, tabulated
+from inlay.graph.ir import Expr, constant
 
 Array = np.ndarray[Any, Any]
 RSQRT_BITS = 20
 """Bits behind the point of a reciprocal root of int8."""
 HARD_SWISH_BITS = 7
 """Bits behind the point of a hard swish of 8 bits."""
-
-
-def precise(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of numpy, worked out in float64 and rounded once, as good libraries have it."""
-    return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -176,13 +170,19 @@ def _gelu(node: Node) -> Expr:
     approximate = bool(node.options is not None and node.options.Approximate())
     if node.is_float():
         return ops.gelu(node.input(0), approximate=approximate)
-    return real_table(node, precise(lambda x: _gelu_of(x, approximate)))
+    return real_table(node, _gelu_by_tanh if approximate else _gelu_by_erfc)
 
 
-def _gelu_of(x: Array, approximate: bool) -> Array:
-    found = evaluate(function([], ops.gelu(constant(x), approximate=approximate)), [])
-    assert isinstance(found, np.ndarray)
-    return found
+def _gelu_by_tanh(x: Array) -> Array:
+    """In the steps of LiteRT, each of which rounds."""
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    return np.float32(0.5) * x * (np.float32(1) + precise(np.tanh)(inner))
+
+
+def _gelu_by_erfc(x: Array) -> Array:
+    """In the steps of LiteRT, each of which rounds."""
+    error = precise(np.vectorize(math.erfc, otypes=[np.float64]))
+    return np.float32(0.5) * x * error(x * np.float32(-math.sqrt(0.5)))
 
 
 def _leaky_relu(node: Node) -> Expr:
