@@ -5,29 +5,38 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
+from inlay import arith, ops
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Expr, constant, function, var
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
 from inlay.schedules.rule import Given, KernelContext
+from inlay.tensor import ir
 from inlay.tensor.interp import run
 from inlay.types import ROW_MAJOR, TensorType
-from inlay_microcontroller.intrinsics import intrinsics
+from inlay_microcontroller.intrinsics import emitters, intrinsics
 from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.addition import AdditionRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import channels_last
 from inlay_microcontroller.schedules.vector import VectorRule
+from inlay_microcontroller.schedules.window import WindowRule, window_sums
 
-Rule = DirectRule | DepthwiseRule | VectorRule
+Rule = DirectRule | DepthwiseRule | VectorRule | WindowRule
 
 
 def _context(rule: Rule) -> KernelContext:
-    cpu = CPUS["cortex-m55" if isinstance(rule, VectorRule) else "cortex-m4"]
+    cpu = CPUS["cortex-m55" if isinstance(rule, VectorRule | WindowRule) else "cortex-m4"]
     return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(cpu))
+
+
+def _semantics(kernel: ir.LoopProgram, context: KernelContext) -> dict[str, ir.LoopProgram]:
+    """Those of a target's intrinsics, and of the windows of a kernel."""
+    names = {stmt.name for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)}
+    windows = [window.intrinsic() for name in names if (window := window_sums(name)) is not None]
+    return {each.name: each.semantics for each in (*context.intrinsics, *windows)}
 
 
 def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int) -> Expr:
@@ -66,7 +75,7 @@ def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator) ->
         layout.pack(array).reshape(buffer.shape)
         for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
     ]
-    (found, *_) = run(scheduled, packed, intrinsics={intrinsic.name: intrinsic.semantics for intrinsic in context.intrinsics})
+    (found, *_) = run(scheduled, packed, intrinsics=_semantics(scheduled, context))
     wanted = evaluate(function((x,), result), [data])
     layout = offer.layouts[len(arrays)]
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), layout.pack(np.asarray(wanted)).reshape(-1))
@@ -112,21 +121,49 @@ def test_a_convolution_sums_what_the_graph_does(
     _check(rule, x, _requantised(total, outputs, generator, "up", 1), generator)
 
 
+@pytest.mark.parametrize("rounding", ["up", "away"])
+@pytest.mark.parametrize("rule", [DepthwiseRule(), WindowRule()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [
     (4, (5, 5), (3, 3), 1, (1, 1, 1, 1)),
     (7, (4, 6), (3, 3), 2, (0, 0, 1, 1)),
     (13, (6, 3), (3, 2), 1, (0, 0, 0, 0)),
     (8, (5, 3), (5, 3), 5, (0, 0, 0, 0)),
+    (9, (3, 5), (1, 4), 1, (0, 1, 0, 2)),
 ])  # fmt: skip
 def test_a_convolution_of_single_channels_sums_what_the_graph_does(
-    channels: int, size: tuple[int, int], window: tuple[int, int], stride: int, pads: tuple[int, int, int, int]
+    rule: Rule,
+    rounding: str,
+    channels: int,
+    size: tuple[int, int],
+    window: tuple[int, int],
+    stride: int,
+    pads: tuple[int, int, int, int],
 ) -> None:
     generator = np.random.default_rng(0)
     x = var("x", TensorType((1, channels, *size), "int8"))
     weights = generator.integers(-127, 128, (channels, 1, *window)).astype(np.int8)
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1), groups=channels)
-    _check(DepthwiseRule(), x, _requantised(total, channels, generator, "away", 1), generator)
+    _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator)
+
+
+def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() -> None:
+    window = window_sums("window8_up_3x3_70_8")
+    assert window is not None and window_sums("window8_once_3x3_70_8") is None
+    semantics = window.intrinsic().semantics
+    regions = tuple(ir.Region(each, ((arith.ZERO, arith.wrap(each.shape[0])),)) for each in semantics.params if each.shape)
+    kernel = ir.LoopProgram(
+        "kernel", tuple(each.buffer for each in regions[:-1]), semantics.outputs, ir.Intrinsic(window.name, regions)
+    )
+    good = {1: (-127, 127), 2: (-(1 << 29) + 1, 5), 4: (-30, 0)}
+    for known, name in (
+        (good, "window8_up"),
+        ({**good, 1: (-128, 0)}, "exact_window8_up"),
+        ({**good, 2: (0, 1 << 29)}, "exact_window8_up"),
+        ({**good, 4: (-3, 1)}, "exact_window8_up"),
+        ({}, "exact_window8_up"),
+    ):
+        assert emitters(kernel, known)[window.name]([], ["0", "1", "2"]) == [f"inlay_{name}(3, 3, 70, 8, 0, 1, 2);"]
 
 
 @pytest.mark.parametrize("rule", [DirectRule(), VectorRule()], ids=lambda rule: rule.name)

@@ -97,6 +97,38 @@ int check(void) {
     return wrong != 0;
 }
 """
+WINDOWS = """
+static uint32_t state = 1;
+static int32_t any(int32_t low, int32_t high) {
+    state = state * 1664525u + 1013904223u;
+    return low + (int32_t)((uint64_t)(state >> 8) * ((uint32_t)high - (uint32_t)low + 1u) >> 24);
+}
+int check(void) {
+    static const int32_t shapes[][2] = {{3, 3}, {1, 1}, {5, 2}, {2, 4}, {1, 7}, {7, 1}};
+    int wrong = 0;
+    for (int round = 0; round < 600; round++) {
+        const int32_t rows = shapes[round % 6][0], columns = shapes[round % 6][1];
+        int8_t a[700], b[300], found[9], wanted[9];
+        int32_t bias[8], multiplier[8], shift[8];
+        for (int i = 0; i < COUNT(a); i++)
+            a[i] = (int8_t)(round < 6 ? -128 : any(-128, 127));
+        for (int i = 0; i < COUNT(b); i++)
+            b[i] = (int8_t)(round < 6 ? (i % 2 ? 127 : -127) : any(-127, 127));
+        for (int i = 0; i < COUNT(bias); i++) {
+            bias[i] = any(-20000, 20000);
+            multiplier[i] = any(1 << 30, 2147483647);
+            shift[i] = round % 4 ? any(-11, -7) : LAST;
+        }
+        memset(found, 3, sizeof found);
+        memcpy(wanted, found, sizeof found);
+        const int32_t zero = any(-128, 127);
+        vectors(a, b, bias, multiplier, shift, found, rows, columns, 90, 11, zero, -100, 127);
+        plain(a, b, bias, multiplier, shift, wanted, rows, columns, 90, 11, zero, -100, 127);
+        wrong += memcmp(found, wanted, sizeof found) != 0;
+    }
+    return wrong != 0;
+}
+"""
 SCALARS = ["za", "ma", "sa", "zb", "mb", "sb", "m", "s", "z", "l", "h"]
 LISTS = {
     "addition": (
@@ -104,6 +136,11 @@ LISTS = {
         f"a, b, o, {', '.join(SCALARS)}",
     ),
     "lanes": ("const int8_t *a, const int8_t *b, int32_t *total", "a, b, total"),
+    "window": (
+        "const int8_t *a, const int8_t *b, const int32_t *t, const int32_t *m, const int32_t *s, int8_t *o, int32_t rows,"
+        " int32_t columns, int32_t row, int32_t channels, int32_t z, int32_t l, int32_t h",
+        "a, b, t, m, s, o, rows, columns, row, channels, z, l, h",
+    ),
     "vector": ("const int8_t *a, const int8_t *b, int32_t *total, int32_t stride", "a, b, total, stride"),
     "requantise": (
         "const int32_t *t, const int32_t *b, const int32_t *m, const int32_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
@@ -114,7 +151,17 @@ LISTS = {
 
 @pytest.mark.parametrize(
     "name",
-    ["lanes", "vector_dot4", "addition3", "addition4", *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4"))],
+    [
+        "lanes",
+        "vector_dot4",
+        "addition3",
+        "addition4",
+        "window8_up",
+        "window8_away",
+        "window3_up",
+        "window1_away",
+        *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4")),
+    ],
 )
 def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     board = find_board("mps3-an547")
@@ -123,13 +170,13 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
         pytest.skip(problem)
     text, _ = support(CPUS["cortex-m55"], f"inlay_{name}(")
     assert "#include <arm_mve.h>" in text
-    declared, given = LISTS[name.split("_")[0].rstrip("34")]
+    declared, given = LISTS[name.split("_")[0].rstrip("12345678")]
     includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
     header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
     check = {"lanes": PRODUCTS, "vector_dot4": DOTS, "addition3": SUMS, "addition4": SUMS}.get(name)
     if check is None:
-        rounding, lanes = name.removeprefix("requantise_")[:-1], name[-1]
-        check = CHECK.replace("ROUNDING", rounding).replace("LANES", lanes)
+        rounding = name.split("_")[1].rstrip("12345678")
+        check = WINDOWS if name.startswith("window") else CHECK.replace("LANES", name[-1]).replace("ROUNDING", rounding)
         check = check.replace("LAST", "-1" if rounding == "away" else "0")
     without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_DSP\n"
     files = {

@@ -21,7 +21,11 @@ from inlay_microcontroller.schedules.addition import RAISED, SCALARS, addition
 from inlay_microcontroller.schedules.depthwise import lane_products
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation
 from inlay_microcontroller.schedules.rows import COPY
+from inlay_microcontroller.schedules.window import LANES as CHANNELS
+from inlay_microcontroller.schedules.window import SCALARS as LIMITS
+from inlay_microcontroller.schedules.window import WindowSums, window_sums
 from inlay_microcontroller.unit import PREFIX
+from inlay_microcontroller.vectors import FIXED, addition_lines, requantised_lines, window_lines
 
 GROUP = 4
 """Bytes of a word, which are read at once."""
@@ -76,13 +80,6 @@ INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift
     return inlay_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
 }
 """
-_MVE_FIXED = """\
-/* values * multiplier / 2^(31 - shift), halves away from 0; nothing is shifted to the left. */
-INLAY_INLINE int32x4_t inlay_vector_away(int32x4_t values, int32_t multiplier, int32_t shift) {
-    const int32x4_t high = vqrdmulhq_n_s32(values, multiplier);
-    return shift == 0 ? high : vrshlq_n_s32(vaddq_s32(high, vshrq_n_s32(high, 31)), shift);
-}
-"""
 _EXACT = """\
 static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
@@ -120,10 +117,12 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
     `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone.
-    A `strided` one is told how many elements apart the lanes of its second region lie.
+    A `strided` one is told how many elements apart the lanes of its second region lie. Functions without `semantics` serve several
+    intrinsics, and are told more.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
-    intrinsic: TensorIntrin
+    name: str
+    semantics: ir.LoopProgram | None
     plain: str
     dsp: str = ""
     exact: bool = False
@@ -133,7 +132,7 @@ class _Printed:
 
     @property
     def function(self) -> str:
-        return f"{PREFIX}{EXACT if self.exact else ''}{self.intrinsic.name}"
+        return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
     def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
         strides = [repr(places[1].region.buffer.shape[-1])] if self.strided else []
@@ -158,7 +157,7 @@ def _dot(lanes: int) -> _Printed:
         dsp.append(f"    const int32_t b{lane} = inlay_word(b + {lane * GROUP});")
     dsp += [f"    total[{lane}] = __smlad(even, __sxtb16(b{lane}), total[{lane}]);" for lane in range(lanes)]
     dsp += [f"    total[{lane}] = __smlad(odd, inlay_odd(b{lane}), total[{lane}]);" for lane in range(lanes)]
-    return _Printed(TensorIntrin(name, dot_product("int8", "int8", "int32", lanes, GROUP)), _lines(plain), _lines(dsp))
+    return _Printed(name, dot_product("int8", "int8", "int32", lanes, GROUP), _lines(plain), _lines(dsp))
 
 
 def _vector_dot(lanes: int) -> _Printed:
@@ -170,7 +169,7 @@ def _vector_dot(lanes: int) -> _Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return _Printed(TensorIntrin(name, semantics), _lines(plain), mve=_lines(mve), vector=True, strided=True)
+    return _Printed(name, semantics, _lines(plain), mve=_lines(mve), vector=True, strided=True)
 
 
 def _lanes() -> _Printed:
@@ -187,37 +186,25 @@ def _lanes() -> _Printed:
         plain.append(f"    total[{lane}] += a[{lane}] * b[{lane}];")
         dsp.append(f"    total[{lane}] = __smla{instruction}(a_{half}, b_{half}, total[{lane}]);")
     mve = [lines, "    vst1q_s32(total, vaddq_s32(vld1q_s32(total), vmulq_s32(vldrbq_s32(a), vldrbq_s32(b))));"]
-    return _Printed(TensorIntrin("lanes", lane_products(GROUP)), _lines(plain), _lines(dsp), mve=_lines(mve))
+    return _Printed("lanes", lane_products(GROUP), _lines(plain), _lines(dsp), mve=_lines(mve))
 
 
 def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
     """Sums as results of int8."""
     name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
-    lines = [
+    head = [
         f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
         "    const int32_t *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {",
     ]
-    # VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` do; none saturates, since sums are less than 2^30. Fewer than four
-    # sums are the first lanes, and no others are read or written.
-    few = lanes < GROUP
-    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier", "shift")}
-    mve = [*lines, *([f"    const mve_pred16_t used = vctp32q({lanes});"] if few else [])]
-    mve.append(f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(GROUP))}}};")
-    mve.append(f"    const int32x4_t sum = vaddq_s32(totals, {loads['bias']});")
-    mve.append(f"    const int32x4_t high_part = vqrdmulhq_s32(sum, {loads['multiplier']});")
-    raised = "vaddq_s32(high_part, vshrq_n_s32(sum, 31))" if rounding == "away" else "high_part"
-    mve.append(f"    const int32x4_t value = vaddq_n_s32(vrshlq_s32({raised}, {loads['shift']}), zero);")
-    mve.append("    const int32x4_t raised = vmaxq_s32(value, vdupq_n_s32(low));")
-    stored = "out, vminq_s32(raised, vdupq_n_s32(high))"
-    mve.append(f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});")
+    lines = list(head)
     for lane in range(lanes):
         total = f"total[{lane}] + bias[{lane}]"
         # Sums wrap where they may be large.
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlay_within(v{lane}, low, high);" for lane in range(lanes)]
-    vectors = _lines(mve) if lanes > 1 and not exact else ""
-    return _Printed(TensorIntrin(name, requantisation(lanes, rounding)), _lines(lines), exact=exact, mve=vectors)
+    vectors = _lines([*head, *requantised_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
+    return _Printed(name, requantisation(lanes, rounding), _lines(lines), exact=exact, mve=vectors)
 
 
 def _addition(lanes: int) -> _Printed:
@@ -230,19 +217,31 @@ def _addition(lanes: int) -> _Printed:
         plain.append(f"        const int32_t {side}_scaled = {away}({raised}, multiplier_{side}, shift_{side});")
     plain.append(f"        const int32_t value = {away}(a_scaled + b_scaled, multiplier, shift) + zero;")
     plain += ["        out[i] = inlay_within(value, low, high);", "    }"]
-    few, mve = lanes < GROUP, [head]
-    if few:
-        mve.append(f"    const mve_pred16_t used = vctp32q({lanes});")
-    for side in "ab":
-        load = f"vldrbq_z_s32({side}, used)" if few else f"vldrbq_s32({side})"
-        mve.append(f"    const int32x4_t {side}_raised = vshlq_n_s32(vsubq_n_s32({load}, zero_{side}), {RAISED});")
-        mve.append(f"    const int32x4_t {side}_scaled = {PREFIX}vector_away({side}_raised, multiplier_{side}, shift_{side});")
-    mve.append(f"    const int32x4_t sum = {PREFIX}vector_away(vaddq_s32(a_scaled, b_scaled), multiplier, shift);")
-    mve.append("    const int32x4_t value = vmaxq_s32(vaddq_n_s32(sum, zero), vdupq_n_s32(low));")
-    stored = "out, vminq_s32(value, vdupq_n_s32(high))"
-    mve.append(f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});")
-    intrinsic = TensorIntrin(f"addition{lanes}", addition(lanes))
-    return _Printed(intrinsic, _lines(plain), mve=_lines(mve), vector=True)
+    return _Printed(f"addition{lanes}", addition(lanes), _lines(plain), mve=_lines([head, *addition_lines(lanes)]), vector=True)
+
+
+def _window(lanes: int, rounding: str, exact: bool) -> _Printed:
+    """Sums of a window of single channels, requantised."""
+    name, kind = f"window{lanes}_{rounding}", EXACT if exact else ""
+    head = [
+        f"INLAY_INLINE void {PREFIX}{kind}{name}(const int8_t *a, const int8_t *b, const int32_t *bias, const int32_t *multiplier,",
+        "    const int32_t *shift, int8_t *out, int32_t rows, int32_t columns, int32_t row, int32_t channels,",
+        f"    {', '.join(f'int32_t {scalar}' for scalar in LIMITS)}) {{",
+    ]
+    total = "(int32_t)((uint32_t)total + (uint32_t)bias[i])" if exact else "total + bias[i]"
+    plain = [
+        *head,
+        f"    for (int32_t i = 0; i < {lanes}; i++) {{",
+        "        int32_t total = 0;",
+        "        for (int32_t y = 0; y < rows; y++) {",
+        "            for (int32_t x = 0; x < columns; x++) {",
+        "                total += a[y * row + x * channels + i] * b[(y * columns + x) * channels + i];",
+        "            }",
+        "        }",
+        f"        out[i] = inlay_within({PREFIX}{kind}{rounding}({total}, multiplier[i], shift[i]) + zero, low, high);",
+        "    }",
+    ]
+    return _Printed(name, None, _lines(plain), exact=exact, mve="" if exact else _lines([*head, *window_lines(lanes, rounding)]))
 
 
 def _lines(lines: Sequence[str]) -> str:
@@ -259,24 +258,40 @@ def _printed(exact: bool) -> Iterator[_Printed]:
             yield _requantise(lanes, rounding, exact)
     for lanes in range(1, GROUP + 1):
         yield _addition(lanes)
+    for rounding in ROUNDINGS:
+        for lanes in range(1, CHANNELS + 1):
+            yield _window(lanes, rounding, exact)
 
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
-    """The intrinsics that kernels for a processor are made of: those of vectors only where it has some."""
-    return (COPY, *(printed.intrinsic for printed in _printed(False) if cpu.mve or not printed.vector))
+    """The intrinsics that kernels for a processor are made of: those of vectors only where it has some. Windows have more."""
+    found = (printed for printed in _printed(False) if cpu.mve or not printed.vector)
+    return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
     """How they are printed in a kernel, by name; `known` are the ranges of what its parameters hold, by number."""
-    exact = not all(_is_small(stmt, kernel, known) for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic))
-    return {COPY.name: _print_copy, **{printed.intrinsic.name: printed for printed in _printed(exact)}}
+    used = [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
+    printed = {each.name: each for each in _printed(not all(_is_small(stmt, kernel, known) for stmt in used))}
+    windows = [window for stmt in used if (window := window_sums(stmt.name)) is not None]
+    return {COPY.name: _print_copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
+
+
+def _told(printed: _Printed, window: WindowSums) -> Emitter:
+    """A function of windows, called with the distances of one."""
+    told = (window.rows, window.columns, window.row, window.channels)
+    return lambda places, args: printed(places, (*map(str, told), *args))
 
 
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
     """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right."""
-    if not stmt.name.startswith("requantise"):
+    window = window_sums(stmt.name) is not None
+    if not window and not stmt.name.startswith("requantise"):
         return True
-    bias, shift = (known.get(kernel.params.index(stmt.regions[place].buffer)) for place in (1, 3))
+    ranges = [known.get(kernel.params.index(region.buffer)) if region.buffer in kernel.params else None for region in stmt.regions]
+    weights, bias, *_, shift = ranges[1 if window else 0 : -1]
+    if window and (weights is None or weights[0] == -128):
+        return False
     least = 1 if "away" in stmt.name else 0
     return bias is not None and shift is not None and max(map(abs, bias)) < LARGEST and shift[0] > -31 and shift[1] <= -least
 
@@ -291,7 +306,7 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
         plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
     parts = [_INLINE] if used else []
     if cpu.mve and any(printed.mve for printed in used):
-        parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + _MVE_FIXED + "#endif\n")
+        parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + FIXED + "#endif\n")
     if cpu.dsp and dsp:
         parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
     else:

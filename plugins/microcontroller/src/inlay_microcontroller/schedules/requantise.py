@@ -37,10 +37,17 @@ def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
     zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
     out, i = ir.Buffer("out", (lanes,), INT8), Var("i")
     loads = (ir.load(buffer, (i,)) for buffer in (total, bias, multiplier, shift))
-    value = _value(*loads, rounding=rounding)
-    value = ir.minimum(ir.maximum(value + ir.load(zero, ()), ir.load(low, ())), ir.load(high, ()))
-    body = ir.For(i, arith.wrap(lanes), ir.Store(out, (i,), ir.cast(value, INT8)))
+    value = requantised_value(*loads, *(ir.load(scalar, ()) for scalar in (zero, low, high)), rounding=rounding)
+    body = ir.For(i, arith.wrap(lanes), ir.Store(out, (i,), value))
     return ir.LoopProgram("requantise", (total, bias, multiplier, shift, zero, low, high), (out,), body)
+
+
+def requantised_value(
+    total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr, *, rounding: str
+) -> ir.Expr:
+    """What becomes of a sum."""
+    value = _value(total, bias, multiplier, shift, rounding=rounding) + zero
+    return ir.cast(ir.minimum(ir.maximum(value, low), high), INT8)
 
 
 def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *, rounding: str) -> ir.Expr:

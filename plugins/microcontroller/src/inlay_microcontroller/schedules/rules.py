@@ -8,5 +8,6 @@ from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import ScalarRule
 from inlay_microcontroller.schedules.vector import VectorRule
+from inlay_microcontroller.schedules.window import WindowRule
 
-RULES: tuple[ScheduleRule, ...] = (VectorRule(), DirectRule(), DepthwiseRule(), AdditionRule(), ScalarRule())
+RULES: tuple[ScheduleRule, ...] = (VectorRule(), WindowRule(), DirectRule(), DepthwiseRule(), AdditionRule(), ScalarRule())

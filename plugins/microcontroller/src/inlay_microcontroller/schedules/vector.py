@@ -82,7 +82,7 @@ class VectorRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, and weights that are not constant."""
-        product, dot = find_product(program), _dot(context)
+        product, dot = find_product(program), vector_dot(context)
         if product is None or dot is None or product.by_channel or max(product.rows.dilation, product.columns.dilation) > 1:
             return None
         if not given[program.inputs.index(product.weights)].constant:
@@ -93,7 +93,7 @@ class VectorRule:
         return Offer(layouts, lambda _: _Vector(plain, dot, chunks, Epilogue(plain, context)).program())
 
 
-def _dot(context: KernelContext) -> Dot | None:
+def vector_dot(context: KernelContext) -> Dot | None:
     """The dot product of vectors that does most at once."""
     return next((dot for dot in dots_of("int8", "int8", "int32", context) if dot.group >= LEAST), None)
 
