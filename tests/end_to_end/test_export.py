@@ -115,7 +115,7 @@ def test_names_that_c_has_not(tmp_path: Path) -> None:
     module = ir.Module({"main": ir.function(params, total, (("outputs", '["a b"]'),))})
     done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "3-d.so")
     header = done.header.read_text()
-    for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_2: float32[2] (int)", "a_b_2", "x_0", "x_inlay_arena"):
+    for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_1: float32[2] (int)", "a_b_1", "x_0", "x_inlay_arena"):
         assert text in header
     compiler = find_compiler()
     for language in ("c", "c++"):

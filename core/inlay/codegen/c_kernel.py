@@ -17,6 +17,7 @@ from inlay.codegen import c_values
 from inlay.codegen.c import c_type
 from inlay.codegen.c_values import ATOM, Text
 from inlay.errors import CompileError, Unsupported
+from inlay.names import unique
 from inlay.tensor import ir
 from inlay.tensor.legalise import legalise
 from inlay.tensor.math import expand_program
@@ -193,12 +194,7 @@ class _Kernel:
         """A name that nothing else in the function has."""
         clean = re.sub(r"[^A-Za-z0-9_]", "_", wanted) or "x"
         clean = clean if clean[0].isalpha() else f"x{clean}"
-        chosen, count = clean, 1
-        while chosen in self.taken:
-            count += 1
-            chosen = f"{clean}_{count}"
-        self.taken.add(chosen)
-        return chosen
+        return unique(clean, self.taken)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

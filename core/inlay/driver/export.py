@@ -22,6 +22,7 @@ from inlay.artifact.objects import unpack
 from inlay.artifact.plan import Invoke, Move, Plan, Value
 from inlay.codegen.c import C_TYPES
 from inlay.errors import CompileError, InputError, Unsupported
+from inlay.names import unique
 from inlay.plugins import Exported as Files
 from inlay.plugins.blame import blame
 from inlay.plugins.registry import PluginRegistry, default_registry
@@ -309,12 +310,7 @@ def _identifiers(labels: Sequence[tuple[str, int]]) -> dict[int, str]:
         clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
         if not clean[:1].isalpha() or clean.startswith("inlay_"):
             clean = f"x_{clean}"
-        chosen, count = clean, 1
-        while chosen in taken:
-            count += 1
-            chosen = f"{clean}_{count}"
-        taken.add(chosen)
-        found[number] = chosen
+        found[number] = unique(clean, taken)
     return found
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from inlay import arith
 from inlay.errors import CompileError, InlayError
 from inlay.graph import ir as graph
 from inlay.graph.operator import Operator
+from inlay.names import unique
 from inlay.tensor import ir, te
 from inlay.tensor.lower import lower
 from inlay.types import TensorType, TupleType, Type
@@ -34,7 +34,7 @@ def build(source: KernelSource) -> ir.LoopProgram:
     inputs = []
     for param in source.params:
         type_ = tensor_type(param.type)
-        tensor = te.placeholder(type_.shape, type_.dtype, _unique(param.name, names))
+        tensor = te.placeholder(type_.shape, type_.dtype, unique(_plain(param.name), names))
         values[id(param)] = tensor
         inputs.append(tensor)
     for expr in graph.post_order(source.body):
@@ -112,16 +112,5 @@ def result_types(type_: Type) -> tuple[TensorType, ...]:
     return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
 
 
-def defined_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The dimensions that a kernel works out."""
-    return tuple(size for size, _ in program.defines)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    clean = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
-    chosen, count = clean, 1
-    while chosen in taken:
-        count += 1
-        chosen = f"{clean}_{count}"
-    taken.add(chosen)
-    return chosen
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name) or "x"

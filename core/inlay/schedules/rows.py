@@ -11,6 +11,7 @@ from math import prod
 from inlay import arith
 from inlay.arith import Var
 from inlay.errors import ScheduleError
+from inlay.names import unique
 from inlay.schedules.collapse import collapse
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.schedules.shape import axis_loops, block_size, blocks_of, present, worth_inlining
@@ -108,11 +109,7 @@ def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
     renamed: dict[ir.Buffer, ir.Buffer] = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc):
-            name, count = stmt.buffer.name, 0
-            while name in taken:
-                count += 1
-                name = f"{stmt.buffer.name}_{count}"
-            taken.add(name)
+            name = unique(stmt.buffer.name, taken)
             renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
     return renamed
 

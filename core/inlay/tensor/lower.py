@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inlay import arith
+from inlay.names import unique
 from inlay.tensor import ir, te
 from inlay.tensor.footprint import reads, whole, writes
 from inlay.tensor.rewrite import Rewriter
@@ -99,20 +100,12 @@ class _Lowering:
                 stack.extend((t.op, False) for t in reversed(op.inputs) if t.buffer not in given and t.op not in order)
         return list(order)
 
-    def _unique(self, name: str) -> str:
-        chosen, count = name, 0
-        while chosen in self._names:
-            count += 1
-            chosen = f"{name}_{count}"
-        self._names.add(chosen)
-        return chosen
-
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
         if op.defines and self._steps:
             raise ValueError(f"{op.name} works out a size, which differs from step to step of the scan around it")
         self.defines += op.defines
         read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
-        self._stmts.append(ir.Block(self._unique(op.name), (), (), read, written, op.body))
+        self._stmts.append(ir.Block(unique(op.name, self._names), (), (), read, written, op.body))
         defined = {buffer for _, buffer in op.defines}
         return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
 
@@ -140,7 +133,7 @@ class _Lowering:
         steps, rename = self._own_steps()
         place = tuple(rename.get(index, index) for index in at)
         store = ir.Store(target, (*place, *indices), ir.load(source, indices))
-        self._stmts.append(self._nest(self._unique(target.name), axes, store, None, steps))
+        self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
 
     def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
         """Iteration variables of one block for the numbers of steps, and what to put for those numbers in it."""
@@ -170,7 +163,8 @@ class _Lowering:
         indices = tuple(axis.var for axis in fresh[: len(op.axes)])
         if reduction is None:
             values = tuple(map(rewriter.expr, op.body))
-            self._stmts.append(self._nest(self._unique(op.name), fresh, _store_all(op.buffers, indices, values), None, steps))
+            stores = _store_all(op.buffers, indices, values)
+            self._stmts.append(self._nest(unique(op.name, self._names), fresh, stores, None, steps))
             return op.buffers
 
         buffers = _accumulators(op, reduction)
@@ -179,12 +173,12 @@ class _Lowering:
         old = tuple(ir.load(buffer, indices) for buffer in buffers)
         update = _store_all(buffers, indices, reduction.reducer.combine(old, new))
         identity = reduction.reducer.identity(types)
-        name = self._unique(op.name)
+        name = unique(op.name, self._names)
         empty = _may_be_empty(reduction.axes)
         if empty != arith.ZERO:
             spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in op.axes)
             fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
-            nest = self._nest(self._unique(f"{op.name}_empty"), spare, fill, None, self._own_steps()[0])
+            nest = self._nest(unique(f"{op.name}_empty", self._names), spare, fill, None, self._own_steps()[0])
             self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
         if empty != arith.ONE:
             self._stmts.append(self._nest(name, fresh, update, _store_all(buffers, indices, identity), steps))

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from inlay.arith import Var
 from inlay.arith.text import Tokens, quoted, unquoted
 from inlay.errors import ScheduleError
+from inlay.names import unique
 from inlay.tensor import ir, primitives
 from inlay.tensor.primitives import AnnotationKey, TensorIntrin
 from inlay.tensor.primitives.place import block_path
@@ -94,7 +95,7 @@ class Schedule:
         self._keys = {key.name: key for key in annotation_keys}
         self._steps: list[Step] = []
         self._names: dict[Var, str] = {}
-        self._taken: set[str] = set()
+        self._taken = set(_CONSTANTS)
 
     @property
     def trace(self) -> Trace:
@@ -272,12 +273,7 @@ class Schedule:
     def _name(self, loop: Var) -> str:
         name = self._names.get(loop)
         if name is None:
-            name, count = loop.name, 0
-            while name in self._taken or name in _CONSTANTS:
-                count += 1
-                name = f"{loop.name}_{count}"
-            self._names[loop] = name
-            self._taken.add(name)
+            name = self._names[loop] = unique(loop.name, self._taken)
         return name
 
 

@@ -29,6 +29,7 @@ from typing import Any
 
 from inlay import arith
 from inlay.arith.text import quoted
+from inlay.names import unique
 from inlay.tensor import ir
 from inlay.types import dtype
 
@@ -73,12 +74,7 @@ class _Printer:
         if found is None:
             base = re.sub(r"\W", "_", item.name)
             base = base if _NAME.fullmatch(base) else f"_{base}"
-            found, count = base, 0
-            while found in self._taken:
-                count += 1
-                found = f"{base}_{count}"
-            self._taken.add(found)
-            self._names[item] = found
+            found = self._names[item] = unique(base, self._taken)
         return found
 
     # -- lines --

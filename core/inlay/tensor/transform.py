@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from inlay import arith
+from inlay.names import unique
 from inlay.tensor import ir
 from inlay.tensor.footprint import Box, with_footprint
 from inlay.tensor.lower_blocks import bound_iters, guarded, joined, mapped
@@ -117,11 +118,7 @@ def sites(stmt: ir.Stmt) -> Iterator[Site]:
 def unique_name(program: ir.LoopProgram, wanted: str) -> str:
     """A name that no block of the program has yet."""
     taken = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
-    name, count = wanted, 0
-    while name in taken:
-        count += 1
-        name = f"{wanted}_{count}"
-    return name
+    return unique(wanted, taken)
 
 
 def nest(loops: list[tuple[arith.Var, arith.Expr]], body: ir.Stmt) -> ir.Stmt:
@@ -151,14 +148,6 @@ def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
             case ir.Alloc(buffer=buffer):
                 buffers[buffer] = ir.Buffer(buffer.name, buffer.shape, buffer.dtype, buffer.scope)
 
-    def new_name(old: str) -> str:
-        name, count = old, 0
-        while name in names:
-            count += 1
-            name = f"{old}_{count}"
-        names.add(name)
-        return name
-
     def var_of(old: arith.Var) -> arith.Var:
         new = variables[old]
         assert isinstance(new, arith.Var)
@@ -172,7 +161,7 @@ def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
                 return ir.Let(var_of(node.var), node.value, node.body, node.bounds)
             case ir.Block(iters=iters):
                 own = tuple(ir.IterVar(var_of(item.var), item.extent, item.kind) for item in iters)
-                return replace(node, name=new_name(node.name), iters=own)
+                return replace(node, name=unique(node.name, names), iters=own)
         return None
 
     return Rewriter(variables, buffers, stmt=change).stmt(stmt)

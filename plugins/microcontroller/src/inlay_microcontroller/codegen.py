@@ -10,6 +10,7 @@ from inlay.artifact import Artifact
 from inlay.codegen.c import C_TYPES
 from inlay.codegen.c_kernel import Dialect, helpers, prepared, print_kernel
 from inlay.errors import Unsupported
+from inlay.names import unique
 from inlay.plugins import CompileContext
 from inlay.tensor.generalise import generalise
 from inlay.tensor.ir import LoopProgram
@@ -19,7 +20,7 @@ from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
 from inlay_microcontroller.intrinsics import emitters, support
-from inlay_microcontroller.naming import Names, label
+from inlay_microcontroller.naming import label
 from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
@@ -46,7 +47,7 @@ class MicrocontrollerCodegen:
                 remedy="fix it: --dim name=size, or dims= in Python",
             )
         assert isinstance(unit.workspace, int)
-        names = Names()
+        names: set[str] = set()
         kernels: list[Kernel] = []
         taken: dict[int, tuple[int, tuple[int, ...]]] = {}
         known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
@@ -83,9 +84,9 @@ class MicrocontrollerCodegen:
         )
 
     def _kernel(
-        self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: Names
+        self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]
     ) -> Kernel:
-        name = names.unique(label((node for call in calls for node in call.nodes), program.name))
+        name = unique(label((node for call in calls for node in call.nodes), program.name), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known)), known, shared)
         work = work_of(program)

@@ -26,19 +26,3 @@ def identifier(text: str) -> str:
     """What C can call something, in lower case."""
     clean = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:LONGEST].rstrip("_")
     return clean if clean[:1].isalpha() else f"n{clean}" if clean else "kernel"
-
-
-class Names:
-    """Gives names that are each given once."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
-
-    def unique(self, wanted: str) -> str:
-        """The name, with a number where it is given already."""
-        chosen, count = wanted, 1
-        while chosen in self._taken:
-            count += 1
-            chosen = f"{wanted}_{count}"
-        self._taken.add(chosen)
-        return chosen

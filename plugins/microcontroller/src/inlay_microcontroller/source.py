@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from inlay.artifact import Signature, TensorSpec
+from inlay.names import unique
 from inlay.types import from_numpy
-from inlay_microcontroller.naming import Names, identifier, label
+from inlay_microcontroller.naming import identifier, label
 from inlay_microcontroller.unit import PREFIX, Buffer, Unit
 
 Array = np.ndarray[Any, Any]
@@ -58,19 +59,19 @@ class ModelSource:
     ) -> None:
         self.name = name
         self.unit = unit
-        taken = Names()
+        taken: set[str] = set()
         self.inputs = tuple(self._port(taken, "input", *item) for item in enumerate(zip(inputs, signature.inputs, strict=True)))
         self.outputs = tuple(self._port(taken, "output", *item) for item in enumerate(zip(outputs, signature.outputs, strict=True)))
         self.weights = _weight_names(unit, list(constants.values()))
         self.arrays = list(constants.values())
         self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
 
-    def _port(self, taken: Names, storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
+    def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
         title, spec = what
         found = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
         place = min(found, key=lambda item: (item.offset, -item.bytes))
         assert spec.dtype is not None
-        return Port(taken.unique(identifier(title)), title, spec, place.kind, place.offset, place.elements, place.fast)
+        return Port(unique(identifier(title), taken), title, spec, place.kind, place.offset, place.elements, place.fast)
 
     @property
     def guard(self) -> str:
@@ -254,14 +255,15 @@ def _float(value: float, bits: int) -> str:
 
 def _weight_names(unit: Unit, arrays: Sequence[Array]) -> dict[int, str]:
     """What to call the constants, by number: after the layer that reads them, and what they look like."""
-    names, found = Names(), {}
+    names: set[str] = set()
+    found: dict[int, str] = {}
     for call in unit.calls:
         owner = label(call.nodes, unit.kernels[call.kernel].name)
         for buffer in (unit.buffers[number] for number in call.buffers):
             if buffer.storage == "constant" and buffer.index not in found:
-                found[buffer.index] = names.unique(f"{owner}_{_role(arrays[buffer.index])}")
+                found[buffer.index] = unique(f"{owner}_{_role(arrays[buffer.index])}", names)
     for number in range(len(arrays)):
-        found.setdefault(number, names.unique("constant"))
+        found.setdefault(number, unique("constant", names))
     return found
 
 
