@@ -29,7 +29,8 @@ def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
         for i in n // 14: for j in 14 unrolled: ...
         if n // 14 < (n + 13) // 14: for j in 14 unrolled: if 14*(n // 14) + j < n: ...
 
-    so that the body of the loop, which is where the time goes, checks nothing. The program has no blocks.
+    so that the body of the loop, which is where the time goes, checks nothing. What a loop around others asks once in an iteration
+    stays as it is. The program has no blocks.
     """
     return replace(program, body=_peel(program.body, {}))
 
@@ -55,11 +56,18 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         if loop.extent.value > 1:
             last = loop.extent.value - 1
             most: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if any(_only_last(condition, inner, inside, most) for condition, inner in _conditions(loop, {})):
+            if any(_only_last(condition, inner, inside, most) for condition, inner in _often(loop)):
                 main = _without(replace(loop, extent=arith.Const(last)), lambda part, inner: Analyzer(inner).prove(part), most)
                 tail = Rewriter({loop.var: arith.Const(last)}).stmt(loop.body)
                 return ir.Seq((_peel_body(main, most), _peel(tail, ranges)))
     return replace(loop, body=_peel(loop.body, inside))
+
+
+def _often(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
+    """The conditions that are asked where a loop's time goes: what a loop around others asks once in an iteration costs less than
+    its code twice."""
+    nested = any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))
+    return [(condition, inner) for condition, inner in _conditions(loop, {}) if inner or not nested]
 
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
