@@ -71,11 +71,11 @@ def arrange(
         arena = plan(lives)
         return Arrangement(tuple(calls), dict(zip(owners, arena.offsets, strict=True)), arena.size)
     owners = [number for number, root in roots.items() if root.storage != "constant"]
+    alignment = max([memory.alignment, *(param.dtype.bytes for kernel in kernels for param in kernel.params)])
     starts = head_starts(kernels, calls, inside)
     if not any(call.defines for call in calls):
-        calls = [
-            calls[number] for number in best_order(_work(calls, inside, {n: roots[n] for n in owners}, starts, memory.alignment))
-        ]
+        work = _work(calls, inside, {n: roots[n] for n in owners}, starts, alignment)
+        calls = [calls[number] for number in best_order(work)]
     lives = _lives(calls, inside, roots, owners)
     places = {number: place for place, number in enumerate(owners)}
     shared = {
@@ -85,7 +85,7 @@ def arrange(
     }
     touched = [{inside[number].root for number in (*call.inputs, *call.outputs)} for call in calls]
     uses = [sum(number in call for call in touched) for number in owners]
-    tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
+    tiers = plan_tiers(lives, uses, memory.fast, alignment, shared)
     quick = frozenset(owners[place] for place in tiers.quick)
     return Arrangement(tuple(calls), dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick, tiers.fast)
 

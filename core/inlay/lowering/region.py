@@ -233,12 +233,13 @@ class _RegionLowering:
             )
         given = [values[id(arg)][0] for arg in args]
         known = [choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
-        if is_operator(call, "strided_slice") and given[0] is not None:
+        viewed = given[0] if given else None  # scalars are no arguments any more
+        if is_operator(call, "strided_slice") and viewed is not None:
             # A part that is one run of memory is read where it lies.
             views = tuple(Option((layout, layout)) for layout in known[0] if self._slice_start(call, layout) is not None)
             if views:
                 return _Step(number, args, body, None, views)
-        if is_operator(call, "transpose") and given[0] is not None and self.context.capabilities.memory is not None:
+        if is_operator(call, "transpose") and viewed is not None and self.context.capabilities.memory is not None:
             views = tuple(Option((layout, view)) for layout in known[0] if (view := transposed(call, layout)) is not None)
             if views:
                 return _Step(number, args, body, None, views)

@@ -76,8 +76,8 @@ class Link:
 class StaticMemory:
     """Memory that is scarce, and that a region has to itself: inputs and outputs have places in the workspace as all else has, and
     share it with what lives at other times, an input until it is read last. Nothing is copied that can be read where it lies, and
-    no padded copies are made. `alignment` is that of buffers, in bytes; `fast` the bytes of a second memory, which takes what it
-    has room for, that first of which each byte is used most."""
+    no padded copies are made. `alignment` is that of buffers, in bytes, where none has wider elements; `fast` the bytes of a second
+    memory, which takes what it has room for, that first of which each byte is used most."""
 
     alignment: int = 4
     fast: int = 0

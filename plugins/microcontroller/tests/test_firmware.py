@@ -64,6 +64,20 @@ def alike() -> Module:
     return module([x], value)
 
 
+def wide() -> Module:
+    """Elements of eight bytes beside single ones."""
+    x = var("x", TensorType((4, 3), "int64"))
+    part = ops.cumsum(ops.strided_slice(x, begin=(0, 1), end=(4, 3), strides=(1, 2)), axis=0)
+    return module([x], ops.less(x, constant(np.arange(12).reshape(4, 3))), ops.less(part, constant(np.arange(4).reshape(4, 1))))
+
+
+def nothing() -> Module:
+    """Tensors without elements, which lie where others do."""
+    x = var("x", TensorType((3, 5), "float32"))
+    none = ops.strided_slice(x, begin=(0, 2), end=(3, 2), strides=(1, 1))
+    return module([x], ops.maximum(ops.abs(none), none), ops.abs(none))
+
+
 def build(folder: Path, *flags: str) -> Path:
     program = folder / "program"
     sources = sorted(map(str, folder.glob("*.c")))

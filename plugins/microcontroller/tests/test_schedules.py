@@ -121,6 +121,18 @@ def test_a_convolution_sums_what_the_graph_does(
     _check(rule, x, _requantised(total, outputs, generator, "up", 1), generator)
 
 
+@pytest.mark.parametrize("size", [(12, 1), (1, 7), (4, 3)])
+def test_what_follows_a_sum_finds_what_there_is_by_channel_row_or_column(size: tuple[int, int]) -> None:
+    generator = np.random.default_rng(0)
+    x = var("x", TensorType((1, 3, *size), "int8"))
+    total = ops.conv(x, constant(generator.integers(-127, 128, (6, 3, 1, 1)).astype(np.int8)))
+    for shape in ((1, 6, 1, 1), (1, 1, size[0], 1), (1, 1, 1, size[1]), (1, 1, *size)):
+        total = ops.add(total, constant(generator.integers(-5000, 5000, shape).astype(np.int32)))
+    scaled = ops.multiply_fixed(total, constant(np.int32(1907793079)), constant(np.int32(-8)), rounding="away")
+    result = ops.cast(ops.clip(scaled, minimum=-128.0, maximum=127.0), dtype="int8")
+    _check(DirectRule(), x, result, generator)
+
+
 @pytest.mark.parametrize("rounding", ["up", "away"])
 @pytest.mark.parametrize("rule", [DepthwiseRule(), WindowRule()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [

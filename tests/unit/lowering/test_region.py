@@ -93,6 +93,11 @@ def test_equal_kernels_are_built_once() -> None:
     assert len(region.calls) == 5 and len(region.kernels) == 2
 
 
+def test_what_is_done_with_scalars_alone_takes_no_buffer() -> None:
+    region = region_of(ops.transpose(ir.constant(np.float32(2)), perm=()), ops.transpose(ops.reduce_sum(X, axes=(0, 1)), perm=()))
+    assert not region.calls[-1].inputs or not region.calls[0].inputs
+
+
 def test_kernels_that_differ_are_not_shared() -> None:
     """By attributes, element types, shapes, constants inside, and which argument is which."""
     one, two = ir.constant(np.float32(1)), ir.constant(np.float32(2))

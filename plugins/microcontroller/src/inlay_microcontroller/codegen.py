@@ -121,7 +121,8 @@ def _shared(buffers: list[RegionBuffer]) -> set[int]:
     spans: list[tuple[bool, int, int]] = []
     for item in buffers:
         if item.storage != "constant" and isinstance(item.offset, int):
-            spans.append((item.fast, item.offset, item.offset + _bytes(item)))
+            # What has no bytes shares none, but compilers warn of equal addresses.
+            spans.append((item.fast, item.offset, item.offset + max(_bytes(item), 1)))
     if not any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans))):
         return set()
     return {number for number, item in enumerate(buffers) if item.storage != "constant"}

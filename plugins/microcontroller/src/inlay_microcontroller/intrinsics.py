@@ -40,7 +40,7 @@ LARGEST = 1 << 29
 
 _INLINE = """\
 #if defined(__GNUC__)
-#define INLAY_INLINE static inline __attribute__((always_inline))
+#define INLAY_INLINE static inline __attribute__((always_inline, unused))
 #else
 #define INLAY_INLINE static inline
 #endif
@@ -71,22 +71,32 @@ INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t adde
     return (int32_t)(((int64_t)value * multiplier + 1073741824) >> 31) + added;
 }
 """
-_FIXED = """\
-/* value * multiplier / 2^(31 + right), halves up, or away from 0; sums are less than 2^30, and nothing is shifted to the left. */
+_FIXED = {
+    "up": """\
+/* value * multiplier / 2^(31 - shift), halves up; sums are less than 2^30, and nothing is shifted to the left. */
 INLAY_INLINE int32_t inlay_up(int32_t value, int32_t multiplier, int32_t shift) {
     return inlay_upper(value, multiplier, (int32_t)((uint32_t)1 << -shift) >> 1) >> -shift;
 }
+""",
+    "away": """\
+/* value * multiplier / 2^(31 - shift), halves away from 0; sums are less than 2^30, and something is shifted to the right. */
 INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift) {
     return inlay_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
 }
-"""
-_EXACT = """\
+""",
+}
+_EXACT = {
+    "up": """\
+/* value * multiplier / 2^(31 - shift), halves up, of any numbers. */
 static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
     const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
     return right < 64 ? (int32_t)((kept + (int64_t)(((uint64_t)1 << right) >> 1)) >> right) : -(kept < 0);
 }
+""",
+    "away": """\
+/* value * multiplier / 2^(31 - shift), halves away from 0, of any numbers. */
 static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
@@ -94,7 +104,8 @@ static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_
     const int64_t half = right < 64 ? (int64_t)(((uint64_t)1 << right) >> 1) : 0;
     return right < 64 ? (int32_t)((kept + half - (kept < 0 && half > 0)) >> right) : -(kept < 0);
 }
-"""
+""",
+}
 _CLIPPED = """\
     const int32_t raised = value > low ? value : low;
     return (int8_t)(raised < high ? raised : high);
@@ -312,10 +323,9 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     else:
         parts += plain
     parts += [_text(cpu, printed, "plain") for printed in used if printed.strided]
-    if any(f"{PREFIX}{EXACT}" in printed.plain for printed in requantised):
-        parts.append(_EXACT)
-    if any(not printed.exact for printed in requantised):
-        parts.append(_FIXED)
+    called = "".join(printed.plain for printed in requantised)
+    for kind, functions in ((EXACT, _EXACT), ("", _FIXED)):
+        parts += [function for rounding, function in functions.items() if f"{PREFIX}{kind}{rounding}(" in called]
     parts += [_text(cpu, printed, "plain") for printed in requantised]
     return "".join(parts), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()
 

@@ -92,8 +92,12 @@ class Epilogue:
         result = self.flat[product.program.outputs[0]]
         if self._value is None:
             return ir.Store(result, (place,), total)
-        columns = product.columns.outputs
+        # Axes of one element have no variable. Pixels may be counted in one row, whatever the shape of the result.
+        columns = product.anchor.buffer.shape[-1]
         where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
+        moved: dict[arith.Expr, arith.Expr] = {
+            index: to for index, to in zip(self._iters, where, strict=True) if isinstance(index, arith.Var)
+        }
 
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load):
@@ -105,7 +109,7 @@ class Epilogue:
             at = place if node.buffer.shape == product.anchor.buffer.shape else channel
             return ir.load(self.flat[node.buffer], (at,))
 
-        value = Rewriter(dict(zip(self._iters, where, strict=True)), expr=load).expr(self._value)
+        value = Rewriter(moved, expr=load).expr(self._value)
         return ir.Store(result, (place,), value)
 
 
