@@ -8,6 +8,7 @@ Everywhere else the same functions are plain C, so that code for such processors
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,8 @@ from inlay.tensor.ranges import Range
 from inlay_microcontroller.options import Cpu
 from inlay_microcontroller.schedules.addition import RAISED, SCALARS, addition
 from inlay_microcontroller.schedules.depthwise import lane_products
-from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation
+from inlay_microcontroller.schedules.direct import tile_product
+from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation, rescaling
 from inlay_microcontroller.schedules.rows import COPY
 from inlay_microcontroller.schedules.window import LANES as CHANNELS
 from inlay_microcontroller.schedules.window import SCALARS as LIMITS
@@ -33,10 +35,15 @@ VECTOR = 16
 """Bytes of a vector of MVE."""
 DOTS = (2, 4)
 """Lanes of dot products."""
+FUNCTION = re.compile(rf"\w+ ({PREFIX}\w+)\(")
+"""The head of a function, with its name."""
 EXACT = "exact_"
 """What the names of functions begin with, after the prefix, that take sums and shifts of any size."""
 LARGEST = 1 << 29
 """Of biases for which others will do: sums stay below 2^30."""
+
+FARTHEST = -22
+"""The most that is shifted to the right where the zero point is added before: it stays below 2^29."""
 
 _INLINE = """\
 #if defined(__GNUC__)
@@ -45,20 +52,42 @@ _INLINE = """\
 #define INLAY_INLINE static inline
 #endif
 """
-_DSP = """\
+_ODD = """\
 /* The bytes 1 and 3 of a word, in its halves; __sxtb16 gives 0 and 2. */
 INLAY_INLINE int32_t inlay_odd(int32_t word) {
     int32_t halves;
     __asm__("sxtb16 %0, %1, ror #8" : "=r"(halves) : "r"(word));
     return halves;
 }
+"""
+_WORD = """\
 INLAY_INLINE int32_t inlay_word(const int8_t *at) {
     int32_t word;
     memcpy(&word, at, sizeof word);
     return word;
 }
 """
-_DSP_FIXED = """\
+_DSP_TILE = r"""/* In one piece, in the order that needs the fewest registers: compilers put loads first, and sums on the stack. */
+INLAY_INLINE void inlay_tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {
+    int32_t even0, odd0, even1, odd1, even, odd;
+    __asm__ volatile(
+        "ldr %[odd0], %[a0]\n\tldr %[odd1], %[a1]\n\tldr %[odd], %[b0]\n\t"
+        "sxtb16 %[even0], %[odd0]\n\tsxtb16 %[odd0], %[odd0], ror #8\n\t"
+        "sxtb16 %[even1], %[odd1]\n\tsxtb16 %[odd1], %[odd1], ror #8\n\t"
+        "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
+        "smlad %[t0], %[even0], %[even], %[t0]\n\tsmlad %[t2], %[even1], %[even], %[t2]\n\t"
+        "smlad %[t0], %[odd0], %[odd], %[t0]\n\tsmlad %[t2], %[odd1], %[odd], %[t2]\n\t"
+        "ldr %[odd], %[b1]\n\t"
+        "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
+        "smlad %[t1], %[even0], %[even], %[t1]\n\tsmlad %[t3], %[even1], %[even], %[t3]\n\t"
+        "smlad %[t1], %[odd0], %[odd], %[t1]\n\tsmlad %[t3], %[odd1], %[odd], %[t3]"
+        : [t0] "+r"(total[0]), [t1] "+r"(total[1]), [t2] "+r"(total[2]), [t3] "+r"(total[3]), [even0] "=&r"(even0),
+          [odd0] "=&r"(odd0), [even1] "=&r"(even1), [odd1] "=&r"(odd1), [even] "=&r"(even), [odd] "=&r"(odd)
+        : [a0] "m"(*(const int8_t (*)[4])a0), [a1] "m"(*(const int8_t (*)[4])a1),
+          [b0] "m"(*(const int8_t (*)[4])b), [b1] "m"(*(const int8_t (*)[4])(b + 4)));
+}
+"""
+_DSP_UPPER = """\
 /* The upper half of value * 2 * multiplier, rounded, plus what is added. */
 INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t added) {
     int32_t result;
@@ -66,27 +95,30 @@ INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t adde
     return result;
 }
 """
-_PLAIN_FIXED = """\
+_PLAIN_UPPER = """\
 INLAY_INLINE int32_t inlay_upper(int32_t value, int32_t multiplier, int32_t added) {
     return (int32_t)(((int64_t)value * multiplier + 1073741824) >> 31) + added;
 }
 """
-_FIXED = {
-    "up": """\
+_HALF = """\
+/* What is added before the shift: half of what the last bit is worth then, and the zero point. */
+INLAY_INLINE int32_t inlay_half(int32_t zero, int32_t shift) {
+    return (int32_t)((uint32_t)(2 * zero + 1) << -shift) >> 1;
+}
+"""
+_UP = """\
 /* value * multiplier / 2^(31 - shift), halves up; sums are less than 2^30, and nothing is shifted to the left. */
 INLAY_INLINE int32_t inlay_up(int32_t value, int32_t multiplier, int32_t shift) {
     return inlay_upper(value, multiplier, (int32_t)((uint32_t)1 << -shift) >> 1) >> -shift;
 }
-""",
-    "away": """\
+"""
+_AWAY = """\
 /* value * multiplier / 2^(31 - shift), halves away from 0; sums are less than 2^30, and something is shifted to the right. */
 INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift) {
     return inlay_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
 }
-""",
-}
-_EXACT = {
-    "up": """\
+"""
+_EXACT_UP = """\
 /* value * multiplier / 2^(31 - shift), halves up, of any numbers. */
 static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
@@ -94,8 +126,8 @@ static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t 
     const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
     return right < 64 ? (int32_t)((kept + (int64_t)(((uint64_t)1 << right) >> 1)) >> right) : -(kept < 0);
 }
-""",
-    "away": """\
+"""
+_EXACT_AWAY = """\
 /* value * multiplier / 2^(31 - shift), halves away from 0, of any numbers. */
 static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
@@ -127,7 +159,8 @@ INLAY_INLINE int8_t inlay_within(int32_t value, int32_t low, int32_t high) {{
 @dataclass(frozen=True)
 class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone.
+    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
+    `scalar` one for processors without it, which have DSP where the function has.
     A `strided` one is told how many elements apart the lanes of its second region lie. Functions without `semantics` serve several
     intrinsics, and are told more.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
@@ -140,6 +173,7 @@ class _Printed:
     mve: str = ""
     vector: bool = False
     strided: bool = False
+    scalar: bool = False
 
     @property
     def function(self) -> str:
@@ -164,7 +198,8 @@ def _dot(lanes: int) -> _Printed:
     plain, dsp = [lines], [lines]
     dsp.append("    const int32_t word = inlay_word(a), even = __sxtb16(word), odd = inlay_odd(word);")
     for lane in range(lanes):
-        plain.append(f"    total[{lane}] += {' + '.join(f'a[{j}] * b[{lane * GROUP + j}]' for j in range(GROUP))};")
+        products = " + ".join(f"a[{j}] * b[{lane * GROUP + j}]" for j in range(GROUP))
+        plain.append(_added(f"total[{lane}]", products))
         dsp.append(f"    const int32_t b{lane} = inlay_word(b + {lane * GROUP});")
     dsp += [f"    total[{lane}] = __smlad(even, __sxtb16(b{lane}), total[{lane}]);" for lane in range(lanes)]
     dsp += [f"    total[{lane}] = __smlad(odd, inlay_odd(b{lane}), total[{lane}]);" for lane in range(lanes)]
@@ -194,7 +229,7 @@ def _lanes() -> _Printed:
     ]
     for lane in range(GROUP):
         half, instruction = ("even", "odd")[lane % 2], ("bb", "tt")[lane // 2]
-        plain.append(f"    total[{lane}] += a[{lane}] * b[{lane}];")
+        plain.append(_added(f"total[{lane}]", f"a[{lane}] * b[{lane}]"))
         dsp.append(f"    total[{lane}] = __smla{instruction}(a_{half}, b_{half}, total[{lane}]);")
     mve = [lines, "    vst1q_s32(total, vaddq_s32(vld1q_s32(total), vmulq_s32(vldrbq_s32(a), vldrbq_s32(b))));"]
     return _Printed("lanes", lane_products(GROUP), _lines(plain), _lines(dsp), mve=_lines(mve))
@@ -255,6 +290,46 @@ def _window(lanes: int, rounding: str, exact: bool) -> _Printed:
     return _Printed(name, None, _lines(plain), exact=exact, mve="" if exact else _lines([*head, *window_lines(lanes, rounding)]))
 
 
+def _tile() -> _Printed:
+    """The products of two pixels and two channels."""
+    head = f"INLAY_INLINE void {PREFIX}tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {{"
+    plain = [head]
+    for p in range(2):
+        for lane in range(2):
+            products = " + ".join(f"a{p}[{j}] * b[{lane * GROUP + j}]" for j in range(GROUP))
+            plain.append(_added(f"total[{2 * p + lane}]", products))
+    return _Printed("tile", tile_product(2, 2, GROUP), _lines(plain), _DSP_TILE, scalar=True)
+
+
+def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> _Printed:
+    """Sums that have begun with their biases as results of int8."""
+    name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
+    outs = ", ".join(f"int8_t *out{row}" for row in range(rows))
+    lines = [
+        f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *multiplier, const int32_t *shift,",
+        f"    {outs}, int32_t zero, int32_t low, int32_t high) {{",
+    ]
+    places = [(row, lane) for lane in range(lanes) for row in range(rows)]
+    for lane in range(lanes):
+        lines.append(f"    const int32_t m{lane} = multiplier[{lane}], s{lane} = shift[{lane}];")
+        lines += [] if exact else [f"    const int32_t h{lane} = {PREFIX}half(zero, s{lane});"]
+    for row, lane in places:
+        total = f"total[{row * lanes + lane}]"
+        if exact:
+            value = f"{PREFIX}{EXACT}{rounding}({total}, m{lane}, s{lane}) + zero"
+        else:
+            added = f"h{lane} + ({total} >> 31)" if rounding == "away" else f"h{lane}"
+            value = f"{PREFIX}upper({total}, m{lane}, {added}) >> -s{lane}"
+        lines.append(f"    const int32_t v{row}{lane} = {value};")
+    lines += [f"    out{row}[{lane}] = inlay_within(v{row}{lane}, low, high);" for row, lane in places]
+    return _Printed(name, rescaling(rows, lanes, rounding), _lines(lines), exact=exact, scalar=True)
+
+
+def _added(total: str, products: str) -> str:
+    """Add to a sum, which may have begun with any number: it wraps."""
+    return f"    {total} = (int32_t)((uint32_t){total} + (uint32_t)({products}));"
+
+
 def _lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in (*lines, "}"))
 
@@ -264,9 +339,12 @@ def _printed(exact: bool) -> Iterator[_Printed]:
         yield _dot(lanes)
     yield _vector_dot(GROUP)
     yield _lanes()
+    yield _tile()
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)
+            yield _rescale(1, lanes, rounding, exact)
+        yield _rescale(2, 2, rounding, exact)
     for lanes in range(1, GROUP + 1):
         yield _addition(lanes)
     for rounding in ROUNDINGS:
@@ -276,8 +354,14 @@ def _printed(exact: bool) -> Iterator[_Printed]:
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
     """The intrinsics that kernels for a processor are made of: those of vectors only where it has some. Windows have more."""
-    found = (printed for printed in _printed(False) if cpu.mve or not printed.vector)
+    found = (printed for printed in _printed(False) if _suits(printed, cpu))
     return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
+
+
+def _suits(printed: _Printed, cpu: Cpu) -> bool:
+    if cpu.mve:
+        return not printed.scalar
+    return not printed.vector and (cpu.dsp or not (printed.scalar and printed.dsp))
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
@@ -295,39 +379,50 @@ def _told(printed: _Printed, window: WindowSums) -> Emitter:
 
 
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
-    """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right."""
-    window = window_sums(stmt.name) is not None
-    if not window and not stmt.name.startswith("requantise"):
+    """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right; away from 0 it looks at the
+    sign of the sum, so that multipliers have none."""
+    window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
+    if not window and not begins and not stmt.name.startswith("requantise"):
         return True
-    ranges = [known.get(kernel.params.index(region.buffer)) if region.buffer in kernel.params else None for region in stmt.regions]
-    weights, bias, *_, shift = ranges[1 if window else 0 : -1]
-    if window and (weights is None or weights[0] == -128):
+    buffers = [region.buffer for region in stmt.regions[2 if window else 1 :]]
+    buffers[:0] = _begun(stmt.regions[0].buffer, kernel) if begins else ()
+    *biases, multiplier, shift = (known.get(kernel.params.index(each)) for each in buffers if each not in kernel.outputs)
+    weights = known.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
+    if shift is None or weights is None or weights[0] == -128:
         return False
-    least = 1 if "away" in stmt.name else 0
-    return bias is not None and shift is not None and max(map(abs, bias)) < LARGEST and shift[0] > -31 and shift[1] <= -least
+    if any(bias is None or max(map(abs, bias)) >= LARGEST for bias in biases) or shift[0] < (FARTHEST if begins else -30):
+        return False
+    return shift[1] < 0 and multiplier is not None and multiplier[0] >= 0 if away else shift[1] <= 0
+
+
+def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
+    """The parameters that hold what sums begin with."""
+    stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
+    return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}
 
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """The functions that printed kernels call, and the headers that these and the kernels include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
-    requantised = [printed for printed in used if not printed.dsp and not printed.strided]
+    made = [_text(cpu, printed, "plain") for printed in used if not printed.dsp]
+    made = [*_called((_HALF, _UP, _AWAY, _EXACT_UP, _EXACT_AWAY), made), *made]
     plain, dsp = ([_text(cpu, printed, name) for printed in used if printed.dsp] for name in ("plain", "dsp"))
-    if requantised:
-        plain, dsp = [*plain, _PLAIN_FIXED, _PLAIN_WITHIN], [*dsp, _DSP_FIXED, _DSP_WITHIN]
+    plain = [*_called((_PLAIN_UPPER, _PLAIN_WITHIN), made), *plain]
+    dsp = [*_called((_ODD, _WORD), dsp), *_called((_DSP_UPPER, _DSP_WITHIN), made), *dsp]
     parts = [_INLINE] if used else []
     if cpu.mve and any(printed.mve for printed in used):
         parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + FIXED + "#endif\n")
     if cpu.dsp and dsp:
-        parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", _DSP, *dsp, "#else\n", *plain, "#endif\n"]
+        parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
-    parts += [_text(cpu, printed, "plain") for printed in used if printed.strided]
-    called = "".join(printed.plain for printed in requantised)
-    for kind, functions in ((EXACT, _EXACT), ("", _FIXED)):
-        parts += [function for rounding, function in functions.items() if f"{PREFIX}{kind}{rounding}(" in called]
-    parts += [_text(cpu, printed, "plain") for printed in requantised]
-    return "".join(parts), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()
+    return "".join((*parts, *made)), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()
+
+
+def _called(functions: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """The functions that texts call."""
+    return [each for each in functions if any(f"{FUNCTION.findall(each)[0]}(" in text for text in texts)]
 
 
 def _text(cpu: Cpu, printed: _Printed, name: str) -> str:

@@ -115,7 +115,6 @@ class _Depthwise:
         product = self.product
         y, first, channel = at
         total = ir.Buffer("total", (pixels, lanes), INT32, "register")
-        places = [(arith.wrap(p), arith.wrap(lane)) for lane in range(lanes) for p in range(pixels)]
         ky = Var("ky")
         sums: list[ir.Stmt] = []
         for kx in range(product.columns.taps):
@@ -123,12 +122,9 @@ class _Depthwise:
             for p in range(pixels):
                 offset = ((first + p) * product.columns.stride + kx) * product.outputs + channel
                 sums += self._taken(rows.buffer, rows.place(y, ky, offset), weights, weight, total, p, lanes)
-        results = [
-            store
-            for p in range(pixels)
-            for store in self.epilogue.results(total, p, channel, arith.simplify(y * product.columns.outputs + first + p))
-        ]
-        start = [ir.Store(total, place, ir.const(0, INT32)) for place in places]
+        row = y * product.columns.outputs
+        results = self.epilogue.results(total, channel, [arith.simplify(row + first + p) for p in range(pixels)])
+        start = self.epilogue.start(total, channel)
         return ir.Alloc(total, ir.Seq((*start, ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(sums))), *results)))
 
     def _taken(

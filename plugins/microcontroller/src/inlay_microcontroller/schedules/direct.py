@@ -6,6 +6,7 @@ tile is a few sums, to which dot products along the channels add. Weights lie as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from inlay import arith
@@ -13,21 +14,40 @@ from inlay.arith import Var
 from inlay.schedules.dot import Dot, dots_of
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.tensor import ir
+from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout, dtype
 from inlay_microcontroller.schedules.epilogue import Epilogue
 from inlay_microcontroller.schedules.product import Product, Window, find_product
+from inlay_microcontroller.schedules.requantise import intrinsic_for
 from inlay_microcontroller.schedules.rows import Rows, rows_of
 
-INT32 = dtype("int32")
+INT8, INT32 = dtype("int8"), dtype("int32")
 POINT = Window(1, 1, 1, 0, 1, 1)
 UNROLLED = 16
 """Products of a row that are added one by one without a loop."""
+TILED = 4
+"""Groups that a tile of several pixels adds up without a loop: as many again are not worth their code."""
+
+
+def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
+    """For each pixel p and lane i, total[p, i] += sum over j < group of a_p[j] * b[i, j], of int8 in int32."""
+    data = tuple(ir.Buffer(f"a{p}", (group,), INT8) for p in range(pixels))
+    weights, total = ir.Buffer("b", (lanes, group), INT8), ir.Buffer("total", (pixels, lanes), INT32)
+    i, j = Var("i"), Var("j")
+    stores = []
+    for p, a in enumerate(data):
+        product = ir.cast(ir.load(a, (j,)), INT32) * ir.cast(ir.load(weights, (i, j)), INT32)
+        place = (arith.wrap(p), i)
+        stores.append(ir.Store(total, place, ir.load(total, place) + product))
+    body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), ir.Seq(tuple(stores))))
+    return ir.LoopProgram("tile", (*data, weights), (total,), body)
 
 
 @dataclass(frozen=True)
 class _Plan:
     """A product, its tile of `pixels` and `width` output channels, and the dot product that sums `group` elements; None where they
-    are summed one by one. `run`: it sums along the columns of a window, since there is one channel."""
+    are summed one by one. `tile`: the intrinsic that sums a group of all of the tile, where there is one. `run`: it sums along the
+    columns of a window, since there is one channel."""
 
     product: Product
     pixels: int
@@ -35,6 +55,7 @@ class _Plan:
     group: int
     dot: Dot | None
     run: bool
+    tile: TensorIntrin | None = None
 
     @property
     def steps(self) -> int:
@@ -96,7 +117,8 @@ def _plan(product: Product, context: KernelContext) -> _Plan:
         return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
     # What is left of a group is added up one by one.
     dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
-    return _Plan(product, pixels, dot.lanes, dot.group, dot, run)
+    tile = intrinsic_for(tile_product(pixels, dot.lanes, dot.group), context) if pixels > 1 else None
+    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile)
 
 
 def _direct(plan: _Plan, context: KernelContext) -> _Direct:
@@ -138,21 +160,17 @@ class _Direct:
         """All output channels of some pixels."""
         plan, o = self.plan, Var("o")
         total = ir.Buffer("total", (pixels, plan.width), INT32, "register")
-        start = [ir.Store(total, _at(p, j), ir.const(0, INT32)) for p in range(pixels) for j in range(plan.width)]
-        results = [
-            store
-            for p in range(pixels)
-            for store in self.epilogue.results(
-                total, p, arith.simplify(o * plan.width), arith.simplify(y * plan.product.columns.outputs + first + p)
-            )
-        ]
+        channel = arith.simplify(o * plan.width)
+        places = [arith.simplify(y * plan.product.columns.outputs + first + p) for p in range(pixels)]
+        results = self.epilogue.results(total, channel, places)
+        start = self.epilogue.start(total, channel)
         body = ir.Alloc(total, ir.Seq((*start, self._sums(total, y, first, o), *results)))
         return ir.For(o, arith.wrap(-(-plan.product.outputs // plan.width)), body)
 
     def _sums(self, total: ir.Buffer, y: Var, first: arith.Expr, o: Var) -> ir.Stmt:
         """Add up a tile."""
         plan, product = self.plan, self.plan.product
-        ky, kx, step = Var("ky"), Var("kx"), Var("step")
+        ky, kx = Var("ky"), Var("kx")
         length = product.columns.taps if plan.run else product.depth
         whole, rest = divmod(length, plan.group)
         row = o * product.rows.taps + ky
@@ -168,16 +186,31 @@ class _Direct:
             if plan.dot is None and count <= UNROLLED:
                 done = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
                 return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(done)))
-            inner = self._group(total, at(step * plan.group), row * count + step)
-            return ir.For(ky, arith.wrap(product.rows.taps), ir.For(step, arith.wrap(count), ir.Seq(tuple(inner))))
+            return ir.For(ky, arith.wrap(product.rows.taps), self._groups(total, at, row * count, count))
         number = (row * plan.taps + kx) * plan.steps
         offset = kx * product.channels
         body: list[ir.Stmt] = []
         if whole:
-            inner = self._group(total, at(offset + step * plan.group), number + step)
-            body.append(ir.For(step, arith.wrap(whole), ir.Seq(tuple(inner))))
+            body.append(self._groups(total, lambda each: at(offset + each), number, whole))
         body += self._ones(total, at(offset + whole * plan.group), number + whole, rest)
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
+
+    def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
+        """Add the products of groups that follow one another, a few in each round of a loop."""
+        group, step = self.plan.group, Var("step")
+        each = TILED if self._is_tile(total) else 1
+        whole = count // each if count > each else 0
+
+        def some(first: arith.Expr, length: int) -> list[ir.Stmt]:
+            """Those from one on."""
+            ones = (first + k for k in range(length))
+            return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
+
+        loop = [ir.For(step, arith.wrap(whole), ir.Seq(tuple(some(step * each, each))))] if whole else []
+        return ir.Seq((*loop, *some(arith.wrap(whole * each), count - whole * each)))
+
+    def _is_tile(self, total: ir.Buffer) -> bool:
+        return self.plan.tile is not None and total.shape[0] == self.plan.pixels
 
     def _group(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
         """Add the products of a group of elements of each pixel; `number` is that of the weights."""
@@ -186,6 +219,10 @@ class _Direct:
             return self._ones(total, places, number, 1)
         group, width = arith.wrap(plan.group), arith.wrap(plan.width)
         weights = ir.Region(self.weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, width), (arith.ZERO, group)))
+        if plan.tile is not None and self._is_tile(total):
+            data = (ir.Region(self.rows.buffer, ((place, group),)) for place in places)
+            sums = ir.Region(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
+            return [ir.Intrinsic(plan.tile.name, (*data, weights, sums))]
         return [
             ir.Intrinsic(
                 plan.dot.intrinsic.name,

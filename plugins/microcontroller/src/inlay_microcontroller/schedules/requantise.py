@@ -42,12 +42,30 @@ def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
     return ir.LoopProgram("requantise", (total, bias, multiplier, shift, zero, low, high), (out,), body)
 
 
+def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
+    """The intrinsic for so many sums of each of some rows, pixels for instance, that have begun with their biases."""
+    total = ir.Buffer("total", (rows, lanes), INT32)
+    multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("multiplier", "shift"))
+    zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
+    outs, i = tuple(ir.Buffer(f"out{row}", (lanes,), INT8) for row in range(rows)), Var("i")
+    stores = []
+    for row, out in enumerate(outs):
+        sum_ = ir.load(total, (arith.wrap(row), i))
+        value = fixed_value(sum_, ir.load(multiplier, (i,)), ir.load(shift, (i,)), rounding)
+        stores.append(ir.Store(out, (i,), _limited(value, *(ir.load(scalar, ()) for scalar in (zero, low, high)))))
+    body = ir.For(i, arith.wrap(lanes), ir.Seq(tuple(stores)))
+    return ir.LoopProgram("rescale", (total, multiplier, shift, zero, low, high), outs, body)
+
+
 def requantised_value(
     total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr, *, rounding: str
 ) -> ir.Expr:
     """What becomes of a sum."""
-    value = _value(total, bias, multiplier, shift, rounding=rounding) + zero
-    return ir.cast(ir.minimum(ir.maximum(value, low), high), INT8)
+    return _limited(_value(total, bias, multiplier, shift, rounding=rounding), zero, low, high)
+
+
+def _limited(value: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.Expr:
+    return ir.cast(ir.minimum(ir.maximum(value + zero, low), high), INT8)
 
 
 def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *, rounding: str) -> ir.Expr:
@@ -88,7 +106,6 @@ def _alone(value: ir.Expr) -> ir.LoopProgram:
     return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
 
 
-def intrinsic_for(of: Requantised, lanes: int, context: KernelContext) -> TensorIntrin | None:
-    """The intrinsic that makes results of so many sums."""
-    wanted = requantisation(lanes, of.rounding)
+def intrinsic_for(wanted: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
+    """The intrinsic that does that."""
     return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)
