@@ -136,8 +136,7 @@ static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_
     const int64_t half = right < 64 ? (int64_t)(((uint64_t)1 << right) >> 1) : 0;
     return right < 64 ? (int32_t)((kept + half - (kept < 0 && half > 0)) >> right) : -(kept < 0);
 }
-""",
-}
+"""
 _CLIPPED = """\
     const int32_t raised = value > low ? value : low;
     return (int8_t)(raised < high ? raised : high);
