@@ -14,10 +14,12 @@ from inlay.lowering.choose_convolution import choose_convolution
 from inlay.lowering.control import loop_body, loop_of, lower_loop
 from inlay.lowering.region import RegionSource, in_order, lower_region
 from inlay.lowering.steps import StepProgram, steps_of
+from inlay.lowering.unsigned_data import unsigned_data
 from inlay.partitioning.annotate import Candidate
 from inlay.partitioning.borders import stored_function
 from inlay.partitioning.compose import dissolve
 from inlay.partitioning.rules import check_rule
+from inlay.passes.fixed_products import fixed_products
 from inlay.passes.fuse import fuse
 from inlay.passes.manager import PassManager
 from inlay.passes.pointwise_products import pointwise_products
@@ -64,6 +66,7 @@ class DriverContext:
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         function = dissolve(region.function)
         function = function if region.borders is None else stored_function(function, region.borders)
+        function = fixed_products(unsigned_data(function, context), capabilities)
         function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
         function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
         program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))

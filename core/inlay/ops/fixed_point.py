@@ -67,11 +67,16 @@ def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
         of = tensor_type(part, what=what)
         if of.dtype.name != "int32":
             raise ValueError(f"{what} must be int32, not {of.dtype}")
-        if of.rank:
-            check_axis(attrs.axis, tensor.rank)
-            if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[attrs.axis]):
-                raise ValueError(f"{what} must be 0-d or have one element for each index along axis {attrs.axis}, not {of!r}")
+        check_channels(attrs.axis, tensor, of, what)
     return TensorType(tensor.shape, "int32")
+
+
+def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
+    """Raise ValueError unless numbers are 0-d or one for each index along an axis of a tensor."""
+    if of.rank:
+        check_axis(axis, tensor.rank)
+        if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[axis]):
+            raise ValueError(f"{what} must be 0-d or have one element for each index along axis {axis}, not {of!r}")
 
 
 @quiet

@@ -372,6 +372,11 @@ def _is_narrow(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int and expr.type.dtype.bits < 32
 
 
+SUM_OF_CONSTANTS = Rule(
+    "sum of constants",
+    is_op("add")(is_op("add")(wildcard().named("x"), is_const().named("a")), is_const().named("b")).where(_is_int32),
+    _one_constant,
+)
 _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int32)
 
 
@@ -395,11 +400,7 @@ _NARROWING = (
         _without_zero_point,
     ),
     Rule("narrow operands", is_op("conv", "matmul").where(_is_int32).named("product"), _narrow_operands),
-    Rule(
-        "sum of constants",
-        is_op("add")(is_op("add")(wildcard().named("x"), is_const().named("a")), is_const().named("b")).where(_is_int32),
-        _one_constant,
-    ),
+    SUM_OF_CONSTANTS,
 )
 
 

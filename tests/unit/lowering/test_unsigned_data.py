@@ -1,0 +1,154 @@
+"""Signed bytes that products read are stored without a sign: every integer stays, but for 128."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay import ops
+from inlay.graph.interp import evaluate
+from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
+from inlay.graph.verify import verify
+from inlay.lowering.unsigned_data import unsigned_data
+from inlay.plugins import Capabilities
+from inlay.schedules.dot import dot_product
+from inlay.schedules.rule import KernelContext
+from inlay.tensor.primitives import TensorIntrin
+from inlay.types import TensorType
+
+
+def context(*groups: tuple[str, int]) -> KernelContext:
+    """Of a target with dot products of some data with signed bytes, in groups."""
+    intrinsics = tuple(TensorIntrin(f"dot.{a}", dot_product(a, "int8", "int32", 16, group)) for a, group in groups)
+    return KernelContext(Capabilities((), vector_bits=512), 1, intrinsics)
+
+
+UNSIGNED = context(("uint8", 4), ("int8", 2))
+
+
+def weights(generator: np.random.Generator, *shape: int) -> Expr:
+    return constant(generator.integers(-127, 128, shape).astype(np.int8))
+
+
+def number(value: Any, of: str = "int32") -> Expr:
+    return constant(np.array(value, of))
+
+
+def conv(x: Expr, w: Expr, pads: int = 0, groups: int = 1) -> Expr:
+    return ops.conv(x, w, strides=(1, 1), pads=(pads,) * 4, dilations=(1, 1), groups=groups, out_dtype="int32")
+
+
+def stored(kind: str, total: Expr, generator: np.random.Generator) -> Expr:
+    """Sums as bytes, in one of the ways in which models have it."""
+    point = int(generator.integers(-128, 128))
+    match kind:
+        case "requantize":
+            return ops.requantize(total, number(0.01, "float32"), number(point, "int8"), dtype="int8")
+        case "quantize":
+            real = ops.dequantize(total, number(0.01, "float32"), dtype="float32")
+            return ops.quantize(real, number(0.7, "float32"), dtype="int8")
+        case "fixed":
+            total = ops.multiply_fixed(total, number(1 << 30), number(-5))
+        case "wrapping":
+            total = ops.multiply_fixed(total, number((1 << 31) - 1), number(20))
+    total = ops.add(total, number(point))
+    return ops.cast(total if kind == "cast" else ops.clip(total, minimum=-128.0, maximum=100.0), dtype="int8")
+
+
+def products(unit: Function) -> list[tuple[str, ...]]:
+    """The types of the operands of products, in order."""
+    calls = [expr for expr in post_order(unit) if isinstance(expr, Call) and expr.callee in (ops.conv, ops.matmul)]
+    return [tuple(arg.type.dtype.name for arg in call.args if isinstance(arg.type, TensorType)) for call in calls]
+
+
+def same(unit: Function, changed: Function, *data: np.ndarray) -> None:
+    verify(changed)
+    assert changed.type == unit.type
+    results = [evaluate(each, list(data)) for each in (unit, changed)]
+    wanted, found = (each if isinstance(each, tuple) else (each,) for each in results)
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+MOVES = {
+    "nothing": lambda x: x,
+    "max_pool": lambda x: ops.max_pool(x, kernel=(2, 2), strides=(1, 1), pads=(1, 0, 0, 1), dilations=(1, 1)),
+    "pad": lambda x: ops.pad(x, number(-7, "int8"), pads=(0, 0, 1, 2, 0, 0, 0, 1)),
+    "reflect": lambda x: ops.pad(x, pads=(0, 0, 1, 1, 0, 0, 1, 1), mode="reflect"),
+    "transpose": lambda x: ops.transpose(x, perm=(0, 1, 3, 2)),
+    "concat": lambda x: ops.concat(x, number(np.full((2, 4, 5, 6), -3), "int8"), ops.relu(x), axis=2),
+    "clip": lambda x: ops.clip(x, minimum=-5.0),
+    "maximum": lambda x: ops.maximum(x, number(3, "int8")),
+    "table": lambda x: ops.take(number(np.arange(255, -1, -1) - 128, "int8"), ops.bitcast(x, dtype="uint8"), axis=0),
+    "negated": lambda x: ops.bitwise_not(x),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 99),
+    st.sampled_from(["requantize", "quantize", "fixed", "wrapping", "cast"]),
+    st.sampled_from(sorted(MOVES)),
+    st.integers(0, 1),
+)
+def test_the_same_integers(seed: int, kind: str, move: str, pads: int) -> None:
+    generator = np.random.default_rng(seed)
+    x = var("x", TensorType((2, 4, 5, 6), "int8"))
+    first = stored(
+        kind, ops.add(conv(x, weights(generator, 4, 4, 1, 1)), number(generator.integers(-99, 99, (4, 1, 1)))), generator
+    )
+    wide = ops.sub(ops.cast(first, dtype="int32"), number(-128))
+    real = ops.dequantize(first, number(0.5, "float32"), number(4, "int8"), dtype="float32")
+    last = conv(MOVES[move](first), weights(generator, 3, 4, 2, 2), pads)
+    unit = function([x], tuple_([first, wide, real, ops.cast(last, dtype="int8"), last]))
+    changed = unsigned_data(unit, UNSIGNED)
+    assert products(changed) == [("uint8", "int8")] * 2
+    same(unit, changed, generator.integers(-128, 128, (2, 4, 5, 6)).astype(np.int8))
+
+
+def test_nothing_is_left_of_it_between_products() -> None:
+    """The highest bit of the input is turned; after that, limits and constants are others."""
+    generator = np.random.default_rng(3)
+    x = var("x", TensorType((1, 4, 5, 6), "int8"))
+    inner = stored("fixed", ops.add(conv(x, weights(generator, 8, 4, 1, 1)), number(5)), generator)
+    unit = function([x], ops.add(conv(ops.relu(inner), weights(generator, 8, 8, 3, 3)), number(7)))
+    names = [expr.callee.name for expr in post_order(unsigned_data(unit, UNSIGNED)) if isinstance(expr, Call)]  # type: ignore[union-attr]
+    before = ["conv", "add", "multiply_fixed", "add", "clip", "cast", "maximum", "conv", "add"]
+    assert names == ["bitcast", "bitwise_xor", *before]
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 5, 8)])
+def test_matrix_products(shape: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(4)
+    x, y = var("x", TensorType(shape, "int8")), var("y", TensorType((2, 8, 3), "int8"))
+    known = ops.matmul(x, weights(generator, 8, 3), out_dtype="int32")
+    unit = function([x, y], tuple_([known, ops.matmul(x, y, out_dtype="int32")]))
+    changed = unsigned_data(unit, UNSIGNED)
+    assert products(changed) == [("uint8", "int8")] * 2
+    data = [generator.integers(-128, 128, item.type.shape).astype(np.int8) for item in unit.params]  # type: ignore[union-attr]
+    same(unit, changed, *data)
+
+
+def test_depthwise_convolutions_read_what_there_is() -> None:
+    """They are no sums over channels, and ask for nothing; zeros around them move with the data."""
+    generator = np.random.default_rng(5)
+    x = var("x", TensorType((1, 4, 5, 6), "int8"))
+    deep, dense = weights(generator, 4, 1, 3, 3), weights(generator, 3, 4, 1, 1)
+    alone = function([x], conv(x, deep, 1, 4))
+    assert unsigned_data(alone, UNSIGNED) is alone
+    both = function([x], tuple_([conv(x, deep, 1, 4), conv(x, dense)]))
+    changed = unsigned_data(both, UNSIGNED)
+    assert products(changed) == [("uint8", "int8")] * 2
+    same(both, changed, generator.integers(-128, 128, (1, 4, 5, 6)).astype(np.int8))
+
+
+def test_targets_that_do_not_ask_for_it() -> None:
+    x = var("x", TensorType((1, 4, 5, 6), "int8"))
+    unit = function([x], conv(x, weights(np.random.default_rng(6), 3, 4, 1, 1)))
+    for found in (context(), context(("int8", 4)), context(("uint8", 4), ("int8", 4)), replace(UNSIGNED, intrinsics=())):
+        assert unsigned_data(unit, found) is unit
