@@ -25,14 +25,17 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how sums are scaled; default: fixed."),
         click.option("--scales", type=click.Choice(SCALES), help="With --quantize; power_of_two is for accelerators that shift."),
         click.option(
-            "--calibration", type=click.Choice(CALIBRATIONS), help="With --quantize: how ranges are chosen; default: minmax."
+            "--calibration",
+            type=click.Choice(CALIBRATIONS),
+            help="With --quantize: how ranges follow from the values seen; default: minmax, all of them.",
         ),
         click.option(
             "--quantize",
             "samples",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE.npz",
-            help="Make the model int8, calibrated with the samples of inputs in this file; says what every layer loses.",
+            help="Make the model int8, calibrated with the samples in this file, which has an array for each input, under its "
+            "name, one sample after the other. Says what every layer loses.",
         ),
     ):
         command = option(command)

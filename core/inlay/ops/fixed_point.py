@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import numpy as np
 
 from inlay import arith
+from inlay.graph.ir import Expr, constant
 from inlay.graph.operator import Attrs, FusionKind, Operator
 from inlay.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
 from inlay.tensor import ir, te
@@ -138,5 +140,16 @@ multiply_fixed = Operator(
 """x * multiplier * 2^(shift - 31) as int32. A shift to the left comes first, and wraps; then the upper half of the product is
 rounded to nearest, halves up; then comes a shift to the right, rounded to nearest. Rounded "once", the product is one of int64,
 which wraps, and the shift is at most 30."""
+
+
+def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
+    """Integers times real factors: one factor in all, or one for each index along `axis`. int64 is rounded once."""
+    multipliers, shifts = fixed_points([float(factor) for factor in factors])
+    if tensor_type(total.type).dtype.name == "int64":
+        (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"
+    if len(factors) == 1:
+        multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
+    return multiply_fixed(total, constant(multipliers), constant(shifts), axis=axis, rounding=rounding)
+
 
 OPERATORS: tuple[Operator, ...] = (multiply_fixed,)

@@ -116,11 +116,15 @@ def observed(plan: Plan) -> tuple[Expr, ...]:
 
 def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
     """The values of the observed expressions, by id, over all samples: those of one sample are held at a time. `run` gives them
-    first. Raises `InputError` for values that are not finite."""
+    first. Raises `InputError` for values that are not finite, and for a sample that the model does not take."""
     watched = observed(plan)
     found = {id(expr): Histogram() for expr in watched}
     for number, sample in enumerate(samples):
-        for expr, values in zip(watched, run(sample), strict=False):
+        try:
+            given = run(sample)
+        except InputError as error:
+            raise InputError(f"sample {number}: {error.message}", remedy=error.remedy) from error
+        for expr, values in zip(watched, given, strict=False):
             try:
                 (found[id(expr)].add_unmasked if id(expr) in plan.masked else found[id(expr)].add)(values)
             except ValueError as error:

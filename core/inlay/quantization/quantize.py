@@ -64,13 +64,15 @@ def quantize_module(
     differences = _differences(plan, scales, watched, results, run, compile_(module.with_function("main", made.probe)), measured)
     found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
     layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
+    floats = _floats(plan, made.main)
+    left = {(item.node, item.operator) for item in floats}
     report = QuantizationReport(
         settings,
         len(measured),
         tuple(_input(param, plan, scales) for param in main.params),
         tuple(_output(name, expr, plan, scales, found) for name, expr in zip(_output_names(main), plan.outputs, strict=True)),
-        tuple(_layer(expr, plan, scales, found[id(expr)]) for expr in plan.order if id(expr) in layers),
-        _floats(plan, made.main),
+        tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
+        floats,
     )
     return QuantizedModule({**module.functions, "main": made.main}, report)
 
@@ -122,10 +124,11 @@ def _output(name: str, expr: Expr, plan: Plan, scales: Scales, found: Mapping[in
     return BorderReport(name, _element_type(expr), None, None, found.get(id(expr)))
 
 
-def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference) -> LayerReport:
+def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:
     scale = scales.get(expr)
     of_scale, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
-    return LayerReport(name_of(expr), _operators(expr, plan), of_scale, point, difference)
+    in_floats = id(expr) not in plan.steps and (not isinstance(expr, Call) or (_node(expr), _operator(expr)) in floats)
+    return LayerReport(name_of(expr), _operators(expr, plan), in_floats, of_scale, point, difference)
 
 
 def _element_type(expr: Expr) -> str:
@@ -154,8 +157,7 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
     }
     left = [expr for expr in post_order(main.body) if isinstance(expr, Call) and _is_float(expr)]
     return tuple(
-        FloatReport(expr.span.node if expr.span else "", _operator(expr), reasons.get((expr.span, _operator(expr)), READ_AS_FLOAT))
-        for expr in left
+        FloatReport(_node(expr), _operator(expr), reasons.get((expr.span, _operator(expr)), READ_AS_FLOAT)) for expr in left
     )
 
 
@@ -164,6 +166,10 @@ def _is_float(expr: Call) -> bool:
     if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
         return False
     return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))
+
+
+def _node(call: Call) -> str:
+    return call.span.node if call.span else ""
 
 
 def _operator(call: Call) -> str:

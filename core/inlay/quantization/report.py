@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from inlay.quantization.settings import Quantization
 @dataclass(frozen=True)
 class Difference:
     """How far quantised values are from those of the float model: sums of squares of these and of the differences, and the greatest
-    difference."""
+    difference. Where the float model has NaN or infinity, the same in the other is no difference, and all else infinitely far."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -24,8 +24,12 @@ class Difference:
 
     def with_values(self, real: Array, found: Array) -> Difference:
         """With more values counted."""
-        off = found.astype(np.float64) - real.astype(np.float64)
-        signal = float(np.sum(np.square(real, dtype=np.float64)))
+        real, found = real.astype(np.float64), found.astype(np.float64)
+        finite = np.isfinite(real) & np.isfinite(found)
+        alike = (real == found) | (np.isnan(real) & np.isnan(found))
+        off = np.where(alike, 0.0, math.inf)
+        off[finite] = found[finite] - real[finite]
+        signal = float(np.sum(np.square(real[finite])))
         greatest = float(np.abs(off).max(initial=0.0))
         return Difference(self.signal + signal, self.noise + float(np.sum(off * off)), max(self.max_error, greatest))
 
@@ -34,22 +38,24 @@ class Difference:
         """The ratio of signal to quantisation noise in decibels; infinite where nothing differs."""
         if self.noise == 0:
             return math.inf
-        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+        ratio = self.signal / self.noise
+        return 10 * math.log10(ratio) if ratio else -math.inf
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it: None for what is infinite."""
-        ratio = self.sqnr_db
-        return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": self.max_error}
+        ratio, most = self.sqnr_db, self.max_error
+        return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": most if math.isfinite(most) else None}
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One tensor that is computed in integers: the `node` of the source that it is the result of, the `operators` that were taken
-    together, its scale and zero point, None where it is float from a sum in int32; and how far it is from the float model, with the
-    errors of the layers before it, and without what is masked for a softmax."""
+    """One tensor that is computed in integers, or `in_floats` and then stored: the `node` of the source that it is the result of,
+    the `operators` that were taken together, its scale and zero point, None where it is float from a sum in int32; and how far it
+    is from the float model, with the errors of the layers before it, and without what is masked for a softmax."""
 
     node: str
     operators: tuple[str, ...]
+    in_floats: bool
     scale: float | None
     zero_point: int | None
     difference: Difference
@@ -99,6 +105,7 @@ class QuantizationReport:
                 {
                     "node": layer.node,
                     "operators": list(layer.operators),
+                    "in_floats": layer.in_floats,
                     "scale": layer.scale,
                     "zero_point": layer.zero_point,
                     **layer.difference.to_json(),
@@ -114,7 +121,7 @@ class QuantizationReport:
 
     def _lines(self) -> Iterator[str]:
         chosen = self.settings
-        measured = "1 sample" if self.samples == 1 else f"{self.samples} samples"
+        measured = _count(range(self.samples), "sample")
         yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales; measured on {measured}"
         for what, items in (("input", self.inputs), ("output", self.outputs)):
             for item in items:
@@ -123,16 +130,20 @@ class QuantizationReport:
                 yield f"{what} {item.name}: {item.dtype}{stored}{told}"
         if self.layers:
             width = max(len(_taken(layer)) for layer in self.layers)
-            yield f"{len(self.layers)} layers in integers, with the errors of those before them:"
+            yield f"{_count(self.layers, 'layer')} in integers, with the errors of those before them:"
             for layer in self.layers:
                 yield f"  {_words(layer.difference):<32}  {_taken(layer):<{width}}  {layer.node}"
         if self.floats:
-            yield f"{len(self.floats)} operators stay float:"
+            yield f"{_count(self.floats, 'operator')} in floats:"
             yield from (f"  {item.operator} at {item.node or '?'}: {item.why}" for item in self.floats)
 
 
+def _count(items: Sized, what: str) -> str:
+    return f"{len(items)} {what}" + "s" * (len(items) != 1)
+
+
 def _taken(layer: LayerReport) -> str:
-    return " + ".join(layer.operators)
+    return " + ".join(layer.operators) + " in floats" * layer.in_floats
 
 
 def _words(difference: Difference) -> str:

@@ -30,7 +30,7 @@ def read_samples(data: Any, params: Sequence[Var]) -> list[dict[str, Any]]:
         for name, value in sample.items():
             array = np.asarray(value)
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InputError(f"input {name} of sample {number} has values that are not finite")
+                raise InputError(f"input {name} of sample {number} has values that are not finite", remedy="leave the sample out")
     return samples
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from inlay import ops
 from inlay.graph.ir import Expr, Span, constant
 from inlay.ops.compose import cast_to, scalar, tensor_of
+from inlay.ops.fixed_point import fixed_points, scaled
 from inlay.quantization.histogram import Array
 from inlay.quantization.ranges import HIGHEST, LOWEST, Scale
 from inlay.quantization.settings import FLOAT, Quantization
@@ -71,9 +72,8 @@ def _shifted(side: Stored, places: int) -> Expr:
 
 
 def _raised(side: Stored, unit: float) -> Expr:
-    multiplier, shift = ops.fixed_point.fixed_point(side.scale.scale / unit)
     raised = ops.shift_left(side.centred, scalar(SUM_BITS, "int32"))
-    return ops.multiply_fixed(raised, scalar(multiplier, "int32"), scalar(shift, "int32"), rounding="away")
+    return scaled(raised, [side.scale.scale / unit])
 
 
 def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
@@ -85,11 +85,8 @@ def store(total: Total, scale: Scale, low: float, high: float, settings: Quantiz
     elif settings.arithmetic == FLOAT:
         return _by_float(total, factors, scale, low, high)
     else:
-        multipliers, shifts = ops.fixed_point.fixed_points(factors.tolist())
-        if len(factors) == 1:
-            multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
-        value = _within(total, np.maximum(shifts, 0))
-        moved = ops.multiply_fixed(value, constant(multipliers), constant(shifts), axis=total.axis, rounding=total.rounding)
+        _, shifts = fixed_points(factors.tolist())
+        moved = scaled(_within(total, np.maximum(shifts, 0)), factors.tolist(), total.axis, total.rounding)
     least, greatest = _limits(scale, low, high)
     if scale.zero_point:
         moved = ops.add(moved, scalar(scale.zero_point, "int32"))

@@ -17,6 +17,7 @@ from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Expr, Module, constant, function, if_, post_order, tuple_
 from inlay.graph.operator import Operator
 from inlay.graph.verify import verify
+from inlay.quantization.report import Difference
 from inlay.quantization.samples import read_samples
 from inlay.quantization.settings import Quantization
 
@@ -234,7 +235,11 @@ def test_the_report_as_text_and_as_json() -> None:
     assert all(layer["sqnr_db"] > 20 for layer in data["layers"])
     # Nobody reads the first and the last product as integers.
     assert [layer["scale"] is None for layer in data["layers"]] == [True, False, True]
+    assert [layer["in_floats"] for layer in data["layers"]] == [False, True, False]
     text = report.to_text()
+    assert "3 layers in integers" in text
+    assert "layer_norm in floats  norm" in text
+    assert "1 operator in floats:" in text
     assert "layer_norm at norm: it has no form in integers" in text
     assert "int8, mse ranges, any scales; measured on 4 samples" in text
 
@@ -249,6 +254,16 @@ def test_differences_are_measured_by_their_definition() -> None:
     noise, signal = np.square(real_ - stored, dtype=np.float64).sum(), np.square(real_, dtype=np.float64).sum()
     assert difference.sqnr_db == pytest.approx(10 * np.log10(signal / noise), rel=1e-6)
     assert difference.max_error == pytest.approx(np.abs(real_ - stored).max())
+
+
+def test_differences_where_there_is_no_number() -> None:
+    real_ = np.array([1.0, np.nan, np.inf, -np.inf, 2.0])
+    same = Difference().with_values(real_, np.array([1.5, np.nan, np.inf, -np.inf, 2.0]))
+    assert (same.signal, same.noise, same.max_error) == (5.0, 0.25, 0.5)
+    for other in (0.0, np.nan):
+        apart = Difference().with_values(real_, np.array([1.5, np.nan, other, -np.inf, 2.0]))
+        assert apart.to_json() == {"sqnr_db": None, "max_error": None}
+        assert apart.sqnr_db == -np.inf
 
 
 # --- the interface ----------------------------------------------------------------------------------------------------
@@ -267,7 +282,7 @@ def sample(*shape: int, value: float = 0.5) -> dict[str, Array]:
         ([np.zeros((4, 8))], "inputs are given by name"),
         ([sample(4, 8, value=np.nan)], "input x of sample 0 has values that are not finite"),
         ([{"y": np.zeros((4, 8), np.float32)}], "has no input 'y'"),
-        ([sample(4, 7)], "shape"),
+        ([sample(4, 8), sample(4, 7)], "sample 1: input 'x' has shape"),
         ([{"x": np.zeros((4, 8))}], "float64"),
     ],
 )

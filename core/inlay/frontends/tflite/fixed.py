@@ -9,9 +9,10 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from inlay import ops
-from inlay.frontends.tflite.node import Node, scaled, tensor_type
+from inlay.frontends.tflite.node import Node, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import slice_axis
+from inlay.ops.fixed_point import scaled
 
 Array = np.ndarray[Any, Any]
 

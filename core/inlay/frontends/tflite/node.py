@@ -13,6 +13,7 @@ from inlay.arith import Dim
 from inlay.errors import ModelImportError
 from inlay.frontends.tflite.model import Quantisation, Tensor
 from inlay.graph.ir import Expr, Span, constant
+from inlay.ops.fixed_point import scaled
 from inlay.types import TensorType
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
@@ -237,16 +238,6 @@ def half_away(value: Any) -> Any:
     """To the nearest whole number, halves away from 0, as C's `round`."""
     wide = np.asarray(value, np.float64)
     return np.copysign(np.floor(np.abs(wide) + 0.5), wide)
-
-
-def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
-    """Integers times real factors, in fixed point: one factor in all, or one for each index along `axis`. int64 is rounded once."""
-    multiplier, shift = ops.fixed_point.fixed_points([float(factor) for factor in factors])
-    if tensor_type(total).dtype.name == "int64":
-        (multiplier, shift), rounding = ops.fixed_point.reduced(multiplier, shift), "once"
-    if len(factors) == 1:
-        multiplier, shift = multiplier.reshape(()), shift.reshape(())
-    return ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=axis, rounding=rounding)
 
 
 def tensor_type(expr: Expr) -> TensorType:

@@ -9,9 +9,10 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.fixed import half_up, number, reciprocal
-from inlay.frontends.tflite.node import Converter, Node, scaled, tensor_type, typed
+from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.frontends.tflite.table import every, looked_up
 from inlay.graph.ir import Expr, constant
+from inlay.ops.fixed_point import scaled
 
 SUM_BITS = {8: 20, 16: 15}
 """Bits behind the point of sums of stored integers, by their width."""

@@ -15,9 +15,10 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.fixed import FIRST, GREATEST, LEAST, SLOPE, halved, limited
-from inlay.frontends.tflite.node import Node, scaled, tensor_type
+from inlay.frontends.tflite.node import Node, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import scalar, slice_axis
+from inlay.ops.fixed_point import scaled
 from inlay.ops.steps import States, run_steps
 
 Array = np.ndarray[Any, Any]

@@ -12,6 +12,7 @@ from inlay.frontends.tflite.fixed import half_up, inverse_root, number
 from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.frontends.tflite.table import between, precise, table_16
 from inlay.graph.ir import Expr, constant
+from inlay.ops.fixed_point import scaled
 
 LEAST = 1e-6
 """The least length that a row of floats is divided by."""
@@ -66,8 +67,7 @@ def _softmax_16(node: Node, beta: np.float32) -> Expr:
     scale, _ = node.pair(node.tensor(0))
     powers = table_16(np.exp, REACH / span, limits.max, 2.0 / span, 0)
     inverses = table_16(lambda x: 1 / (1 + x), 1.0 / span, limits.min, 2.0 / span, 0)
-    (multiplier,), (shift,) = ops.fixed_point.fixed_points([float(scale * beta) / (REACH / 65535.0)])
-    fall = ops.multiply_fixed(ops.neg(_below(node)), number(int(multiplier)), number(int(shift)), rounding="away")
+    fall = scaled(ops.neg(_below(node)), [float(scale * beta) / (REACH / 65535.0)])
     place = ops.clip(ops.add(fall, number(limits.max)), minimum=float(limits.min), maximum=float(limits.max))
     exponentials = ops.cast(between(powers, ops.cast(place, dtype="int16")), dtype="int32")
     total = ops.reduce_sum(exponentials, axes=(_axis(node),), keepdims=True)

@@ -13,9 +13,10 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.convert import integer_lstm
-from inlay.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, scaled, tensor_type, typed
+from inlay.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, tensor_type, typed
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
+from inlay.ops.fixed_point import scaled
 from inlay.ops.steps import States, run_steps
 
 SMALL = 1e-8

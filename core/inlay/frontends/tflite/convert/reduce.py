@@ -9,8 +9,9 @@ import numpy as np
 
 from inlay import ops
 from inlay.frontends.tflite.fixed import in_vectors, number, rounded_away
-from inlay.frontends.tflite.node import Converter, Node, scaled, typed
+from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.graph.ir import Expr, constant
+from inlay.ops.fixed_point import scaled
 
 VECTOR = 16
 """Channels of which LiteRT's vector code takes the mean at once."""

@@ -11,9 +11,10 @@ import numpy as np
 from inlay import ops
 from inlay.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
 from inlay.frontends.tflite.fixed import halved, inverse_root, limited, sigmoid_16, tanh_16
-from inlay.frontends.tflite.node import Converter, Node, scaled, typed
+from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.frontends.tflite.table import every, looked_up, precise, real_table, tabulated
 from inlay.graph.ir import Expr, constant
+from inlay.ops.fixed_point import scaled
 
 Array = np.ndarray[Any, Any]
 RSQRT_BITS = 20
