@@ -65,6 +65,24 @@ int check(void) {
     return wrong != 0;
 }
 """
+RUNS = """
+int check(void) {
+    int8_t a[16 * 7], b[64 * 7];
+    int wrong = 0;
+    for (int count = 1; count <= 7; count++) {
+        for (int i = 0; i < COUNT(a); i++)
+            a[i] = (int8_t)(count == 1 ? -128 : i * 37 + count * 101);
+        for (int i = 0; i < COUNT(b); i++)
+            b[i] = (int8_t)(count == 1 ? -128 : i * 53 + (i >> 4) * 29);
+        int32_t found[4] = {count, -count, 1 << 29, -(1 << 29)}, wanted[4];
+        memcpy(wanted, found, sizeof found);
+        vectors(a, b, found, count);
+        plain(a, b, wanted, count);
+        wrong += memcmp(found, wanted, sizeof found) != 0;
+    }
+    return wrong != 0;
+}
+"""
 PRODUCTS = """
 int check(void) {
     int wrong = 0;
@@ -130,6 +148,7 @@ int check(void) {
 }
 """
 SCALARS = ["za", "ma", "sa", "zb", "mb", "sb", "m", "s", "z", "l", "h"]
+CHECKS = {"lanes": PRODUCTS, "vector_dot4": DOTS, "vector_run4": RUNS, "addition3": SUMS, "addition4": SUMS}
 LISTS = {
     "addition": (
         f"const int8_t *a, const int8_t *b, int8_t *o, {', '.join(f'int32_t {each}' for each in SCALARS)}",
@@ -154,6 +173,7 @@ LISTS = {
     [
         "lanes",
         "vector_dot4",
+        "vector_run4",
         "addition3",
         "addition4",
         "window8_up",
@@ -173,7 +193,7 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     declared, given = LISTS[name.split("_")[0].rstrip("12345678")]
     includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
     header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
-    check = {"lanes": PRODUCTS, "vector_dot4": DOTS, "addition3": SUMS, "addition4": SUMS}.get(name)
+    check = CHECKS.get(name)
     if check is None:
         rounding = name.split("_")[1].rstrip("12345678")
         check = WINDOWS if name.startswith("window") else CHECK.replace("LANES", name[-1]).replace("ROUNDING", rounding)

@@ -9,7 +9,7 @@ Everywhere else the same functions are plain C, so that code for such processors
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlay.codegen.c_kernel import Emitter, Place
@@ -23,11 +23,12 @@ from inlay_microcontroller.schedules.depthwise import lane_products
 from inlay_microcontroller.schedules.direct import tile_product
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation, rescaling
 from inlay_microcontroller.schedules.rows import COPY
+from inlay_microcontroller.schedules.vector import run_of_dots
 from inlay_microcontroller.schedules.window import LANES as CHANNELS
 from inlay_microcontroller.schedules.window import SCALARS as LIMITS
 from inlay_microcontroller.schedules.window import WindowSums, window_sums
 from inlay_microcontroller.unit import PREFIX
-from inlay_microcontroller.vectors import FIXED, addition_lines, requantised_lines, window_lines
+from inlay_microcontroller.vectors import FIXED, addition_lines, requantised_lines, run_lines, window_lines
 
 GROUP = 4
 """Bytes of a word, which are read at once."""
@@ -160,8 +161,8 @@ class _Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
     `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
     `scalar` one for processors without it, which have DSP where the function has.
-    A `strided` one is told how many elements apart the lanes of its second region lie. Functions without `semantics` serve several
-    intrinsics, and are told more.
+    `tells` gives a further argument, from the second region. Functions without `semantics` serve several intrinsics, and are told
+    more.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
     name: str
@@ -171,7 +172,7 @@ class _Printed:
     exact: bool = False
     mve: str = ""
     vector: bool = False
-    strided: bool = False
+    tells: Callable[[ir.Region], object] | None = None
     scalar: bool = False
 
     @property
@@ -179,8 +180,8 @@ class _Printed:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
     def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
-        strides = [repr(places[1].region.buffer.shape[-1])] if self.strided else []
-        return [f"{self.function}({', '.join((*(place.pointer for place in places), *strides, *args))});"]
+        told = [] if self.tells is None else [repr(self.tells(places[1].region))]
+        return [f"{self.function}({', '.join((*(place.pointer for place in places), *told, *args))});"]
 
 
 def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
@@ -214,7 +215,18 @@ def _vector_dot(lanes: int) -> _Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return _Printed(name, semantics, _lines(plain), mve=_lines(mve), vector=True, strided=True)
+    return _Printed(name, semantics, _lines(plain), mve=_lines(mve), vector=True, tells=lambda b: b.buffer.shape[-1])
+
+
+def _vector_run() -> _Printed:
+    """The dot products of groups that follow one another."""
+    name = f"vector_run{GROUP}"
+    head = f"INLAY_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t count) {{"
+    plain = [head, f"    for (int32_t i = 0; i < count * {VECTOR}; i++) {{"]
+    at = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
+    plain += [f"        total[{lane}] += a[i] * b[{at} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
+    mve = _lines([head, *run_lines()])
+    return _Printed(name, run_of_dots(GROUP, VECTOR), _lines(plain), mve=mve, vector=True, tells=lambda b: b.ranges[0][1])
 
 
 def _lanes() -> _Printed:
@@ -337,6 +349,7 @@ def _printed(exact: bool) -> Iterator[_Printed]:
     for lanes in DOTS:
         yield _dot(lanes)
     yield _vector_dot(GROUP)
+    yield _vector_run()
     yield _lanes()
     yield _tile()
     for rounding in ROUNDINGS:

@@ -29,11 +29,32 @@ def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
     loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier", "shift")}
-    yield f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(LANES))}}};"
+    if few:
+        yield f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(LANES))}}};"
+    else:
+        yield "    int32x4_t totals;"
+        yield '    __asm__("vmov %q0[2], %q0[0], %1, %3\\n\\tvmov %q0[3], %q0[1], %2, %4" : "=&w"(totals)'
+        yield '        : "r"(total[0]), "r"(total[1]), "r"(total[2]), "r"(total[3]));'
     yield f"    const int32x4_t sum = vaddq_s32(totals, {loads['bias']});"
     scaled = _scaled("sum", loads["multiplier"], loads["shift"], rounding)
     yield f"    const int32x4_t value = vaddq_n_s32({scaled}, zero);"
     yield from _stored(few)
+
+
+def run_lines() -> Iterator[str]:
+    """Dot products of groups that follow one another. Compilers would load more vectors ahead than there are registers."""
+    yield f"    {', '.join(f'sum{lane} = total[{lane}]' for lane in range(LANES))};".replace("    sum0", "    int32_t sum0")
+    yield "#pragma GCC unroll 4"
+    yield "    for (int32_t i = 0; i < count; i++) {"
+    yield "        int8x16_t data, weights;"
+    yield f'        __asm__("vldrb.8 %q{LANES}, [%{LANES + 2}], #16\\n\\t"'
+    for lane in range(LANES):
+        end = "" if lane == LANES - 1 else "\\n\\t"
+        yield f'            "vldrb.8 %q{LANES + 1}, [%{LANES + 3}], #16\\n\\tvmladava.s8 %{lane}, %q{LANES}, %q{LANES + 1}{end}"'
+    sums = ", ".join(f'"+Te"(sum{lane})' for lane in range(LANES))
+    yield f'            : {sums}, "=&w"(data), "=&w"(weights), "+r"(a), "+r"(b) : : "memory");'
+    yield "    }"
+    yield from (f"    total[{lane}] = sum{lane};" for lane in range(LANES))
 
 
 def addition_lines(lanes: int) -> Iterator[str]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay import arith
-from inlay.arith import Var
+from inlay.arith import SizeVar, Var
 from inlay.schedules.dot import Dot, dots_of
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.tensor import ir
+from inlay.tensor.keys import structurally_equal
+from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout, dtype
 from inlay_microcontroller.schedules.direct import merged
 from inlay_microcontroller.schedules.epilogue import Epilogue
@@ -90,7 +92,25 @@ class VectorRule:
         plain = merged(product)
         chunks = _chunks(plain, dot.group)
         layouts = tuple(product.layout_of(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
-        return Offer(layouts, lambda _: _Vector(plain, dot, chunks, Epilogue(plain, context)).program())
+        run = _run(context, dot) if chunks.stride == dot.group else None
+        return Offer(layouts, lambda _: _Vector(plain, dot, run, chunks, Epilogue(plain, context)).program())
+
+
+def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
+    """For each of n groups of data, for each lane i, total[i] += sum over j < group of a[group k + j] * b[k, i, j], in int32."""
+    n, k, i, j = SizeVar("n"), Var("k"), Var("i"), Var("j")
+    a, b = ir.Buffer("a", (arith.unwrap(n * group),), INT8), ir.Buffer("b", (n, lanes, group), INT8)
+    total = ir.Buffer("total", (lanes,), INT32)
+    product = ir.cast(ir.load(a, (k * group + j,)), INT32) * ir.cast(ir.load(b, (k, i, j)), INT32)
+    store = ir.Store(total, (i,), ir.load(total, (i,)) + product)
+    body = ir.For(k, n, ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store)))
+    return ir.LoopProgram("run", (a, b), (total,), body)
+
+
+def _run(context: KernelContext, dot: Dot) -> TensorIntrin | None:
+    """The intrinsic that sums a run of a dot product's groups."""
+    wanted = run_of_dots(dot.lanes, dot.group)
+    return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)
 
 
 def vector_dot(context: KernelContext) -> Dot | None:
@@ -105,13 +125,14 @@ class _Vector:
         patch = data                          # where chunks do not lie in it
         for channels:
             total[channel] = 0
-            for chunks:
-                dot(patch, weights, total)
+            for runs:
+                dot(patch, weights, total)    # for each chunk, or all in one intrinsic
             out = after(total)
     """
 
     product: Product
     dot: Dot
+    run: TensorIntrin | None
     chunks: _Chunks
     epilogue: Epilogue
 
@@ -170,28 +191,38 @@ class _Vector:
         chunks, (y, x, o) = self.chunks, at
         total = ir.Buffer("total", (1, self.dot.lanes), INT32, "register")
         start = [ir.Store(total, (arith.ZERO, arith.wrap(lane)), ir.const(0, INT32)) for lane in range(self.dot.lanes)]
-        ky, kx, step = Var("ky"), Var("kx"), Var("step")
+        ky, kx = Var("ky"), Var("kx")
         number = o * chunks.count
         if patch is not None:
-            sums: ir.Stmt = ir.For(
-                step, arith.wrap(chunks.count), self._sum(total, patch, step * chunks.vector, weights, number + step)
-            )
+            sums = self._sum(total, (patch, arith.ZERO), (weights, number), chunks.count)
         else:
             down, across = chunks.runs
             each = chunks.slot // chunks.vector
-            place = self._start(rows, y, ky, x, kx) + step * chunks.vector
-            chunk = self._sum(total, rows.buffer, place, weights, number + (ky * across + kx) * each + step)
-            sums = ir.For(ky, arith.wrap(down), ir.For(kx, arith.wrap(across), ir.For(step, arith.wrap(each), chunk)))
+            first = rows.buffer, self._start(rows, y, ky, x, kx)
+            chunk = self._sum(total, first, (weights, number + (ky * across + kx) * each), each)
+            sums = ir.For(ky, arith.wrap(down), ir.For(kx, arith.wrap(across), chunk))
         pixel = arith.simplify(y * self.product.columns.outputs + x)
         results = self.epilogue.stored(total, 0, 0, lanes, arith.simplify(o * self.dot.lanes), pixel)
         return ir.Alloc(total, ir.Seq((*start, sums, *results)))
 
-    def _sum(self, total: ir.Buffer, data: ir.Buffer, place: arith.Expr, weights: ir.Buffer, number: arith.Expr) -> ir.Stmt:
-        """Add up a chunk."""
-        vector, lanes = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes)
-        regions = (
-            ir.Region(data, ((arith.simplify(place), vector),)),
-            ir.Region(weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, lanes), (arith.ZERO, vector))),
-            ir.Region(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
-        )
-        return ir.Intrinsic(self.dot.intrinsic.name, regions)
+    def _sum(
+        self, total: ir.Buffer, data: tuple[ir.Buffer, arith.Expr], weights: tuple[ir.Buffer, arith.Expr], count: int
+    ) -> ir.Stmt:
+        """Add up chunks that follow one another."""
+        vector, lanes, step = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes), Var("step")
+
+        def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:
+            place = arith.simplify(data[1] + first * vector)
+            regions = (
+                ir.Region(data[0], ((place, arith.simplify(vector * number)),)),
+                ir.Region(
+                    weights[0],
+                    ((arith.simplify(weights[1] + first), arith.wrap(number)), (arith.ZERO, lanes), (arith.ZERO, vector)),
+                ),
+                ir.Region(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
+            )
+            return ir.Intrinsic(intrinsic.name, regions)
+
+        if self.run is not None:
+            return chunks(arith.ZERO, count, self.run)
+        return ir.For(step, arith.wrap(count), chunks(step, 1, self.dot.intrinsic))
