@@ -19,7 +19,7 @@ from inlay.tensor.ranges import Range
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
-from inlay_microcontroller.intrinsics import emitters, support
+from inlay_microcontroller.intrinsics import costs, emitters, support
 from inlay_microcontroller.naming import label
 from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
@@ -90,7 +90,7 @@ class MicrocontrollerCodegen:
         name = unique(label((node for call in calls for node in call.nodes), program.name), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known)), known, shared)
-        work = work_of(program)
+        work = work_of(program, costs(CPUS[self.options.cpu]))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
 
 

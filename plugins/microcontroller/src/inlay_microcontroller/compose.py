@@ -123,14 +123,8 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     run = f"{title}_run(state)"
     lines.append(f"if ({run}) return 1;" if source.checks else f"{run};")
     lines += [f"memcpy(y{index}, {port.address}, {port.bytes});" for index, port in enumerate(source.outputs)]
-    files = {
-        f"{title}.h": source.header(),
-        f"{title}.c": source.code(),
-        f"{title}_weights.h": source.weights_header(),
-        f"{title}_weights.c": source.weights_source(),
-    }
     room = -(-max(source.unit.arena, 1) // ALIGNED) * ALIGNED
-    return _Part(artifact, call, room, _function(number, _params(artifact), lines), f'#include "{title}.h"\n', files)
+    return _Part(artifact, call, room, _function(number, _params(artifact), lines), f'#include "{title}.h"\n', source.files())
 
 
 def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:

@@ -18,10 +18,12 @@ from inlay_microcontroller import templates
 from inlay_microcontroller.compose import Composed, compose
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
+from inlay_microcontroller.stack import stack_of
 from inlay_microcontroller.unit import decode
 
-FRAME = 192
-"""Bytes of stack of a kernel's frame besides its buffers, and of those above it: saved registers and what registers cannot hold."""
+FRAME = 384
+"""Bytes of stack of a kernel's frame besides its buffers, and of those above and below it, where no compiler says what they are:
+saved registers, what registers cannot hold, and functions of libraries."""
 
 
 class FirmwareExporter:
@@ -35,23 +37,23 @@ class FirmwareExporter:
         composed = whole(executable, name, self.options.cpu)
         source = composed.source
         given, expected = try_out(executable)
-        manifest = describe(source, self.options, given, expected)
+        code = {**source.files(), **composed.files}
+        stack = stack_of(code, f"{name}_run", self.options.cpu)
+        manifest = describe(source, self.options, given, expected, stack)
         texts = {
-            f"{name}.h": source.header(),
-            f"{name}.c": source.code(),
-            f"{name}_weights.h": source.weights_header(),
-            f"{name}_weights.c": source.weights_source(),
+            **code,
             f"{name}_test.h": templates.test_vector(source, given, expected),
             "main.c": templates.main(source),
             "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
             "manifest.json": json.dumps(manifest, indent=2) + "\n",
-            **composed.files,
         }
         for file, text in texts.items():
             (folder / file).write_text(text)
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
+        about = "" if stack is not None else "about "
         lines = (
-            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs; {manifest['stack_bytes']} of stack",
+            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs;"
+            f" {about}{manifest['stack_bytes']} of stack",
             f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(manifest['kernels'])} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
@@ -112,9 +114,13 @@ def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
 
 
 def describe(
-    source: ModelSource, options: MicrocontrollerOptions, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    source: ModelSource,
+    options: MicrocontrollerOptions,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    stack: int | None,
 ) -> dict[str, Any]:
-    """The manifest: what the model takes and does. Bytes throughout."""
+    """The manifest: what the model takes and does. Bytes throughout. `stack` is what a compiler says of it."""
     unit = source.unit
     kernels = []
     for call in unit.calls:
@@ -151,7 +157,8 @@ def describe(
         "cpu": options.cpu,
         "arena_bytes": unit.arena,
         "fast_arena_bytes": unit.fast,
-        "stack_bytes": FRAME + max((kernel.locals for kernel in unit.kernels), default=0),
+        "stack_bytes": FRAME + max((kernel.locals for kernel in unit.kernels), default=0) if stack is None else stack,
+        "stack_is": "estimate" if stack is None else "bound",
         "flash": {"weights": sum(weights.values()), "by_weight": weights},
         "headers": ["stdint.h", *unit.headers],
         "multiplications": sum(item["multiplications"] for item in kernels),

@@ -17,6 +17,7 @@ from inlay.schedules.dot import dot_product
 from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.tensor.ranges import Range
+from inlay_microcontroller.counts import Cost
 from inlay_microcontroller.options import Cpu
 from inlay_microcontroller.schedules.addition import RAISED, SCALARS, addition
 from inlay_microcontroller.schedules.depthwise import lane_products
@@ -374,6 +375,17 @@ def _suits(printed: _Printed, cpu: Cpu) -> bool:
     if cpu.mve:
         return not printed.scalar
     return not printed.vector and (cpu.dsp or not (printed.scalar and printed.dsp))
+
+
+def costs(cpu: Cpu) -> Mapping[str, Cost]:
+    """What they do and move on a processor, by name."""
+
+    def cost(printed: _Printed) -> Cost:
+        if cpu.mve and printed.mve:
+            return Cost(printed.intrinsic.semantics, VECTOR, VECTOR)
+        return Cost(printed.intrinsic.semantics, GROUP if cpu.dsp and printed.dsp else 1)
+
+    return {COPY.name: Cost(COPY.semantics, GROUP, GROUP), **{each.intrinsic.name: cost(each) for each in _printed(False)}}
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:

@@ -82,6 +82,15 @@ class ModelSource:
         """Text of kernels, with the model's name in front of the names of functions."""
         return re.sub(rf"\b{PREFIX}", f"{self.name}_", text)
 
+    def files(self) -> dict[str, str]:
+        """The model: its files by name."""
+        return {
+            f"{self.name}.h": self.header(),
+            f"{self.name}.c": self.code(),
+            f"{self.name}_weights.h": self.weights_header(),
+            f"{self.name}_weights.c": self.weights_source(),
+        }
+
     def header(self) -> str:
         """The file that programs include."""
         name, guard = self.name, self.guard

@@ -15,6 +15,9 @@ INSTALL = (
 )
 """Installs every compiler and emulator on Debian."""
 
+ARM = "arm-none-eabi-gcc"
+"""The compiler for Arm's processors."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -48,14 +51,14 @@ def _cortex(name: str, cpu: str, hard: bool = True) -> Board:
     size = 4 << 20
     flash, ram = Memory(0, size), Memory(0x20000000, size)
     # The timer counts at 25 MHz, and an instruction takes 64 ns.
-    return Board(name, cpu, "qemu-system-arm", "arm-none-eabi-gcc", flags, "cortex_m.c", flash, ram, 6, Fraction(64 * 25, 1000))
+    return Board(name, cpu, "qemu-system-arm", ARM, flags, "cortex_m.c", flash, ram, 6, Fraction(64 * 25, 1000))
 
 
 _M55 = Board(
     "mps3-an547",
     "cortex-m55",
     "qemu-system-arm",
-    "arm-none-eabi-gcc",
+    ARM,
     ("-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "--specs=nano.specs"),
     "cortex_m.c",
     Memory(0, 512 << 10),

@@ -46,12 +46,15 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a program: what the model returned, its outputs, instructions, and the most bytes of stack."""
+    """One run of a program: what the model returned, its outputs, instructions, the most bytes of stack, and those of them that
+    the model used. `log` is what the emulator wrote."""
 
     status: int
     outputs: tuple[bytes, ...]
     instructions: int
     stack: int
+    model_stack: int
+    log: str = ""
 
 
 def missing(board: Board) -> str | None:
@@ -88,9 +91,16 @@ def build(firmware: Firmware, board: Board, folder: Path, flags: Sequence[str] =
     return program
 
 
-def run(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes], limit: float = LIMIT) -> Run:
-    """Run a program on a board with inputs. Raises `KernelFault` where it does not come to its end within `limit` seconds, or the
-    processor faults, and `ValueError` for inputs of other sizes."""
+def run(
+    firmware: Firmware,
+    program: Path,
+    board: Board,
+    inputs: Sequence[bytes],
+    limit: float = LIMIT,
+    options: Sequence[str] = (),
+) -> Run:
+    """Run a program on a board with inputs, and with options for the emulator. Raises `KernelFault` where it does not come to its
+    end within `limit` seconds, or the processor faults, and `ValueError` for inputs of other sizes."""
     if [len(data) for data in inputs] != [size for _, size in firmware.inputs]:
         raise ValueError(f"inputs are of {[size for _, size in firmware.inputs]} bytes, not {[len(data) for data in inputs]}")
     if problem := missing(board):
@@ -98,16 +108,16 @@ def run(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "in").write_bytes(b"".join(inputs))
-        status = _emulated(board, program.resolve(), folder, limit)
+        done = _emulated(board, program.resolve(), folder, limit, options)
         report = folder / "report"
-        if not report.exists() or report.stat().st_size != 24:
-            raise KernelFault(f"the program stopped on board {board.name} with exit status {status}")
-        empty, taken, stack = struct.unpack("<3Q", report.read_bytes())
+        if not report.exists() or report.stat().st_size != 32:
+            raise KernelFault(f"the program stopped on board {board.name} with exit status {done.returncode}")
+        empty, taken, stack, below = struct.unpack("<4Q", report.read_bytes())
         outputs, data, at = [], (folder / "out").read_bytes(), 0
         for _, size in firmware.outputs:
             outputs.append(data[at : at + size])
             at += size
-    return Run(status, tuple(outputs), round((taken - empty) / board.ticks), stack)
+    return Run(done.returncode, tuple(outputs), round((taken - empty) / board.ticks), stack, below, done.stderr)
 
 
 def sizes(program: Path) -> Sizes:
@@ -124,18 +134,17 @@ def sizes(program: Path) -> Sizes:
     return Sizes(flash, ram)
 
 
-def _emulated(board: Board, program: Path, folder: Path, limit: float) -> int:
+def _emulated(board: Board, program: Path, folder: Path, limit: float, options: Sequence[str]) -> subprocess.CompletedProcess[str]:
     machine = board.name
     command = [board.emulator, "-M", machine, "-nographic", "-monitor", "none", "-serial", "none"]
     command += ["-semihosting-config", "enable=on,target=native", "-icount", f"shift={board.shift}"]
-    command += [*(("-bios", "none") if board.emulator.endswith("riscv32") else ()), "-kernel", str(program)]
+    command += [*(("-bios", "none") if board.emulator.endswith("riscv32") else ()), "-kernel", str(program), *options]
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=limit, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise KernelFault(f"the program ran for more than {limit:g} s on board {board.name}") from error
-    return done.returncode
 
 
 def _model_header(firmware: Firmware) -> str:

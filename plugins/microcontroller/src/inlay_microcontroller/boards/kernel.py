@@ -22,19 +22,13 @@ Array = np.ndarray[Any, Any]
 def firmware_of(source: ModelSource) -> Firmware:
     """A model as the files of a program for a board."""
     name = source.name
-    texts = {
-        f"{name}.h": source.header(),
-        f"{name}.c": source.code(),
-        f"{name}_weights.h": source.weights_header(),
-        f"{name}_weights.c": source.weights_source(),
-    }
     inputs, outputs = (tuple((port.address, port.bytes) for port in ports) for ports in (source.inputs, source.outputs))
     before = f"static struct {name} memory;\nstatic struct {name} *const state = &memory;"
     call = f"{name}_run(state)" if source.checks else f"({name}_run(state), 0)"
     if source.unit.fast:
         before += f"\nstatic struct {name}_fast fast;"
         inputs = tuple((f"(state->fast = &fast, {address})", size) for address, size in inputs)
-    return Firmware({file: text.encode() for file, text in texts.items()}, f"{name}.h", inputs, outputs, call, before)
+    return Firmware({file: text.encode() for file, text in source.files().items()}, f"{name}.h", inputs, outputs, call, before)
 
 
 class BoardKernel:

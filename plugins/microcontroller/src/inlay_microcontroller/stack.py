@@ -1,0 +1,69 @@
+"""The stack that a model takes: what the compiler of its processor says of every function, along the deepest calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from inlay.cache import caches, digest
+from inlay_microcontroller.boards import ARM, board_for
+from inlay_microcontroller.options import CPUS
+
+FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fcallgraph-info=su", "-I.")
+_ROOM = (("mem", 64), ("__", 64), ("", 192))
+"""Bytes for a function of libraries, by what its name begins with: copies, arithmetic that the processor lacks, and mathematics.
+Libraries do not say what they take; with newlib and picolibc it is less."""
+_NODE = re.compile(r'node: \{ title: "([^"]+)" label: "[^"]*\\n(\d+) bytes \(([a-z,]+)\)')
+_EDGE = re.compile(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"')
+
+
+def stack_of(files: Mapping[str, str], entry: str, cpu: str) -> int | None:
+    """Bytes of stack from the call of a function on, those of it included, with GCC at -O2; None where the processor's GCC is not
+    installed, or cannot tell. `files` are the sources and headers by name."""
+    files = {name: text for name, text in files.items() if not name.endswith("_weights.c")}
+    board, flags = board_for(cpu), CPUS[cpu].flags
+    compiler = board.compiler if board else ARM
+    if not flags or shutil.which(compiler) is None:
+        return None
+    command = [compiler, *(board.flags if board else flags), *FLAGS]
+    store = caches().objects
+    key = digest("stack", *command, entry, *(part for item in sorted(files.items()) for part in item))
+    known = store.get(key)
+    if known is None:
+        with tempfile.TemporaryDirectory() as scratch:
+            known = str(_deepest(_graph(files, command, Path(scratch)), entry) or "").encode()
+        store.put(key, known)
+    return int(known) if known else None
+
+
+def _graph(files: Mapping[str, str], command: list[str], folder: Path) -> str:
+    """What the compiler says of functions and calls; nothing where it takes a file not."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    for name in files:
+        if name.endswith(".c") and subprocess.run([*command, "-c", name], cwd=folder, capture_output=True, check=False).returncode:
+            return ""
+    return "".join(path.read_text() for path in sorted(folder.glob("*.ci")))
+
+
+def _deepest(graph: str, entry: str) -> int | None:
+    """The most that calls from a function on take; None for a function that is not there, calls in circles and through pointers,
+    and frames of sizes that are not known."""
+    frames = {name: int(size) if kind in ("static", "dynamic,bounded") else None for name, size, kind in _NODE.findall(graph)}
+    calls: dict[str, set[str]] = {}
+    for source, target in _EDGE.findall(graph):
+        calls.setdefault(source, set()).add(target)
+
+    def below(name: str, above: tuple[str, ...]) -> int | None:
+        if name in above or name == "__indirect_call":
+            return None
+        if name not in frames:
+            return next(room for begin, room in _ROOM if name.startswith(begin))
+        own, inner = frames[name], [below(each, (*above, name)) for each in calls.get(name, ())]
+        return None if own is None or None in inner else own + max((each for each in inner if each is not None), default=0)
+
+    return below(entry, ()) if entry in frames else None
