@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from inlay import arith
@@ -32,19 +33,24 @@ class Work:
     locals: int
 
 
-def work_of(program: ir.LoopProgram, costs: Mapping[str, Cost]) -> Work:
-    """The work of a kernel of static sizes, with intrinsics by name. What is loaded several times between two loops counts once,
-    and what lies in registers not at all. Spilled registers, and what compilers keep from one iteration to the next, are not in
-    the loops, and not counted."""
+def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
+    """The work of a kernel of static sizes; `costs` knows intrinsics by name. What is loaded several times between two loops counts
+    once, and what lies in registers not at all. Spilled registers, and what compilers keep from one iteration to the next, are not
+    in the loops, and not counted."""
     count = _Count(costs, set(program.params))
     count.add(program.body, 1)
-    return Work(count.multiplications, count.loads, count.stores, count.locals)
+    return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)
 
 
 class _Count:
-    def __init__(self, costs: Mapping[str, Cost], memory: set[ir.Buffer]) -> None:
+    """Counts loads and stores by buffer. `whole`: how often every loop runs is known."""
+
+    def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
         self._costs, self._memory = costs, memory
-        self.multiplications = self.loads = self.stores = self.locals = 0
+        self.multiplications = self.locals = 0
+        self.loads: Counter[ir.Buffer] = Counter()
+        self.stores: Counter[ir.Buffer] = Counter()
+        self.whole = True
 
     def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
         """Add a statement that runs so often. `loaded` is what was loaded before it and is at hand still."""
@@ -52,8 +58,8 @@ class _Count:
         nodes = list(ir.walk_exprs(*values_of(stmt)))
         self.multiplications += times * sum(map(_multiplies, nodes))
         for node in nodes:
-            if isinstance(node, ir.Load) and node.buffer in self._memory:
-                self._load((node.buffer, node.indices), times, loaded)
+            if isinstance(node, ir.Load):
+                self._load(node.buffer, node.indices, times, loaded)
         match stmt:
             case ir.Seq(stmts=stmts):
                 for item in stmts:
@@ -64,32 +70,40 @@ class _Count:
                 if size > IN_REGISTERS:
                     self._memory.add(buffer)
             case ir.Store(buffer=buffer) if buffer in self._memory:
-                self.stores += times
+                self.stores[buffer] += times
             case ir.Intrinsic():
                 self._intrinsic(stmt, times, loaded)
             case ir.For():
                 extent = arith.simplify(stmt.extent)
+                self.whole = self.whole and isinstance(extent, arith.Const)
                 times *= extent.value if isinstance(extent, arith.Const) else 1
                 loaded = set()
         for inner in ir.substatements(stmt):
             self.add(inner, times, loaded)
 
-    def _load(self, what: object, times: int, loaded: set[object], accesses: int = 1) -> None:
-        if what not in loaded:
-            loaded.add(what)
-            self.loads += times * accesses
+    def _load(self, buffer: ir.Buffer, where: object, times: int, loaded: set[object]) -> None:
+        if buffer in self._memory and (buffer, where) not in loaded:
+            loaded.add((buffer, where))
+            self.loads[buffer] += times
 
     def _intrinsic(self, stmt: ir.Intrinsic, times: int, loaded: set[object]) -> None:
-        cost = self._costs[stmt.name]
-        self.multiplications += times * work_of(cost.semantics, {}).multiplications
-        for region in stmt.regions:
-            if region.buffer in self._memory:
-                size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
-                each = region.buffer.dtype.bytes
-                if region is stmt.regions[-1]:
-                    self.stores += times * -(-size // max(cost.stores, each))
-                else:
-                    self._load((region.buffer, region.ranges), times, loaded, -(-size // max(cost.loads, each)))
+        cost = self._costs(stmt.name)
+        outputs = cost.semantics.outputs
+        params = (*cost.semantics.inputs[: len(stmt.regions) - len(outputs)], *outputs)  # the rest are arguments
+        inner = _Count(self._costs, set(params))
+        inner.add(cost.semantics.body, 1)
+        self.multiplications += times * inner.multiplications
+        for region, param in zip(stmt.regions, params, strict=True):
+            each = region.buffer.dtype.bytes
+            size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
+            moved, at_once = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
+            # Of a box not every element need be read.
+            size = min(size, moved[param] * each) if inner.whole else size
+            accesses = times * -(-size // max(at_once, each))
+            if param in outputs:
+                self.stores[region.buffer] += accesses if region.buffer in self._memory else 0
+            else:
+                self._load(region.buffer, region.ranges, accesses, loaded)
 
 
 def _multiplies(node: ir.Expr) -> bool:

@@ -377,15 +377,22 @@ def _suits(printed: _Printed, cpu: Cpu) -> bool:
     return not printed.vector and (cpu.dsp or not (printed.scalar and printed.dsp))
 
 
-def costs(cpu: Cpu) -> Mapping[str, Cost]:
-    """What they do and move on a processor, by name."""
+def costs(cpu: Cpu) -> Callable[[str], Cost]:
+    """What an intrinsic does and moves on a processor, by its name."""
+    printed = {each.name: each for each in _printed(False)}
 
-    def cost(printed: _Printed) -> Cost:
-        if cpu.mve and printed.mve:
-            return Cost(printed.intrinsic.semantics, VECTOR, VECTOR)
-        return Cost(printed.intrinsic.semantics, GROUP if cpu.dsp and printed.dsp else 1)
+    def cost(name: str) -> Cost:
+        if name == COPY.name:
+            return Cost(COPY.semantics, GROUP, GROUP)
+        if (window := window_sums(name)) is not None:
+            return Cost(window.intrinsic().semantics, *((VECTOR // 2,) * 2 if cpu.mve else ()))
+        found = printed[name]
+        assert found.semantics is not None
+        if cpu.mve and found.mve:
+            return Cost(found.semantics, VECTOR, VECTOR)
+        return Cost(found.semantics, GROUP if cpu.dsp and found.dsp else 1)
 
-    return {COPY.name: Cost(COPY.semantics, GROUP, GROUP), **{each.intrinsic.name: cost(each) for each in _printed(False)}}
+    return cost
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
