@@ -95,13 +95,6 @@ MODELS = {
 """Baselines: tflite-micro 90b983c2 with CMSIS-NN 4ab83cc3 and its registrations for int8, GCC 12.2, QEMU 7.2, the same input and
 the same way of counting. RAM is arena, .data, .bss and the most of the stack; flash is the model's file and the code. Of Cortex-M7
 and M55 the sizes add up parts that were measured: arena, stack, 560 bytes of other variables (AD: 456), code, and the file."""
-MISSED = {
-    "cortex-m4": "Goals that are missed: of KWS's instructions depthwise kernels, which extend bytes one register at a time, and"
-    " requantisation take what is too much.",
-    "cortex-m55": "Goals that are missed: dot products, depthwise layers and requantisation of four sums use MVE. First layers,"
-    " requantisation of the two sums of a tile of two pixels, and additions still go one number at a time.",
-}
-"""Why, by processor."""
 PARTS = {"instructions": "instructions", "ram": "RAM, bytes", "flash": "flash, bytes", "loads": "loads", "stores": "stores"}
 """The figures that are printed, and what they are called."""
 EXACT = "the output is that of TensorFlow Lite Micro to the byte"
@@ -182,8 +175,6 @@ def page(found: dict[str, dict[str, Figures]]) -> str:
                 verdict = "" if not wanted else "reached" if own <= wanted else f"missed by {own - wanted:,}"
                 cells = (name, title, f"{own:,}", f"{other:,}" if other else "", ratio, f"{wanted:,}" if wanted else "", verdict)
                 lines.append(f"| {' | '.join(cells)} |")
-        if cpu in MISSED:
-            lines += ["", MISSED[cpu]]
     return "\n".join(lines) + "\n"
 
 
