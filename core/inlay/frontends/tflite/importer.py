@@ -180,19 +180,12 @@ class Importer:
                 found = converter(node)
         except ModelImportError:
             raise
-        except (
-            InlayError,
-            ValueError,
-            TypeError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-            AssertionError,
-            MemoryError,
-            RuntimeError,
-            struct.error,
-        ) as error:
+        except (InlayError, ValueError, ArithmeticError, MemoryError) as error:
             raise node.error(f"its inputs or options do not fit: {error}") from error
+        except (TypeError, LookupError, AttributeError, AssertionError, RuntimeError, struct.error) as error:
+            given = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
+            lacking = ", and it has no options" * (node.options is None)
+            raise node.error(f"its inputs or options are not what it takes: the inputs are {given}{lacking} ({error})") from error
         if not isinstance(found, Updated):
             found = Updated(found if isinstance(found, tuple) else (found,))
         if len(found.outputs) != len(node.results):

@@ -142,7 +142,7 @@ def read_model(data: bytes, file: str) -> tuple[Graph, ...]:
         MemoryError,
         RecursionError,
     ) as error:
-        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        what = error if isinstance(error, ValueError) else f"an offset, a length or a number in it makes no sense ({error})"
         raise ModelImportError(f"{file} is damaged: {what}", node=file) from error
 
 

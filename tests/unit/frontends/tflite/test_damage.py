@@ -154,5 +154,11 @@ def test_zero_points_beyond_their_type_are_refused(point: int) -> None:
 
 def test_axes_that_are_not_there_are_one_error() -> None:
     x = Tensor((2, 3), "int8", scale=1.0)
-    with pytest.raises(ModelImportError, match="operator MATRIX_SET_DIAG"):
+    with pytest.raises(ModelImportError, match="operator MATRIX_SET_DIAG") as caught:
         load(single("MATRIX_SET_DIAG", [x, Tensor((), "int8", scale=1.0)], x))
+    assert "the inputs are Tensor[(2, 3), int8], Tensor[(), int8]" in str(caught.value)
+
+
+def test_options_that_are_not_there_are_named() -> None:
+    with pytest.raises(ModelImportError, match=r"it has no options .*operator MAX_POOL_2D"):
+        load(single("MAX_POOL_2D", [Tensor((1, 4, 4, 1))], Tensor((1, 4, 4, 1))))

@@ -53,6 +53,19 @@ def test_a_loop(turns: int) -> None:
     same(file(main, condition, body), [np.zeros(1, np.int32), X])
 
 
+def test_a_loop_that_exchanges_its_values() -> None:
+    """LiteRT copies one over the other: this is what the turns say."""
+    condition = Graph(
+        (COUNT, F32, F32, fixed([3], "int32"), FLAG), (0, 1, 2), (4,), (Op("LESS", (0, 3), (4,), ("LessOptions", {})),)
+    )
+    add = Op("ADD", (0, 3), (4,), ("AddOptions", {}))
+    body = Graph((COUNT, F32, F32, fixed([1], "int32"), COUNT), (0, 1, 2), (4, 2, 1), (add,))
+    going = ("WhileOptions", {"condSubgraphIndex": 1, "bodySubgraphIndex": 2})
+    main = Graph((COUNT, F32, F32) * 2, (0, 1, 2), (4, 5), (Op("WHILE", (0, 1, 2), (3, 4, 5), going),))
+    found = evaluate(load(file(main, condition, body)), [np.zeros(1, np.int32), X, Y])
+    np.testing.assert_array_equal(found, [Y, X])
+
+
 def test_a_call() -> None:
     main = Graph((F32, F32, F32), (0, 1), (2,), (Op("CALL", (0, 1), (2,), ("CallOptions", {"subgraph": 1})),))
     module = load(file(main, binary("ADD")))
