@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from inlay import ops
+from inlay.driver.compile import compile_module
+from inlay.graph.ir import Expr, Module, constant, function, var
+from inlay.types import TensorType
 from inlay_microcontroller.boards import find_board
 from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
 from inlay_microcontroller.intrinsics import support
@@ -206,3 +211,34 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     }
     source = Firmware({file: content.encode() for file, content in files.items()}, "check.h", (), (), "check()")
     assert run(source, build(source, board, tmp_path), board, []).status == 0
+
+
+def test_layers_of_odd_shapes_give_the_bytes_of_the_reference() -> None:
+    """Sums of one channel, whose weights and place of data are the same for each pixel, and tails."""
+    board = find_board("mps3-an547")
+    assert board is not None
+    if problem := missing(board):
+        pytest.skip(problem)
+    rng = np.random.default_rng(3)
+
+    def stored(total: Expr, count: int) -> Expr:
+        bias, multiplier, shift = (rng.integers(*limits, count) for limits in ((-900, 900), (1 << 30, (1 << 31) - 1), (-11, -6)))
+        total = ops.add(total, constant(bias.astype(np.int32).reshape(1, count, 1, 1)))
+        scaled = ops.multiply_fixed(total, constant(multiplier.astype(np.int32)), constant(shift.astype(np.int32)), axis=1)
+        return ops.cast(ops.clip(ops.add(scaled, constant(np.int32(-3))), minimum=-128.0, maximum=127.0), dtype="int8")
+
+    def layer(x: Expr, count: int, window: tuple[int, int], groups: int = 1) -> Expr:
+        channels = x.type.shape[1] // groups
+        weights = rng.integers(-127, 128, (count, channels, *window)).astype(np.int8)
+        conv = ops.conv(x, constant(weights), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=groups)
+        return stored(conv, count)
+
+    x = var("x", TensorType((1, 6, 5, 13), "int8"))
+    value: Expr = ops.transpose(x, perm=(0, 3, 1, 2))
+    for count, window, groups in ((13, (3, 2), 13), (9, (1, 1), 1), (9, (1, 1), 9), (1, (1, 1), 1)):
+        value = layer(value, count, window, groups)
+    model = Module({"main": function([x], ops.transpose(value, perm=(0, 2, 3, 1)))})
+    data = rng.integers(-128, 128, (1, 6, 5, 13)).astype(np.int8)
+    targets = ("microcontroller:cpu=cortex-m55,board=mps3-an547", "reference")
+    found, expected = (next(iter(compile_module(model, [target], keep=False).run({"x": data}).values())) for target in targets)
+    np.testing.assert_array_equal(found, expected)

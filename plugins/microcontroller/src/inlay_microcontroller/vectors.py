@@ -47,7 +47,7 @@ def run_lines() -> Iterator[str]:
     yield "#pragma GCC unroll 4"
     yield "    for (int32_t i = 0; i < count; i++) {"
     yield "        int8x16_t data, weights;"
-    yield f'        __asm__("vldrb.8 %q{LANES}, [%{LANES + 2}], #16\\n\\t"'
+    yield f'        __asm__ volatile("vldrb.8 %q{LANES}, [%{LANES + 2}], #16\\n\\t"'
     for lane in range(LANES):
         end = "" if lane == LANES - 1 else "\\n\\t"
         yield f'            "vldrb.8 %q{LANES + 1}, [%{LANES + 3}], #16\\n\\tvmladava.s8 %{lane}, %q{LANES}, %q{LANES + 1}{end}"'
