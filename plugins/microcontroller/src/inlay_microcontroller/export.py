@@ -54,7 +54,7 @@ class FirmwareExporter:
         lines = (
             f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs;"
             f" {about}{manifest['stack_bytes']} of stack",
-            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(manifest['kernels'])} kernels",
+            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(source.unit.kernels)} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
 
