@@ -17,7 +17,7 @@ from inlay.errors import InlayError, PluginError, Unsupported
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned
-from inlay.partitioning.annotate import Candidate, Claim, also, annotate, mismatches
+from inlay.partitioning.annotate import Candidate, Claim, annotate, in_full
 from inlay.partitioning.compose import alone
 from inlay.partitioning.outline import outlined
 from inlay.partitioning.place import by_priority
@@ -138,7 +138,7 @@ class Subject:
             return Reject("it takes a part alone")
         assert isinstance(root.callee, Operator)
         by_name = rule is not None or {root.callee.name, ANY} & {*self.candidate.by_name}
-        return verdict if by_name else also(verdict, root, mismatches(self.candidate, root))
+        return verdict if by_name else in_full(verdict, root, self.candidate)
 
     def verdict(self, function: ir.Function) -> Verdict:
         """What its rules say of the operator whose call a function is."""

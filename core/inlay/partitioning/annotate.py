@@ -112,7 +112,7 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
                     if isinstance(verdicts[id(member)][number], Reject):
                         verdicts[id(member)][number] = judged
             if isinstance(verdicts[id(call)][number], Reject) and isinstance(own, Reject):
-                verdicts[id(call)][number] = also(own, call, refused)
+                verdicts[id(call)][number] = _also(own, call, refused)
     return Annotated(
         function,
         calls,
@@ -122,8 +122,13 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
     )
 
 
-def also(reject: Reject, call: ir.Call, reasons: Sequence[str]) -> Reject:
-    """The rejection of an operator with further reasons. That it has no rule is none beside those of rules that it has."""
+def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
+    """The rejection of an operator, with the reasons why composites that could end there do not match."""
+    return _also(reject, call, _mismatches(candidate, call))
+
+
+def _also(reject: Reject, call: ir.Call, reasons: Sequence[str]) -> Reject:
+    """A rejection with further reasons. That there is no rule is none beside those of rules that there are."""
     first = () if reasons and reject == _no_rule(call) else (reject.reason,)
     return Reject("; ".join(dict.fromkeys((*first, *reasons))))
 
@@ -133,8 +138,7 @@ def _no_rule(call: ir.Call) -> Reject:
     return Reject(f"has no rule for {call.callee.name}")
 
 
-def mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
-    """Why the composites of a target that could end at an operator do not match there."""
+def _mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
     found = []
     for rule, pattern in candidate.composites:
         roots = pattern.roots()

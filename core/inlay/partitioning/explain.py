@@ -10,7 +10,7 @@ from types import MappingProxyType
 from inlay import arith
 from inlay.graph.operator import Operator
 from inlay.partitioning.advice import Border, Flow, changes
-from inlay.partitioning.annotate import Candidate, Claim, also, mismatches
+from inlay.partitioning.annotate import Candidate, Claim, in_full
 from inlay.partitioning.cost import CostModel, byte_size
 from inlay.partitioning.outline import Partitioned, Placement, region_operators
 from inlay.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report, duration
@@ -121,7 +121,7 @@ def _operators(
         for target, verdict in enumerate(placement.annotated.verdicts[id(call)]):
             words = _words(verdict)
             if isinstance(verdict, Reject):
-                words = _words(also(verdict, call, mismatches(candidates[target], call)))
+                words = _words(in_full(verdict, call, candidates[target]))
             elif target < claim.target:
                 conditional = isinstance(verdict, AcceptIf)
                 words += ", which placement by cost leaves out" if conditional else _lost(single.get((id(call), target)), costs)

@@ -22,11 +22,11 @@ def names(expr: Expr) -> list[str]:
     return [node.callee.name for node in post_order(expr) if isinstance(node, Call) and isinstance(node.callee, Operator)]
 
 
-def groups(body: Expr, limit: int = 64) -> list[list[str]]:
+def groups(body: Expr, limit: int = 64, frugal: bool = False) -> list[list[str]]:
     """The names of the operators of each fused function, in order; the result is checked against the original."""
     params = [FLAG, X, Y]
     target = function(params, body)
-    fused = fuse(target, limit)
+    fused = fuse(target, limit, frugal)
     verify(fused)
     for flag in (True, False):
         inputs = [np.asarray(flag), *(np.random.default_rng(k).normal(size=(1, 2, 6, 6)).astype(np.float32) for k in range(2))]
@@ -95,6 +95,29 @@ def test_what_only_widens_is_left_to_the_epilogue_that_reads_it() -> None:
     added = ops.relu(ops.add(total(X), total(Y)))
     assert sorted(groups(added)) == sorted([["reduce_sum", "cast"], ["reduce_sum", "cast", "cast", "cast", "add", "relu"]])
     assert groups(ops.neg(ops.reshape(total(X), shape=(12,)))) == [["reduce_sum", "cast", "cast"]]
+
+
+def test_where_memory_is_scarce_a_convolution_pads_for_itself() -> None:
+    padded = ops.pad(X, constant(np.float32(0)), pads=(0, 0, 1, 1, 0, 0, 1, 1))
+    body = ops.relu(ops.conv(padded, W))
+    assert groups(body) == [["conv", "relu"]]
+    assert groups(body, frugal=True) == [["pad", "conv", "relu"]]
+    # What is computed stays in memory once, instead of being computed anew for each place of the window.
+    assert groups(ops.conv(ops.exp(X), W), frugal=True) == []
+    assert groups(tuple_([body, padded]), frugal=True) == [["conv", "relu"]]
+
+
+def test_where_memory_is_scarce_transposes_are_views() -> None:
+    turned = ops.transpose(ops.neg(X), perm=(0, 2, 3, 1))
+    assert groups(ops.exp(turned)) == [["neg", "transpose", "exp"]]
+    assert groups(ops.exp(turned), frugal=True) == []
+
+
+def test_where_memory_is_scarce_what_widens_is_left_to_the_reduction() -> None:
+    stored = ops.cast(ops.reduce_sum(X, axes=(2,), keepdims=True), dtype="int8")
+    body = ops.reduce_sum(ops.cast(stored, dtype="float32"), axes=(3,), keepdims=True)
+    assert groups(body) == [["reduce_sum", "cast", "cast"]]
+    assert sorted(groups(body, frugal=True)) == [["cast", "reduce_sum"], ["reduce_sum", "cast"]]
 
 
 def test_groups_are_bounded() -> None:
