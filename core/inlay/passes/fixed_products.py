@@ -1,9 +1,9 @@
 """Products in fixed point by the upper half of one product of 64 bits.
 
 `multiply_fixed` rounds twice, both times after a division by a power of two: floor((floor((p + 2^30) / 2^31) + 2^(r - 1)) / 2^r).
-Divisions that round down may be taken together, so that this is floor((p + 2^30 + 2^(30 + r)) / 2^(31 + r)): one sum in 64 bits, of
-which the upper half is shifted r - 1 places further in 32. Where halves go away from 0, a negative x takes 2^31 off the sum: what
-lies between -2^30 and 0, where the first rounding gives 0, is rounded to 0 by the second in either way.
+Divisions that round down may be taken together or apart, so that this is floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1))
+from r = 2 on: all but one sum is done in 32 bits. Where halves go away from 0, a negative product has 2^31 less added: what lies
+between -2^30 and 0, where the first rounding gives 0, is rounded to 0 by the second in either way.
 
 A vector unit has a multiplication of 32 bits to 64, so that it takes a third of the instructions.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from inlay import ops
 from inlay.graph.ir import Call, Constant, Expr, Function, constant
 from inlay.graph.transform import transform_function
+from inlay.ops.compose import scalar
 from inlay.ops.upper_half import multiply_high
 from inlay.plugins.contract import Capabilities
 from inlay.types import TensorType
@@ -39,27 +40,30 @@ def _by_upper_half(expr: Expr) -> Expr | None:
     if not isinstance(multiplier, Constant) or not isinstance(shift, Constant) or np.any(multiplier.data < 0):
         return None
     places = shift.data.astype(np.int64)
-    away = expr.attrs.rounding == "away" and bool(np.any(places < 0))
-    if places.size == 0 or np.any(places < -ops.fixed_point.FRACTION) or (away and np.any(places >= 0)):
+    if multiplier.data.size == places.size == 1 and (moved := _by_shift(x, int(multiplier.data.item()), int(places.item()))):
+        return moved
+    axis, away = expr.attrs.axis, expr.attrs.rounding == "away"
+    if places.size and np.all((places <= -2) & (places >= -ops.fixed_point.FRACTION)):
+        added, right = np.asarray(1 << (-places - 2), np.int32), np.asarray(-places - 1, np.int32)
+        return multiply_high(x, multiplier, constant(added), constant(right), low=1 << 30, axis=axis, away=away, span=expr.span)
+    nothing = scalar(0, "int32")
+    if places.size and np.all(places == -1):
+        return multiply_high(x, multiplier, nothing, nothing, low=3 << 30, axis=axis, away=away, span=expr.span)
+    # Without a shift to the right there is one rounding, and twice the data have the rest in the upper half.
+    if places.size != 1 or places.item() < 0 or _bits(x) + places.item() + 1 > ops.fixed_point.FRACTION:
         return None
-    # Without a shift to the right the data are doubled, so that the upper half is what is left.
-    left, right = np.maximum(places + 1, 0), np.maximum(-places, 1)
-    if left.any():
-        if _bits(x) + int(left.max()) > ops.fixed_point.FRACTION:
-            return None
-        assert isinstance(x.type, TensorType)
-        shape = [-1 if axis == expr.attrs.axis else 1 for axis in range(x.type.rank)] if left.ndim else []
-        x = ops.shift_left(x, constant(left.astype(np.int32).reshape(shape)), span=expr.span)
-    added = np.where(places < 0, (1 << 30) + (1 << (30 + right)), 1 << 31).astype(np.int64)
-    return multiply_high(
-        x,
-        multiplier,
-        constant(np.asarray(added)),
-        constant(np.asarray(right - 1, np.int32)),
-        axis=expr.attrs.axis,
-        away=away,
-        span=expr.span,
-    )
+    twice = ops.shift_left(x, scalar(places.item() + 1, "int32"), span=expr.span)
+    return multiply_high(twice, multiplier, nothing, nothing, low=1 << 31, axis=axis, span=expr.span)
+
+
+def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
+    """Data that are shifted to the left, times a power of two, which loses none of their bits: a shorter shift."""
+    if multiplier != 1 << 30 or not isinstance(x, Call) or x.callee is not ops.shift_left or not isinstance(x.args[1], Constant):
+        return None
+    if x.args[1].data.size != 1 or _bits(x) + max(places, 0) > ops.fixed_point.FRACTION:
+        return None
+    left = int(x.args[1].data.item()) + places - 1
+    return ops.shift_left(x.args[0], scalar(left, "int32"), span=x.span) if left >= 0 else None
 
 
 def _bits(expr: Expr) -> int:

@@ -42,7 +42,7 @@ def hard(generator: np.random.Generator, multiplier: int, shift: int) -> np.ndar
 @given(
     st.integers(0, 1 << 30),
     st.lists(st.integers((1 << 30), GREATEST) | st.just(0), min_size=3, max_size=3),
-    st.lists(st.integers(-31, -1), min_size=3, max_size=3),
+    st.lists(st.integers(-31, -2), min_size=3, max_size=3) | st.just([-1] * 3),
     st.sampled_from(["up", "away"]),
     st.booleans(),
 )
@@ -56,13 +56,18 @@ def test_the_same_integers(seed: int, multipliers: list[int], shifts: list[int],
 
 
 @pytest.mark.parametrize("rounding", ["up", "away"])
-@pytest.mark.parametrize("shift", [-3, 0, 1])
-def test_raised_bytes_may_be_shifted_to_the_left(shift: int, rounding: str) -> None:
+@pytest.mark.parametrize("multiplier", [1 << 30, 1654321987])
+@pytest.mark.parametrize("shift", [-21, -3, -1, 0, 1, 3])
+def test_raised_bytes(shift: int, multiplier: int, rounding: str) -> None:
+    """Shifted to the left as far as they can be; by powers of two they are only shifted, as long as no bit is lost."""
     x = var("x", TensorType((256,), "int8"))
     wide = ops.shift_left(ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(-128))), constant(np.int32(20)))
-    unit = function([x], ops.multiply_fixed(wide, constant(np.int32(1 << 30)), constant(np.int32(shift)), rounding=rounding))
+    unit = function([x], ops.multiply_fixed(wide, constant(np.int32(multiplier)), constant(np.int32(shift)), rounding=rounding))
     changed = fixed_products(unit, VECTORS)
-    assert names(changed)[-1] == "multiply_high"
+    power, wide_enough = multiplier == 1 << 30, shift < (3 if multiplier == 1 << 30 else 2)
+    assert names(changed)[-1] == (
+        "multiply_fixed" if not wide_enough else "shift_left" if power and shift > -20 else "multiply_high"
+    )
     data = np.arange(-128, 128).astype(np.int8)
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
@@ -70,7 +75,7 @@ def test_raised_bytes_may_be_shifted_to_the_left(shift: int, rounding: str) -> N
 def test_what_stays() -> None:
     for unit in (
         product(1 << 30, 1, "up"),  # the sum might wrap
-        product([1 << 30] * 3, [-1, 0, -2], "away"),
+        product([1 << 30] * 3, [-1, -3, -2], "up"),  # another number to add for each channel
         product(-(1 << 30), -1, "up"),
         product(1 << 30, -1, "once"),
     ):

@@ -18,6 +18,7 @@ from inlay_x86.llvm.function import FunctionPrinter, mangle
 from inlay_x86.llvm.indices import INDEX, IndexPrinter, without_constant
 from inlay_x86.llvm.intrinsics import MathEmitter
 from inlay_x86.llvm.rounding import rounded
+from inlay_x86.llvm.upper_half import print_upper_half, upper_half
 from inlay_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
@@ -346,6 +347,8 @@ class ExpressionPrinter:
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         """The operands that are evaluated whatever they are: all but the sides of a choice that may be evaluated only if chosen."""
+        if self.lanes and (half := upper_half(expr)) is not None:
+            return half[1]
         if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
             return (expr.condition,)
         return ir.operands(expr)
@@ -386,6 +389,8 @@ class ExpressionPrinter:
                 return arithmetic.unary(p, op, self._expr(a), a.dtype)
             case ir.Cast() if (parts := rounded(expr)) is not None:
                 return self._rounded(expr, *parts)
+            case ir.Cast() if self.lanes and (half := upper_half(expr)) is not None:
+                return self._upper_half(*half)
             case ir.Cast(a=a, dtype=dtype):
                 return arithmetic.convert(p, self._expr(a), a.dtype, dtype)
             case ir.Bitcast(a=a, dtype=dtype):
@@ -405,6 +410,14 @@ class ExpressionPrinter:
             whole, added = self._same_lanes(whole, self._expr(other))
             whole = arithmetic.binary(self.p, "add", whole, added, other.dtype)
         return arithmetic.convert(self.p, whole, expr.a.dtype, expr.dtype)
+
+    def _upper_half(self, whole: ir.Expr, parts: tuple[ir.Expr, ...]) -> Value:
+        values = {part: self._expr(part) for part in parts}
+        lanes = max(value.lanes for value in values.values())
+        if lanes and lanes % 2 == 0:
+            return print_upper_half(self.p, whole, values, lanes)
+        shifted = arithmetic.binary(self.p, "shr", self._expr(whole), Value("32", "i64"), whole.dtype)
+        return self.p.op(f"trunc {shifted} to {vector_type('i32', lanes)}", "i32", lanes)
 
     def _narrow(self, value: Value, to: str) -> Value:
         if not value.ref.startswith("%") and not value.lanes:
