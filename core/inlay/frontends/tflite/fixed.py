@@ -8,11 +8,13 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from inlay import ops
+from inlay import arith, ops
+from inlay.arith import Dim
 from inlay.frontends.tflite.node import Node, tensor_type
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import slice_axis
 from inlay.ops.fixed_point import scaled
+from inlay.ops.shape import simple
 
 Array = np.ndarray[Any, Any]
 
@@ -50,17 +52,24 @@ def halved(value: Array, places: int) -> Array:
     return np.asarray(np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places))
 
 
+def whole_vectors(size: Dim, width: int) -> Dim:
+    """How many of the elements of an axis vectors of `width` take."""
+    return simple(arith.mul(arith.floordiv(size, width), width))
+
+
 def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: int) -> Expr:
     """int32 times real factors, as LiteRT's vector code has it: it takes `width` elements along an axis at once and rounds halves
     up; what is left of the axis it rounds away from 0. There is one factor in all, or one for each index along the axis."""
     size = tensor_type(total).shape[axis]
-    assert isinstance(size, int)
-    whole = size - size % width
+    whole = whole_vectors(size, width)
     if whole in (0, size):
         return scaled(total, factors, axis, "up" if whole else "away")
-    several = len(factors) > 1
-    first = scaled(slice_axis(total, axis, 0, whole), factors[:whole] if several else factors, axis, "up")
-    last = scaled(slice_axis(total, axis, whole, size), factors[whole:] if several else factors, axis, "away")
+    before, after = factors, factors
+    if len(factors) > 1:
+        assert isinstance(whole, int)
+        before, after = factors[:whole], factors[whole:]
+    first = scaled(slice_axis(total, axis, 0, whole), before, axis, "up")
+    last = scaled(slice_axis(total, axis, whole, size), after, axis, "away")
     return ops.concat(first, last, axis=axis)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,35 @@ def test_rows_of_a_fully_connected_layer_are_as_many_as_there_are() -> None:
     x = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
     (wanted,) = same(model(6), [x])
     np.testing.assert_array_equal(evaluate(load(model(1), {"x_0": (1, 8)}), [x]), wanted)
+
+
+@pytest.mark.parametrize("of", ["float32", "uint8"])
+def test_rows_are_quantised_as_many_as_there_are(of: str) -> None:
+    """In vectors of 8 and 16, and one by one where these end: halves lie between steps."""
+
+    def model(rows: int) -> bytes:
+        x, y = (Tensor((rows, 7), each, scale=scale, open=(0,)) for each, scale in ((of, 0.5), ("uint8", 2.0)))
+        x = replace(x, name="x", scale=None if of == "float32" else x.scale)
+        return single("QUANTIZE", [x], y)
+
+    x = (np.arange(35).reshape(5, 7) % 16).astype(of)
+    (wanted,) = same(model(5), [x])
+    for dims in ({"x_0": 5}, {"x_0": (1, 8)}):
+        np.testing.assert_array_equal(evaluate(load(model(1), dims), [x]), wanted)
+
+
+def test_images_of_unknown_sizes_are_padded_only_with_nothing() -> None:
+    def model(padding: int) -> bytes:
+        x, y = Tensor((1, 6, 6, 2), open=(1,), name="x"), Tensor((1, 3, 3, 2), open=(1,))
+        window = {"strideW": 2, "strideH": 2, "filterWidth": 2, "filterHeight": 2, "padding": padding}
+        return single("MAX_POOL_2D", [x], y, ("Pool2DOptions", window))
+
+    with pytest.raises(ModelImportError, match="an image of x_1 by 6 is not supported with padding SAME"):
+        load(model(0), {"x_1": (2, 16)})
+    x = np.arange(96, dtype=np.float32).reshape(1, 8, 6, 2)
+    for dims in ({"x_1": 8}, {"x_1": (2, 16)}):
+        found = evaluate(load(model(1), dims), [x])
+        np.testing.assert_array_equal(found, x[:, 1::2, 1::2])
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from inlay import ops
-from inlay.frontends.tflite.fixed import in_vectors, rounded_away
+from inlay import arith, ops
+from inlay.frontends.tflite.fixed import in_vectors, rounded_away, whole_vectors
 from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.graph.ir import Expr, constant
 from inlay.ops.compose import join, slice_axis
@@ -25,13 +24,13 @@ def _quantize(node: Node) -> Expr:
     if not node.tensor(0).dtype.is_float:
         return _requantize(node)
     result, _ = node.pair(node.result)
-    shape = node.result.shape
-    total = math.prod(shape)
-    whole = total - total % FLOATS
+    shape = node.shape(0)
+    total = arith.product(shape)
+    whole = whole_vectors(total, FLOATS)
     flat = ops.reshape(node.input(0), shape=(total,))
     first = ops.round(ops.mul(slice_axis(flat, 0, 0, whole), constant(np.float32(1) / result)))
     last = ops.div(ops.cast(slice_axis(flat, 0, whole, total), dtype="float64"), constant(np.float64(result)))
-    parts = [_placed(node, each) for each, size in ((first, whole), (rounded_away(last), total - whole)) if size or not total]
+    parts = [_placed(node, first)] * (whole != 0 or total == 0) + [_placed(node, rounded_away(last))] * (whole != total)
     return ops.reshape(join(parts, 0), shape=shape)
 
 
@@ -46,10 +45,10 @@ def _placed(node: Node, real: Expr) -> Expr:
 def _requantize(node: Node) -> Expr:
     """From one scale to another. Between 8 bits LiteRT's vector code rounds halves up, and the rest of the elements away from 0."""
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
-    factor, shape = [float(scale) / float(result)], node.result.shape
+    factor, shape = [float(scale) / float(result)], node.shape(0)
     if node.tensor(0).dtype.bits != 8 or node.result.dtype.bits != 8:
         return node.stored(node.wide(0), factor)
-    flat = ops.reshape(node.wide(0), shape=(math.prod(shape),))
+    flat = ops.reshape(node.wide(0), shape=(arith.product(shape),))
     return ops.reshape(node.placed(in_vectors(flat, factor, 0, VECTOR)), shape=shape)
 
 

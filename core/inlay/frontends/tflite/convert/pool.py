@@ -19,7 +19,10 @@ LARGEST = 1 << 26
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
     kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
-    if min(kernel) < 1 or math.prod(kernel) * node.tensor(0).shape[3] > LARGEST:
+    channels = node.tensor(0).shape[3]
+    if not isinstance(channels, int):
+        raise node.error(f"an image of {channels} channels is not supported: give their number")
+    if min(kernel) < 1 or math.prod(kernel) * channels > LARGEST:
         raise node.error(f"a window of {kernel}")
     return kernel, strides, window_pads(node, kernel, strides, (1, 1))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from inlay import ops
+from inlay import arith, ops
 from inlay.frontends.shapes import quotient
 from inlay.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
 from inlay.frontends.tflite.fixed import in_vectors
@@ -213,8 +212,10 @@ def _transpose_conv(node: Node) -> Expr:
         case "int8":
             return channels_last(node.placed(in_vectors(total, factors, 1, VECTOR)))
         case "uint8":  # the one factor runs across channels
-            flat = ops.reshape(channels_last(total), shape=(math.prod(node.result.shape),))
-            return ops.reshape(node.placed(in_vectors(flat, factors, 0, 2 * VECTOR)), shape=node.result.shape)
+            rows = channels_last(total)
+            shape = tensor_type(rows).shape
+            flat = ops.reshape(rows, shape=(arith.product(shape),))
+            return ops.reshape(node.placed(in_vectors(flat, factors, 0, 2 * VECTOR)), shape=shape)
     return channels_last(node.stored(total, factors, 1))
 
 

@@ -11,6 +11,7 @@ from inlay import ops
 from inlay.frontends.tflite.fixed import in_vectors, number, rounded_away
 from inlay.frontends.tflite.node import Converter, Node, typed
 from inlay.graph.ir import Expr, constant
+from inlay.ops.compose import expand_dims, squeeze
 from inlay.ops.fixed_point import scaled
 
 VECTOR = 16
@@ -100,11 +101,11 @@ def _prod(node: Node) -> Expr:
     count, axes, shape = _count(node), _axes(node), node.shape(0)
     if not 0 < count <= LONGEST_PRODUCT:
         raise node.error(f"a product of {count} stored integers is not supported: {LONGEST_PRODUCT} are, or floats")
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
     if count == 1:  # LiteRT copies what it does not reduce
-        return ops.reshape(node.input(0), shape=node.result.shape)
+        return node.input(0) if node.options.KeepDims() else squeeze(node.input(0), *axes)
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor = float(scale) / float(result) ** (1 / count)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
     rows = ops.transpose(node.wide(0), perm=(*axes, *kept))
     rows = ops.reshape(rows, shape=(count, *(shape[axis] for axis in kept)))
     each = [ops.take(rows, number(index), axis=0) for index in range(count)]
@@ -112,7 +113,8 @@ def _prod(node: Node) -> Expr:
     for following in each[1:]:
         wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(following, dtype="int64"))
         product = scaled(wide, [factor])
-    return ops.reshape(node.placed(scaled(ops.cast(product, dtype="int64"), [factor])), shape=node.result.shape)
+    found = node.placed(scaled(ops.cast(product, dtype="int64"), [factor]))
+    return expand_dims(found, *axes) if node.options.KeepDims() else found
 
 
 def _position(operator: Callable[..., Expr]) -> Converter:

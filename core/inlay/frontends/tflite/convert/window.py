@@ -30,6 +30,10 @@ def window_pads(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], d
         return (0,) * (2 * len(sizes))
     if mode != SAME:
         raise node.error(f"there is no padding {mode}")
+    if not all(isinstance(size, int) for size in sizes):
+        raise node.error(
+            f"an image of {' by '.join(map(str, sizes))} is not supported with padding SAME: give its sizes as numbers"
+        )
     missing = []
     for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         missing.append(max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0))
