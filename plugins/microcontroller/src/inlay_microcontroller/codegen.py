@@ -89,8 +89,9 @@ class MicrocontrollerCodegen:
     ) -> Kernel:
         name = unique(label((node for call in calls for node in call.nodes), program.name), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
-        printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known)), known, shared)
-        work = work_of(program, costs(CPUS[self.options.cpu]))
+        cpu = CPUS[self.options.cpu]
+        printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known, cpu)), known, shared)
+        work = work_of(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from inlay import arith
 from inlay.codegen.c_kernel import Emitter, Place
 from inlay.schedules.dot import dot_product
 from inlay.tensor import ir
@@ -29,7 +30,7 @@ from inlay_microcontroller.schedules.window import LANES as CHANNELS
 from inlay_microcontroller.schedules.window import SCALARS as LIMITS
 from inlay_microcontroller.schedules.window import WindowSums, window_sums
 from inlay_microcontroller.unit import PREFIX
-from inlay_microcontroller.vectors import FIXED, addition_lines, requantised_lines, run_lines, window_lines
+from inlay_microcontroller.vectors import FIXED, addition_lines, copy_lines, requantised_lines, run_lines, window_lines
 
 GROUP = 4
 """Bytes of a word, which are read at once."""
@@ -37,6 +38,8 @@ VECTOR = 16
 """Bytes of a vector of MVE."""
 DOTS = (2, 4)
 """Lanes of dot products."""
+CALLED = 64
+"""Bytes from which on compilers call a function to copy them."""
 FUNCTION = re.compile(rf"\w+ ({PREFIX}\w+)\(")
 """The head of a function, with its name."""
 EXACT = "exact_"
@@ -189,6 +192,24 @@ def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
     source, target = places
     (_, size), *_ = source.region.ranges
     return [f"memcpy({target.pointer}, {source.pointer}, {size!r});"]
+
+
+def _print_vector_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
+    """Compilers copy short runs of known sizes without a call."""
+    (_, size), *_ = places[0].region.ranges
+    short = isinstance(size, arith.Const) and size.value < CALLED
+    return (
+        _print_copy(places, args)
+        if short
+        else [line.replace("memcpy", f"{PREFIX}vector_copy") for line in _print_copy(places, args)]
+    )
+
+
+def _vector_copy() -> _Printed:
+    """A run of bytes."""
+    head = f"INLAY_INLINE void {PREFIX}vector_copy(int8_t *target, const int8_t *source, int32_t size) {{"
+    plain = [head, "    memcpy(target, source, (size_t)size);"]
+    return _Printed("vector_copy", None, _lines(plain), mve=_lines([head, *copy_lines()]), vector=True)
 
 
 def _dot(lanes: int) -> _Printed:
@@ -351,6 +372,7 @@ def _printed(exact: bool) -> Iterator[_Printed]:
         yield _dot(lanes)
     yield _vector_dot(GROUP)
     yield _vector_run()
+    yield _vector_copy()
     yield _lanes()
     yield _tile()
     for rounding in ROUNDINGS:
@@ -395,12 +417,13 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
     return cost
 
 
-def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> Mapping[str, Emitter]:
-    """How they are printed in a kernel, by name; `known` are the ranges of what its parameters hold, by number."""
+def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
+    """How they are printed in a kernel for a processor, by name; `known` are the ranges of what its parameters hold, by number."""
     used = [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
     printed = {each.name: each for each in _printed(not all(_is_small(stmt, kernel, known) for stmt in used))}
     windows = [window for stmt in used if (window := window_sums(stmt.name)) is not None]
-    return {COPY.name: _print_copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
+    copy = _print_vector_copy if cpu.mve else _print_copy
+    return {COPY.name: copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
 
 
 def _told(printed: _Printed, window: WindowSums) -> Emitter:
@@ -448,7 +471,8 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
         parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
-    return "".join((*parts, *made)), ("string.h",) if (cpu.dsp and dsp) or "memcpy(" in text else ()
+    functions = "".join((*parts, *made))
+    return functions, ("string.h",) if any("memcpy(" in each for each in (functions, text)) else ()
 
 
 def _called(functions: Sequence[str], texts: Sequence[str]) -> list[str]:

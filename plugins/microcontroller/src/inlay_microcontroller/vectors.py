@@ -57,6 +57,18 @@ def run_lines() -> Iterator[str]:
     yield from (f"    total[{lane}] = sum{lane};" for lane in range(LANES))
 
 
+def copy_lines() -> Iterator[str]:
+    """A run of bytes."""
+    yield "    const int32_t whole = size / 16 * 16, rest = size % 16;"
+    yield "    for (int32_t i = 0; i < whole; i += 16) {"
+    yield "        vst1q_s8(target + i, vld1q_s8(source + i));"
+    yield "    }"
+    yield "    if (rest > 0) {"
+    yield "        const mve_pred16_t used = vctp8q((uint32_t)rest);"
+    yield "        vstrbq_p_s8(target + whole, vldrbq_z_s8(source + whole, used), used);"
+    yield "    }"
+
+
 def addition_lines(lanes: int) -> Iterator[str]:
     """Sums of elements of two tensors."""
     few = lanes < LANES
