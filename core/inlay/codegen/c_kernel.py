@@ -38,7 +38,7 @@ _WORDS = """
 _CALLS = {arith.FloorDiv: "floordiv", arith.FloorMod: "floormod", arith.Min: "min", arith.Max: "max"}
 _OPERATORS = {arith.Add: ("+", c_values.SUM), arith.Mul: ("*", c_values.PRODUCT), arith.And: ("&&", ATOM), arith.Or: ("||", ATOM)}
 _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
-_HELPERS = {
+HELPERS = {
     "floordiv": """\
 static inline INDEX inlay_floordiv(INDEX a, INDEX b) {
     INDEX q = b == 0 ? 0 : a / b;
@@ -48,6 +48,7 @@ static inline INDEX inlay_floordiv(INDEX a, INDEX b) {
     "min": "static inline INDEX inlay_min(INDEX a, INDEX b) { return a < b ? a : b; }",
     "max": "static inline INDEX inlay_max(INDEX a, INDEX b) { return a > b ? a : b; }",
 }
+"""Functions that printed kernels call, by name."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ class KernelText:
 
 def helpers(text: str, index: str = PLAIN.index) -> str:
     """The functions that printed integer expressions call, those that a text has a use for."""
-    wanted = [name for name in _HELPERS if f"inlay_{name}(" in text]
+    wanted = [name for name in HELPERS if f"inlay_{name}(" in text]
     if "floormod" in wanted and "floordiv" not in wanted:
         wanted.insert(0, "floordiv")
-    return "".join(f"{_HELPERS[name].replace('INDEX', index)}\n" for name in wanted)
+    return "".join(f"{HELPERS[name].replace('INDEX', index)}\n" for name in wanted)
 
 
 def print_kernel(

@@ -39,7 +39,7 @@ _WORDS = """
     alignas alignof bool class constexpr delete explicit export false friend mutable namespace new noexcept nullptr operator
     private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
 """
-"""Words that no parameter of a C or C++ function can be called, and the parameters that every model has."""
+"""Words that nothing can be called in C or C++, and the parameters that the function of every model has."""
 _FAILED = """\
 inlay_failed:
     if (message) memcpy(message, inlay_state.message, sizeof inlay_state.message);
@@ -297,9 +297,9 @@ def _bytes(value: Value) -> int:
 
 
 def c_name(name: str) -> str:
-    """The start of the C names of a model."""
+    """The start of the C names of a model, and such a name itself."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return clean if clean[:1].isalpha() else f"model_{clean}"
+    return clean if clean[:1].isalpha() and clean not in _WORDS.split() else f"model_{clean}"
 
 
 def _identifiers(labels: Sequence[tuple[str, int]]) -> dict[int, str]:

@@ -13,7 +13,7 @@ import pytest
 from inlay import ops
 from inlay.conformance.nets import NETS, Net
 from inlay.driver.compile import compile_module
-from inlay.driver.export import export_folder
+from inlay.driver.export import c_name, export_folder
 from inlay.errors import Unsupported
 from inlay.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
 from inlay.plugins.registry import PluginRegistry
@@ -115,6 +115,25 @@ REFUSED = {
     "branches": "has no control flow",
     "with-fallback": "does not take sequence_construct.*live on the host",
 }
+
+
+def named(*names: str) -> Module:
+    """Layers of these names, on inputs of these names, so that each has weights of its own."""
+    params = [var(name, TensorType((1, 4), "float32")) for name in names]
+    x = params[0]
+    for number, (param, name) in enumerate(zip(params, names, strict=True), 2):
+        weights = constant(np.arange(4 * 4, dtype=np.float32).reshape(4, 4) / (10 * number))
+        x = ops.matmul(ops.tanh(ops.add(x, param)), weights, span=Span("model.onnx", name))
+    return module(params, x)
+
+
+@pytest.mark.parametrize("name", ["tiny", "main", "string", "Math", "int", "test", "7 segments"])
+def test_any_name_will_do(name: str, tmp_path: Path) -> None:
+    """Names of layers and inputs that are words of C, functions of the model's own, no words at all, or none to tell apart."""
+    names = ("run", "input", "input_x", "x weights", "x", "X", "max", "up", "int", "*/ /* x", "é", "", "output", "a\nb")
+    package = compile_module(named(*names), ["microcontroller:cpu=cortex-m4"], keep=False).package
+    export_folder(package, tmp_path, c_name(name))
+    assert subprocess.run([build(tmp_path, *STRICT)], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)

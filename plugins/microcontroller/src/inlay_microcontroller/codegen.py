@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from inlay import arith
 from inlay.artifact import Artifact
 from inlay.codegen.c import C_TYPES
-from inlay.codegen.c_kernel import Dialect, helpers, prepared, print_kernel
+from inlay.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
 from inlay.errors import Unsupported
-from inlay.names import unique
 from inlay.plugins import CompileContext
 from inlay.tensor.generalise import generalise
 from inlay.tensor.ir import LoopProgram
@@ -19,8 +18,8 @@ from inlay.tensor.ranges import Range
 from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram
 from inlay.types import DType
 from inlay_microcontroller.counts import work_of
-from inlay_microcontroller.intrinsics import costs, emitters, support
-from inlay_microcontroller.naming import label
+from inlay_microcontroller.intrinsics import costs, emitters, function_names, support
+from inlay_microcontroller.naming import kernel as kernel_name
 from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
@@ -87,7 +86,8 @@ class MicrocontrollerCodegen:
     def _kernel(
         self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]
     ) -> Kernel:
-        name = unique(label((node for call in calls for node in call.nodes), program.name), names)
+        nodes = (node for call in calls for node in call.nodes)
+        name = kernel_name(nodes, program.name, (*HELPERS, *function_names()), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
         printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known, cpu)), known, shared)

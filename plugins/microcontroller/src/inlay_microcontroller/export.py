@@ -14,7 +14,7 @@ from inlay.artifact.plan import Invoke, Move, Plan
 from inlay.errors import KernelFault, Unsupported
 from inlay.plugins import Exported
 from inlay.runtime.executable import Executable
-from inlay_microcontroller import templates
+from inlay_microcontroller import naming, templates
 from inlay_microcontroller.compose import Composed, compose
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
@@ -34,6 +34,7 @@ class FirmwareExporter:
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
         """See `inlay.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller."""
+        name = naming.model(name)
         composed = whole(executable, name, self.options.cpu)
         source = composed.source
         given, expected = try_out(executable)

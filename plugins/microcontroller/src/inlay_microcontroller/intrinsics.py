@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from inlay import arith
 from inlay.codegen.c_kernel import Emitter, Place
@@ -453,6 +454,14 @@ def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
     """The parameters that hold what sums begin with."""
     stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
     return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}
+
+
+@cache
+def function_names() -> frozenset[str]:
+    """What `support` may call functions, without the prefix."""
+    printed = (each for exact in (False, True) for each in _printed(exact))
+    texts = [FIXED, _UP, _AWAY, *(f"{each.plain}{each.dsp}{each.mve}" for each in printed)]
+    return frozenset(re.findall(rf"\b{PREFIX}(\w+)\(", "".join(texts)))
 
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,8 @@ class ModelSource:
         taken: set[str] = set()
         self.inputs = tuple(self._port(taken, "input", *item) for item in enumerate(zip(inputs, signature.inputs, strict=True)))
         self.outputs = tuple(self._port(taken, "output", *item) for item in enumerate(zip(outputs, signature.outputs, strict=True)))
-        self.weights = _weight_names(unit, list(constants.values()))
+        accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
+        self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
         self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
 
@@ -224,7 +225,7 @@ struct {name} {{
 
 def _comment(text: str) -> str:
     """Text that ends no comment."""
-    return text.replace("*/", "* /") if text.isprintable() else identifier(text)
+    return text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
 
 
 def numbers(array: Array) -> str:
@@ -262,9 +263,10 @@ def _float(value: float, bits: int) -> str:
     return f"{value.hex()}{suffix}"
 
 
-def _weight_names(unit: Unit, arrays: Sequence[Array]) -> dict[int, str]:
-    """What to call the constants, by number: after the layer that reads them, and what they look like."""
-    names: set[str] = set()
+def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -> dict[int, str]:
+    """What to call the constants, by number: after the layer that reads them, and what they look like. `taken` are names that
+    functions have besides kernels."""
+    names = {*taken, *(kernel.name for kernel in unit.kernels)}
     found: dict[int, str] = {}
     for call in unit.calls:
         owner = label(call.nodes, unit.kernels[call.kernel].name)
