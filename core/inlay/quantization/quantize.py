@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -44,9 +45,18 @@ def quantize_module(
     """A module whose products, and what lies between them, are computed in int8.
 
     `samples` say which values occur, `measured` what the accuracy is measured on; `compile_` makes functions ready to run. Raises
-    `InputError` for a model that has nothing to quantise, and for samples that it cannot run on.
+    `InputError` for a model that has nothing to quantise, for samples that it cannot run on, and for names that it does not have.
     """
+    named = _names(module)
     module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    named |= _names(module)
+    for name in settings.keep_float:
+        if name not in named:
+            near = get_close_matches(name, sorted(named), 1, 0)
+            raise InputError(
+                f"keep_float names {name!r}, which is no node and no operator of the model",
+                remedy="".join(f"is it {each!r}?" for each in near) or None,
+            )
     main = module.main
     plan = make_plan(main, tuple(post_order(main.body)), settings)
     if not any(step.anchors for step in plan.steps.values()):
@@ -75,6 +85,12 @@ def quantize_module(
         floats,
     )
     return QuantizedModule({**module.functions, "main": made.main}, report)
+
+
+def _names(module: Module) -> set[str]:
+    """What `keep_float` may name: the nodes of the source, and the kinds of operators."""
+    calls = [expr for expr in post_order(module.main.body) if isinstance(expr, Call)]
+    return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
 
 
 def _in_parts(target: Function) -> Function:

@@ -62,7 +62,7 @@ class Quantization:
         ):
             if chosen not in known:
                 raise InputError(f"{what} is {chosen!r}", remedy=f"it is one of {', '.join(known)}")
-        if not 50 < self.percentile <= 100:
+        if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
             raise InputError(f"percentile is {self.percentile}", remedy="it lies above 50 and is at most 100, such as 99.99")
         if not isinstance(self.keep_float, tuple):
             raise InputError(f"keep_float is {self.keep_float!r}", remedy="give a tuple of names")

@@ -147,6 +147,8 @@ def test_operators_stay_float_when_asked() -> None:
     assert ("first", "matmul", "it was asked to stay float") in [(i.node, i.operator, i.why) for i in both.report.floats]
     with pytest.raises(InputError, match="no convolution or matrix product"):
         quantised(main, drawn(main), Quantization(keep_float=("matmul",)))
+    with pytest.raises(InputError, match=r"keep_float names 'frist', which is no node .*; is it 'first'\?"):
+        quantised(main, drawn(main), Quantization(keep_float=("frist",)))
 
 
 def attention(mask: float) -> Module:
