@@ -7,7 +7,8 @@ import pytest
 
 from inlay import arith, ops
 from inlay.graph.interp import evaluate
-from inlay.graph.ir import Expr, constant, function, var
+from inlay.graph.ir import Constant, Expr, constant, function, post_order, var
+from inlay.graph.transform import transform
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import KernelSource, build
 from inlay.plugins import Capabilities
@@ -39,7 +40,7 @@ def _semantics(kernel: ir.LoopProgram, context: KernelContext) -> dict[str, ir.L
     return {each.name: each.semantics for each in (*context.intrinsics, *windows)}
 
 
-def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int) -> Expr:
+def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int, zero: int = -3) -> Expr:
     """Sums as TensorFlow Lite stores them."""
     shape = [1] * len(total.type.shape)
     shape[channel] = outputs
@@ -48,22 +49,21 @@ def _requantised(total: Expr, outputs: int, generator: np.random.Generator, roun
     shift = generator.integers(-10, -5, outputs).astype(np.int32)
     total = ops.add(total, constant(bias))
     total = ops.multiply_fixed(total, constant(multiplier), constant(shift), axis=channel, rounding=rounding)
-    return ops.cast(ops.clip(ops.add(total, constant(np.int32(-3))), minimum=-128.0, maximum=127.0), dtype="int8")
+    return ops.cast(ops.clip(ops.add(total, constant(np.int32(zero))), minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+def _kernel(x: Expr, result: Expr) -> tuple[ir.LoopProgram, list[Constant]]:
+    """A result as one kernel, and the constants that are its parameters after the data."""
+    constants = [expr for expr in post_order(result) if isinstance(expr, Constant) and expr.data.size > 1]
+    params = [x, *(var(f"p{number}", expr.type) for number, expr in enumerate(constants))]
+    known = {id(expr): param for expr, param in zip(constants, params[1:], strict=True)}
+    body = transform(result, lambda old, new: known.get(id(old), new))
+    return build(KernelSource("kernel", tuple(params), body)), constants
 
 
 def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator) -> None:
     """Hold a rule's schedule of one kernel to the graph's meaning."""
-    from inlay.graph.ir import Constant, post_order
-    from inlay.graph.rewrite import rewrite_expr
-
-    del rewrite_expr
-    constants = [expr for expr in post_order(result) if isinstance(expr, Constant) and expr.data.size > 1]
-    params = [x, *(var(f"p{number}", expr.type) for number, expr in enumerate(constants))]
-    from inlay.graph.transform import transform
-
-    known = {id(expr): param for expr, param in zip(constants, params[1:], strict=True)}
-    body = transform(result, lambda old, new: known.get(id(old), new))
-    program = build(KernelSource("kernel", tuple(params), body))
+    program, constants = _kernel(x, result)
     given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
     context = _context(rule)
     offer = rule.offer(program, context, given)
@@ -158,6 +158,17 @@ def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1), groups=channels)
     _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator)
+
+
+def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
+    generator = np.random.default_rng(0)
+    x = var("x", TensorType((1, 8, 4, 4), "int8"))
+    weights = constant(generator.integers(-127, 128, (8, 1, 3, 3)).astype(np.int8))
+    total = ops.conv(x, weights, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=8)
+    for zero, taken in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
+        program, constants = _kernel(x, _requantised(total, 8, generator, "up", 1, zero))
+        given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
+        assert (WindowRule().offer(program, _context(WindowRule()), given) is not None) == taken
 
 
 def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() -> None:

@@ -25,6 +25,8 @@ INT8, INT32 = dtype("int8"), dtype("int32")
 LANES = 8
 """Channels of a vector of 16-bit products."""
 SCALARS = ("zero", "low", "high")
+MOST = 1 << 14
+"""Of zero points that leave what saturates at 16 bits beyond the limits."""
 _NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
 
 
@@ -93,13 +95,14 @@ class WindowRule:
     name = "window"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines dilated windows, and weights that are not constant."""
+        """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""
         product = find_product(program)
         if product is None or vector_dot(context) is None or not product.by_channel:
             return None
         if max(product.rows.dilation, product.columns.dilation) > 1 or not given[program.inputs.index(product.weights)].constant:
             return None
-        if Epilogue(product, context).requantised is None:
+        of = Epilogue(product, context).requantised
+        if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:
             return None
         # One image of weights: KH KW C.
         weights = Layout(((0, product.outputs),))
