@@ -19,18 +19,19 @@ from inlay.types import ROW_MAJOR, TensorType
 from inlay_microcontroller.intrinsics import emitters, intrinsics
 from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.addition import AdditionRule
+from inlay_microcontroller.schedules.columns import ColumnsRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import channels_last
 from inlay_microcontroller.schedules.vector import VectorRule
 from inlay_microcontroller.schedules.window import WindowRule, window_sums
 
-Rule = DirectRule | DepthwiseRule | VectorRule | WindowRule
+Rule = DirectRule | DepthwiseRule | ColumnsRule | VectorRule | WindowRule
 
 
-def _context(rule: Rule) -> KernelContext:
-    cpu = CPUS["cortex-m55" if isinstance(rule, VectorRule | WindowRule) else "cortex-m4"]
-    return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(cpu))
+def _context(rule: Rule, cpu: str) -> KernelContext:
+    name = cpu or ("cortex-m55" if isinstance(rule, VectorRule | WindowRule) else "cortex-m4")
+    return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS[name]))
 
 
 def _semantics(kernel: ir.LoopProgram, context: KernelContext) -> dict[str, ir.LoopProgram]:
@@ -61,11 +62,11 @@ def _kernel(x: Expr, result: Expr) -> tuple[ir.LoopProgram, list[Constant]]:
     return build(KernelSource("kernel", tuple(params), body)), constants
 
 
-def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator) -> None:
+def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator, cpu: str = "") -> None:
     """Hold a rule's schedule of one kernel to the graph's meaning."""
     program, constants = _kernel(x, result)
     given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
-    context = _context(rule)
+    context = _context(rule, cpu)
     offer = rule.offer(program, context, given)
     assert offer is not None
     scheduled = finish(offer.schedule(program))
@@ -135,16 +136,23 @@ def test_what_follows_a_sum_finds_what_there_is_by_channel_row_or_column(size: t
 
 
 @pytest.mark.parametrize("rounding", ["up", "away"])
-@pytest.mark.parametrize("rule", [DepthwiseRule(), WindowRule()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    ("rule", "cpu"),
+    [(DepthwiseRule(), ""), (WindowRule(), ""), (ColumnsRule(), "cortex-m4"), (ColumnsRule(), "cortex-m3")],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 @pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [
     (4, (5, 5), (3, 3), 1, (1, 1, 1, 1)),
     (7, (4, 6), (3, 3), 2, (0, 0, 1, 1)),
     (13, (6, 3), (3, 2), 1, (0, 0, 0, 0)),
     (8, (5, 3), (5, 3), 5, (0, 0, 0, 0)),
     (9, (3, 5), (1, 4), 1, (0, 1, 0, 2)),
+    (3, (4, 19), (2, 2), 1, (0, 1, 0, 0)),
+    (2, (3, 11), (2, 1), 3, (0, 0, 0, 0)),
 ])  # fmt: skip
 def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     rule: Rule,
+    cpu: str,
     rounding: str,
     channels: int,
     size: tuple[int, int],
@@ -157,7 +165,7 @@ def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     weights = generator.integers(-127, 128, (channels, 1, *window)).astype(np.int8)
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1), groups=channels)
-    _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator)
+    _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator, cpu)
 
 
 def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
@@ -234,7 +242,7 @@ def test_sums_of_tensors_are_those_of_the_graph(
     program = build(KernelSource("kernel", (x, y), result))
     context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
     offers = AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR)))
-    assert offers and not AdditionRule().offer(program, _context(DirectRule()), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
+    assert offers and not AdditionRule().offer(program, _context(DirectRule(), ""), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
     generator = np.random.default_rng(0)
     data = [generator.integers(-128, 128, shape).astype(np.int8) for _ in range(2)]
     wanted = evaluate(function((x, y), result), data)

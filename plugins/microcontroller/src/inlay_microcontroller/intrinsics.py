@@ -22,6 +22,7 @@ from inlay.tensor.ranges import Range
 from inlay_microcontroller.counts import Cost
 from inlay_microcontroller.options import Cpu
 from inlay_microcontroller.schedules.addition import RAISED, SCALARS, addition
+from inlay_microcontroller.schedules.columns import pair
 from inlay_microcontroller.schedules.depthwise import lane_products
 from inlay_microcontroller.schedules.direct import tile_product
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantisation, rescaling
@@ -335,6 +336,20 @@ def _tile() -> _Printed:
     return _Printed("tile", tile_product(2, 2, GROUP), _lines(plain), _DSP_TILE, scalar=True)
 
 
+def _pairs() -> Iterator[_Printed]:
+    """Pairs of 16-bit numbers, and their products."""
+    head = f"INLAY_INLINE void {PREFIX}pair(const int8_t *a, const int8_t *b, int16_t *out) {{"
+    plain = [head, "    out[0] = *a;", "    out[1] = *b;"]
+    dsp = [head, "    int32_t both;", '    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"((int32_t)*a), "r"((int32_t)*b));']
+    dsp.append("    memcpy(out, &both, sizeof both);")
+    yield _Printed("pair", pair(), _lines(plain), _lines(dsp), scalar=True)
+    head = f"INLAY_INLINE void {PREFIX}dot_pair(const int16_t *a, const int16_t *b, int32_t *total) {{"
+    plain = [head, _added("*total", "a[0] * b[0] + a[1] * b[1]")]
+    dsp = [head, "    int32_t data, weights;", "    memcpy(&data, a, sizeof data);", "    memcpy(&weights, b, sizeof weights);"]
+    dsp.append("    *total = __smlad(data, weights, *total);")
+    yield _Printed("dot_pair", dot_product("int16", "int16", "int32", 1, 2), _lines(plain), _lines(dsp), scalar=True)
+
+
 def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> _Printed:
     """Sums that have begun with their biases as results of int8."""
     name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
@@ -376,6 +391,7 @@ def _printed(exact: bool) -> Iterator[_Printed]:
     yield _vector_copy()
     yield _lanes()
     yield _tile()
+    yield from _pairs()
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)
