@@ -53,7 +53,10 @@ class Rows:
             return ir.For(y, arith.wrap(rows.outputs), body)
         kept = max(rows.taps - rows.stride, 0)
         fill = self._blank(0, int(self.ring.shape[0]))  # type: ignore[arg-type]
-        first = [self._loaded(tap + rows.stride, arith.wrap(tap - rows.before)) for tap in range(rows.before, kept)]
+        first = [
+            self._loaded(tap + rows.stride, arith.wrap(tap - rows.before))
+            for tap in range(rows.before, min(kept, rows.before + rows.size))
+        ]
         moved = [
             copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
             for tap in range(kept)
