@@ -16,7 +16,8 @@ from inlay.graph import ir as graph
 from inlay.graph.attrs import attr_vars
 from inlay.graph.keys import structural_key
 from inlay.graph.operator import Operator
-from inlay.lowering.arrange import Part, Root, arrange
+from inlay.lowering.arrange import arrange
+from inlay.lowering.calls import Part, Root
 from inlay.lowering.choice import LayoutChoice, Option
 from inlay.lowering.finish import finish
 from inlay.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
@@ -440,7 +441,10 @@ class _RegionLowering:
             for buffer, (owner, start, _) in zip(self.buffers, places, strict=True)
         ]
         arrangement = arrange(self.kernels, self.calls, inside, roots, self.context.capabilities.memory)
-        self.calls = list(arrangement.calls)
+        self.kernels, self.calls = list(arrangement.region.kernels), list(arrangement.region.calls)
+        for buffer, (owner, _, _) in zip(self.buffers, places, strict=True):
+            if owner in arrangement.region.windows:
+                buffer.shape, buffer.layout = arrangement.region.windows[owner].shape, ROW_MAJOR
         placed = tuple(
             RegionBuffer(
                 buffer.name,

@@ -51,6 +51,11 @@ def peak_of(work: Work, order: Sequence[int]) -> int:
     return _Search(work).peak(order)
 
 
+def bytes_of(work: Work, order: Sequence[int]) -> list[int]:
+    """The bytes in use during each step of an order."""
+    return list(_Search(work).uses(order))
+
+
 class _Search:
     """States are sets of steps, as bits of an integer. A buffer lives from the first step that writes it, or from the beginning,
     until all that read it have run."""
@@ -89,13 +94,15 @@ class _Search:
         return (n for n, needs in enumerate(self.needs) if not state >> n & 1 and not needs & ~state)
 
     def peak(self, order: Sequence[int]) -> int:
+        return max([self.start, *self.uses(order)])
+
+    def uses(self, order: Sequence[int]) -> Iterator[int]:
+        """The bytes in use during each step."""
         state, live = 0, self.start
-        most = live
         for number in order:
             used, live = self.run(state, live, number)
             state |= 1 << number
-            most = max(most, used)
-        return most
+            yield used
 
     def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
         """An order of the least peak, None where there are too many states or none is below the bound."""

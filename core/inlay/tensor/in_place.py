@@ -13,40 +13,13 @@ such distances by tracing kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from inlay import arith
 from inlay.tensor import ir
-from inlay.tensor.footprint import values_of
+from inlay.tensor.accesses import Access, Place, Turn, UnknownAccessError, accesses
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A statement on the way to another, and which of its parts leads there; `count` is the greatest number of its iterations."""
-
-    stmt: ir.Stmt
-    part: int = 0
-    count: int = 1
-
-
-_Place = tuple[_Turn, ...]
-
-
-@dataclass(frozen=True)
-class _Access:
-    """Bytes of a buffer that a statement reads or writes: from `low` to `high`, the latter not included, plus a multiple of each
-    loop variable."""
-
-    steps: tuple[tuple[arith.Expr, int], ...]
-    low: int
-    high: int
-
-    def step(self, turn: _Turn) -> int:
-        """The multiple of a loop's variable; 0 of what is no loop."""
-        return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
 
 
 def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
@@ -56,17 +29,13 @@ def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None
     to be independent."""
     written, read = program.outputs[output], program.inputs[operand]
     try:
-        stores = _grouped(_accesses(program, written, reads=False), greatest=True)
-        loads = _grouped(_accesses(program, read, reads=True), greatest=False)
-    except _UnknownError:
+        stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
+        loads = _grouped(accesses(program.body, read, reads=True), greatest=False)
+    except UnknownAccessError:
         return None
     found = [_distance(*store, *load) for store in stores for load in loads]
     needed = max((bound for bound in found if bound is not None), default=-_size(read))
     return max(needed, -_size(read)) if loads else None
-
-
-class _UnknownError(Exception):
-    """An access that cannot be bounded."""
 
 
 def _size(buffer: ir.Buffer) -> int:
@@ -74,9 +43,9 @@ def _size(buffer: ir.Buffer) -> int:
     return size * buffer.dtype.bytes if isinstance(size, int) else 0
 
 
-def _grouped(accesses: Iterator[tuple[_Place, _Access]], greatest: bool) -> list[tuple[_Place, _Access]]:
+def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[tuple[Place, Access]]:
     """Accesses of one statement that move alike as one, of which the extreme counts."""
-    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[_Place, _Access]] = {}
+    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[Place, Access]] = {}
     for place, access in accesses:
         key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
         known = found.get(key)
@@ -85,63 +54,7 @@ def _grouped(accesses: Iterator[tuple[_Place, _Access]], greatest: bool) -> list
     return list(found.values())
 
 
-def _accesses(program: ir.LoopProgram, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[_Place, _Access]]:
-    """Where a buffer is read, or written, and by which statements. Raises `_UnknownError`."""
-    stack: list[tuple[ir.Stmt, _Place, dict[arith.Expr, tuple[int, int]]]] = [(program.body, (), {})]
-    while stack:
-        stmt, place, ranges = stack.pop()
-        if isinstance(stmt, (ir.While, ir.Block)):
-            raise _UnknownError
-        analyzer = arith.Analyzer(ranges)
-        here = (*place, _Turn(stmt))
-        boxes = [region.ranges for region in stmt.regions if region.buffer is buffer] if isinstance(stmt, ir.Intrinsic) else []
-        if reads:
-            found = (node for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load) and node.buffer is buffer)
-            boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]
-        elif isinstance(stmt, ir.Store) and stmt.buffer is buffer:
-            boxes.append(tuple((index, arith.ONE) for index in stmt.indices))
-        for box in boxes:
-            yield here, _access(buffer, box, ranges, analyzer)
-        count, within = 1, ranges
-        if isinstance(stmt, ir.For):
-            most = analyzer.bounds(stmt.extent)[1]
-            if most is None:
-                raise _UnknownError
-            count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
-        for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, _Turn(stmt, part, count)), within))
-
-
-def _access(
-    buffer: ir.Buffer,
-    box: tuple[tuple[arith.Expr, arith.Expr], ...],
-    ranges: Mapping[arith.Expr, tuple[int, int]],
-    analyzer: arith.Analyzer,
-) -> _Access:
-    """The bytes of a box of a buffer."""
-    first: arith.Expr = arith.ZERO
-    last: arith.Expr = arith.ZERO
-    for (index, extent), size in zip(box, buffer.shape, strict=True):
-        first = arith.add(arith.mul(first, size), index)
-        last = arith.add(arith.mul(last, size), arith.add(index, arith.add(extent, -1)))
-    form = analyzer.linear(first)
-    steps = {atom: count for atom, count in form.terms.items() if atom in ranges}
-    low = high = form.constant
-    for atom, count in form.terms.items():
-        if atom not in ranges:
-            least, greatest = (None, None) if arith.reads_data(atom) else analyzer.bounds(atom)
-            if least is None or greatest is None:
-                raise _UnknownError
-            low, high = low + min(count * least, count * greatest), high + max(count * least, count * greatest)
-    beyond = analyzer.bounds(arith.add(last, arith.mul(first, -1)))[1]
-    if beyond is None:
-        raise _UnknownError
-    each = buffer.dtype.bytes
-    scaled = tuple((atom, count * each) for atom, count in steps.items())
-    return _Access(scaled, low * each, (high + beyond + 1) * each)
-
-
-def _distance(write_place: _Place, write: _Access, read_place: _Place, read: _Access) -> int | None:
+def _distance(write_place: Place, write: Access, read_place: Place, read: Access) -> int | None:
     """The greatest difference between where a store ends and where a load that comes after it begins; None where none does."""
     shared = 0
     for mine, other in zip(write_place, read_place, strict=False):
@@ -163,7 +76,7 @@ def _distance(write_place: _Place, write: _Access, read_place: _Place, read: _Ac
     return max(found, default=None)
 
 
-def _before(write_place: _Place, read_place: _Place, shared: int) -> bool:
+def _before(write_place: Place, read_place: Place, shared: int) -> bool:
     """Whether a store comes before a load in one iteration of all loops around both."""
     if shared == len(write_place):
         return isinstance(write_place[-1].stmt, ir.Intrinsic)  # which reads and writes in an order of its own
@@ -173,12 +86,12 @@ def _before(write_place: _Place, read_place: _Place, shared: int) -> bool:
     return isinstance(write.stmt, ir.Seq) and write.part < read.part
 
 
-def _most(step: int, loop: _Turn) -> int:
+def _most(step: int, loop: Turn) -> int:
     """The greatest multiple of a step that an iteration can add."""
     return max(0, step * (loop.count - 1))
 
 
-def _between(loop: _Turn, write: int, read: int) -> list[int]:
+def _between(loop: Turn, write: int, read: int) -> list[int]:
     """What the iteration of a store and a later one of a load can add to the difference at the extremes."""
     last = loop.count - 1
     if last < 1:

@@ -120,3 +120,22 @@ def test_random_graphs(layers: list[tuple[str, int, int]]) -> None:
         else:
             values.append(mixed(a, 1 + other % 3, seed, 3 if kind == "window" else 1))
     checked(function([x], tuple_([values[-1], ops.relu(values[len(values) // 2])])))
+
+
+def test_of_a_wide_image_between_two_kernels_a_window_is_kept() -> None:
+    """16 x 16 sums of four bytes between images of bytes: rows of them."""
+    x = image(1, 16)
+    weights = constant(np.ones((1, 1, 3, 3), np.int8))
+    sums = ops.conv(x, weights, pads=(1, 1, 1, 1), out_dtype="int32")
+    rows = ops.conv(sums, constant(np.array([1, -2, 1], np.int32).reshape(1, 1, 3, 1)), pads=(1, 0, 1, 0))
+    region = checked(function([x], tuple_([ops.cast(ops.clip(rows, minimum=-128.0, maximum=127.0), dtype="int8")])))
+    assert isinstance(region.workspace, int) and region.workspace < 2 * 256 + 6 * 16 * 4
+    assert len(region.calls) == len(region.kernels) == 1
+
+
+def test_what_is_read_elsewhere_stays_whole() -> None:
+    x = image(1, 16)
+    wide = ops.conv(x, constant(np.ones((1, 1, 3, 3), np.int8)), pads=(1, 1, 1, 1), out_dtype="int32")
+    narrow = ops.cast(ops.clip(wide, minimum=-128.0, maximum=127.0), dtype="int8")
+    region = checked(function([x], tuple_([narrow, wide])))
+    assert isinstance(region.workspace, int) and region.workspace >= 1024 + 256
