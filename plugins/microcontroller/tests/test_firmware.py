@@ -14,7 +14,7 @@ from inlay import ops
 from inlay.conformance.nets import NETS, Net
 from inlay.driver.compile import compile_module
 from inlay.driver.export import c_name, export_folder
-from inlay.errors import Unsupported
+from inlay.errors import InputError, Unsupported
 from inlay.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.c_source import find_compiler
@@ -156,6 +156,23 @@ def test_two_memories(tmp_path: Path) -> None:
     assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
 
 
+def test_files_of_the_users_are_not_written_over(tmp_path: Path) -> None:
+    package = compile_module(several(), ["microcontroller"], keep=False).package
+    first = export_folder(package, tmp_path, "tiny")
+    written = {file: file.read_bytes() for file in first.files}
+    assert export_folder(package, tmp_path, "tiny").files == first.files
+    assert {file: file.read_bytes() for file in first.files} == written
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    (tmp_path / "tiny.h").unlink()
+    with pytest.raises(InputError, match=r"main\.c is not by Inlay"):
+        export_folder(package, tmp_path, "tiny")
+    assert not (tmp_path / "tiny.h").exists()
+    (tmp_path / "main.c").unlink()
+    (tmp_path / "tiny.h").mkdir()
+    with pytest.raises(InputError, match=r"tiny\.h cannot be written: it is a folder"):
+        export_folder(package, tmp_path, "tiny")
+
+
 def inputs_of(executable, manifest):
     for spec, port in zip(executable.inputs, manifest["inputs"], strict=True):
         yield spec, np.frombuffer(bytes.fromhex(port["test"]), spec.dtype.numpy).reshape(spec.shape)
@@ -181,6 +198,9 @@ def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path)
     tried = compile_module(mixed, ["microcontroller", "reference"], keep=False)
     with pytest.raises(Unsupported, match="a model runs there whole or not at all"):
         export_folder(tried.package, tmp_path, "mixed")
+    twice = ops.exp(x)
+    with pytest.raises(Unsupported, match="output output1 of the model is an input, a constant or another output"):
+        export_folder(compile_module(module([x], twice, twice), ["microcontroller"], keep=False).package, tmp_path, "twice")
 
 
 def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 
 from inlay.artifact import Artifact, TensorSpec
 from inlay.artifact.plan import Invoke, Move, Plan
-from inlay.errors import KernelFault, Unsupported
+from inlay.errors import InputError, KernelFault, Unsupported
 from inlay.plugins import Exported
 from inlay.runtime.executable import Executable
+from inlay.runtime.output import check_output
 from inlay_microcontroller import naming, templates
 from inlay_microcontroller.compose import Composed, compose
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
@@ -33,7 +34,8 @@ class FirmwareExporter:
         self.options = options
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """See `inlay.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller."""
+        """See `inlay.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller, and `InputError`
+        for a folder that has files of its names which Inlay did not write."""
         name = naming.model(name)
         composed = whole(executable, name, self.options.cpu)
         source = composed.source
@@ -48,8 +50,10 @@ class FirmwareExporter:
             "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
             "manifest.json": json.dumps(manifest, indent=2) + "\n",
         }
+        for file in texts:
+            _check_ours(folder / file)
         for file, text in texts.items():
-            (folder / file).write_text(text)
+            (folder / file).write_text(templates.signed(file, text), "utf-8")
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
         about = "" if stack is not None else "about "
         lines = (
@@ -58,6 +62,13 @@ class FirmwareExporter:
             f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(source.unit.kernels)} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
+
+
+def _check_ours(path: Path) -> None:
+    """Raises `InputError` for a file that Inlay did not write."""
+    check_output(path)
+    if path.exists() and templates.SIGNATURE.encode() not in path.read_bytes()[:200]:
+        raise InputError(f"{path} is not by Inlay, and would be lost", remedy="name another folder, or move the file")
 
 
 def firmware(executable: Executable, name: str) -> ModelSource:
@@ -75,8 +86,10 @@ def whole(executable: Executable, name: str, cpu: str) -> Composed:
     others = [item for item in plan.instructions if not isinstance(item, (Invoke, Move))]
     if others:
         raise Unsupported(f"the model holds control flow ({type(others[0]).__name__}), which the controller has not")
-    if not invokes or any(isinstance(item, Move) for item in plan.instructions):
-        raise Unsupported("an output of the model is an input or a constant of it: leave it out")
+    for item in plan.instructions:
+        if isinstance(item, Move):
+            label = next((label for label, number in plan.outputs if number == item.target), "")
+            raise Unsupported(f"output {label} of the model is an input, a constant or another output of it", remedy="leave it out")
     call, artifact = invokes[0], artifacts[invokes[0].symbol]
     if len(invokes) > 1 or artifact.format != FORMAT:
         return compose(name, cpu, plan, invokes, artifacts, nodes)
@@ -154,6 +167,7 @@ def describe(
         ]
 
     return {
+        "about": templates.SIGNATURE,
         "model": source.name,
         "cpu": options.cpu,
         "arena_bytes": unit.arena,

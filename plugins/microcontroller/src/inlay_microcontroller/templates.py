@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from inlay_microcontroller.options import Cpu
 from inlay_microcontroller.source import ModelSource, Port, numbers
+
+SIGNATURE = "Written by Inlay: what is changed here is lost when the model is compiled again."
+"""What every file says first: files that do not are the user's own."""
+
+
+def signed(file: str, text: str) -> str:
+    """The text of a file behind the signature; JSON has it inside."""
+    comment = {".json": "", ".txt": f"# {SIGNATURE}\n"}.get(PurePath(file).suffix, f"/* {SIGNATURE} */\n")
+    return comment + text
 
 
 def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
