@@ -29,7 +29,7 @@ from inlay_microcontroller.schedules.window import WindowRule, window_sums
 Rule = DirectRule | DepthwiseRule | ColumnsRule | VectorRule | WindowRule
 
 
-def _context(rule: Rule, cpu: str) -> KernelContext:
+def _context(rule: Rule, cpu: str = "") -> KernelContext:
     name = cpu or ("cortex-m55" if isinstance(rule, VectorRule | WindowRule) else "cortex-m4")
     return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS[name]))
 
@@ -242,7 +242,7 @@ def test_sums_of_tensors_are_those_of_the_graph(
     program = build(KernelSource("kernel", (x, y), result))
     context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
     offers = AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR)))
-    assert offers and not AdditionRule().offer(program, _context(DirectRule(), ""), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
+    assert offers and not AdditionRule().offer(program, _context(DirectRule()), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
     generator = np.random.default_rng(0)
     data = [generator.integers(-128, 128, shape).astype(np.int8) for _ in range(2)]
     wanted = evaluate(function((x, y), result), data)
