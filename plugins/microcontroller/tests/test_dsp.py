@@ -27,7 +27,8 @@ int check(void) {
     for (int32_t m = 0; m < COUNT(multipliers); m++)
         for (int32_t shift = LAST; shift >= -22; shift--)
             for (int s = 0; s < count; s += 4) {
-                const int32_t multiplier[4] = {multipliers[m], 1518500250, multipliers[m], 3}, shifts[4] = {shift, LAST, shift, -9};
+                const int32_t multiplier[4] = {multipliers[m], 1518500250, multipliers[m], 3};
+                const int8_t shifts[4] = {(int8_t)shift, LAST, (int8_t)shift, -9};
                 for (int32_t zero = -128; zero < 128; zero += 51) {
                     int8_t found[8] = {0}, wanted[8] = {0};
                     fast(&sums[s], multiplier, shifts, found, found + 4, zero, zero < 0 ? -128 : -100, 127);
@@ -78,9 +79,10 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
     rounding: str, rows: int, lanes: int, tmp_path: Path
 ) -> None:
     name = f"rescale_{rounding}{rows}x{lanes}"
-    declared = "const int32_t *t, const int32_t *m, const int32_t *s, int8_t *o, int8_t *p, int32_t z, int32_t l, int32_t h"
+    declared = "const int32_t *t, const int32_t *m, const int8_t *s, int8_t *o, int8_t *p, int32_t z, int32_t l, int32_t h"
     given = f"t, m, s, o, {'p, ' if rows == 2 else ''}z, l, h"
-    calls = f"inlay_{name}({given})", f"inlay_{EXACT}{name}({given})"
+    wide = f"(const int32_t[4]){{{', '.join(f's[{lane}]' for lane in range(4))}}}"
+    calls = f"inlay_{name}({given})", f"inlay_{EXACT}{name}({given.replace(' s,', f' {wide},')})"
     text, _ = support(CPUS["cortex-m4"], " ".join(calls))
     check = RESCALE.replace("LAST", "-1" if rounding == "away" else "0")
     unused = "" if rows == 2 else "(void)p; "

@@ -36,7 +36,8 @@ int check(void) {
         for (int32_t shift = LAST; shift > -31; shift--)
             for (int s = 0; s < count; s += 4) {
                 const int32_t m0 = multipliers[m], m1 = multipliers[(m + 1) % COUNT(multipliers)];
-                const int32_t multiplier[4] = {m0, m1, m0, m1}, shifts[4] = {shift, shift, LAST, shift};
+                const int32_t multiplier[4] = {m0, m1, m0, m1};
+                const int8_t shifts[4] = {(int8_t)shift, (int8_t)shift, LAST, (int8_t)shift};
                 const int32_t bias[4] = {1, -1, 0, 0};
                 int32_t total[4];
                 for (int lane = 0; lane < 4; lane++)
@@ -148,7 +149,8 @@ int check(void) {
     for (int round = 0; round < 600; round++) {
         const int32_t rows = shapes[round % 6][0], columns = shapes[round % 6][1];
         int8_t a[700], b[300], found[9], wanted[9];
-        int32_t bias[8], multiplier[8], shift[8];
+        int32_t bias[8], multiplier[8];
+        int8_t shift[8];
         for (int i = 0; i < COUNT(a); i++)
             a[i] = (int8_t)(round < 6 ? -128 : any(-128, 127));
         for (int i = 0; i < COUNT(b); i++)
@@ -156,7 +158,7 @@ int check(void) {
         for (int i = 0; i < COUNT(bias); i++) {
             bias[i] = any(-20000, 20000);
             multiplier[i] = any(1 << 30, 2147483647);
-            shift[i] = round % 4 ? any(-11, -7) : LAST;
+            shift[i] = (int8_t)(round % 4 ? any(-11, -7) : LAST);
         }
         memset(found, 3, sizeof found);
         memcpy(wanted, found, sizeof found);
@@ -177,14 +179,14 @@ LISTS = {
     ),
     "lanes": ("const int8_t *a, const int8_t *b, int32_t *total", "a, b, total"),
     "window": (
-        "const int8_t *a, const int8_t *b, const int32_t *t, const int32_t *m, const int32_t *s, int8_t *o, int32_t rows,"
+        "const int8_t *a, const int8_t *b, const int32_t *t, const int32_t *m, const int8_t *s, int8_t *o, int32_t rows,"
         " int32_t columns, int32_t row, int32_t channels, int32_t z, int32_t l, int32_t h",
         "a, b, t, m, s, o, rows, columns, row, channels, z, l, h",
     ),
     "vector_copy": ("int8_t *target, const int8_t *source, int32_t size", "target, source, size"),
     "vector": ("const int8_t *a, const int8_t *b, int32_t *total, int32_t stride", "a, b, total, stride"),
     "requantise": (
-        "const int32_t *t, const int32_t *b, const int32_t *m, const int32_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
+        "const int32_t *t, const int32_t *b, const int32_t *m, const int8_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
         "t, b, m, s, o, z, l, h",
     ),
 }

@@ -20,6 +20,7 @@ from inlay.types import DType
 from inlay_microcontroller.counts import work_of
 from inlay_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlay_microcontroller.naming import kernel as kernel_name
+from inlay_microcontroller.narrow import with_bytes
 from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
@@ -46,11 +47,12 @@ class MicrocontrollerCodegen:
                 node=nodes[0] if nodes else None,
                 remedy="fix it: --dim name=size, or dims= in Python",
             )
-        assert isinstance(unit.workspace, int)
         names: set[str] = set()
         kernels: list[Kernel] = []
         taken: dict[int, tuple[int, tuple[int, ...]]] = {}
         known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
+        unit = with_bytes(unit, known)
+        assert isinstance(unit.workspace, int)
         programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
         for general in generalise(programs, MOST_NUMBERS):
             context.report("print", len(taken), len(programs))

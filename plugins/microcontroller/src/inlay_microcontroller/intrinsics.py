@@ -275,7 +275,7 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> _Printed:
     name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
     head = [
         f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
-        "    const int32_t *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {",
+        f"    const {_shift_type(exact)} *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {{",
     ]
     lines = list(head)
     for lane in range(lanes):
@@ -306,7 +306,7 @@ def _window(lanes: int, rounding: str, exact: bool) -> _Printed:
     name, kind = f"window{lanes}_{rounding}", EXACT if exact else ""
     head = [
         f"INLAY_INLINE void {PREFIX}{kind}{name}(const int8_t *a, const int8_t *b, const int32_t *bias, const int32_t *multiplier,",
-        "    const int32_t *shift, int8_t *out, int32_t rows, int32_t columns, int32_t row, int32_t channels,",
+        f"    const {_shift_type(exact)} *shift, int8_t *out, int32_t rows, int32_t columns, int32_t row, int32_t channels,",
         f"    {', '.join(f'int32_t {scalar}' for scalar in LIMITS)}) {{",
     ]
     total = "(int32_t)((uint32_t)total + (uint32_t)bias[i])" if exact else "total + bias[i]"
@@ -355,7 +355,8 @@ def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> _Printed:
     name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
     outs = ", ".join(f"int8_t *out{row}" for row in range(rows))
     lines = [
-        f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *multiplier, const int32_t *shift,",
+        f"INLAY_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *multiplier,",
+        f"    const {_shift_type(exact)} *shift,",
         f"    {outs}, int32_t zero, int32_t low, int32_t high) {{",
     ]
     places = [(row, lane) for lane in range(lanes) for row in range(rows)]
@@ -436,9 +437,8 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
     """How they are printed in a kernel for a processor, by name; `known` are the ranges of what its parameters hold, by number."""
-    used = [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
-    printed = {each.name: each for each in _printed(not all(_is_small(stmt, kernel, known) for stmt in used))}
-    windows = [window for stmt in used if (window := window_sums(stmt.name)) is not None]
+    printed = {each.name: each for each in _printed(_is_exact(kernel, known))}
+    windows = [window for stmt in _used(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
     return {COPY.name: copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
 
@@ -449,15 +449,49 @@ def _told(printed: _Printed, window: WindowSums) -> Emitter:
     return lambda places, args: printed(places, (*map(str, told), *args))
 
 
+def shifts(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> set[ir.Buffer]:
+    """The parameters of a kernel that hold shifts for intrinsics which take these as bytes."""
+    return set() if _is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in _used(kernel) if _requantises(stmt)}
+
+
+def _used(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
+    return [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
+
+
+def _is_exact(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+    """Whether requantisations in a kernel are those of sums and shifts of any size, and shifts are no bytes."""
+    used = _used(kernel)
+    last = {_inputs(stmt)[-1] for stmt in used if _requantises(stmt)}
+    others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantises(stmt) else _buffers(stmt)))
+    return not last.isdisjoint(others) or not all(_is_small(stmt, kernel, known) for stmt in used)
+
+
+def _shift_type(exact: bool) -> str:
+    return "int32_t" if exact else "int8_t"
+
+
+def _requantises(stmt: ir.Intrinsic) -> bool:
+    return window_sums(stmt.name) is not None or stmt.name.startswith(("rescale", "requantise"))
+
+
+def _buffers(stmt: ir.Intrinsic) -> list[ir.Buffer]:
+    return [region.buffer for region in stmt.regions]
+
+
+def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
+    """What a requantisation reads besides sums and products: biases, unless sums have begun with them, multipliers and shifts."""
+    rows = re.fullmatch(r"rescale_[a-z]+(\d)x\d", stmt.name)
+    return _buffers(stmt)[2 if window_sums(stmt.name) is not None else 1 : -int(rows[1]) if rows else -1]
+
+
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
     """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right; away from 0 it looks at the
     sign of the sum, so that multipliers have none."""
-    window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
-    if not window and not begins and not stmt.name.startswith("requantise"):
+    if not _requantises(stmt):
         return True
-    buffers = [region.buffer for region in stmt.regions[2 if window else 1 :]]
-    buffers[:0] = _begun(stmt.regions[0].buffer, kernel) if begins else ()
-    *biases, multiplier, shift = (known.get(kernel.params.index(each)) for each in buffers if each not in kernel.outputs)
+    window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
+    buffers = [*(_begun(stmt.regions[0].buffer, kernel) if begins else ()), *_inputs(stmt)]
+    *biases, multiplier, shift = (known.get(kernel.params.index(each)) for each in buffers)
     weights = known.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
     if shift is None or weights is None or weights[0] == -128:
         return False

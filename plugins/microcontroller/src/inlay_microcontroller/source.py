@@ -279,6 +279,8 @@ def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -
 
 
 def _role(array: Array) -> str:
+    if array.dtype == np.int8 and array.ndim == 1 and np.all(np.abs(array.astype(np.int32)) < 32):
+        return "shift"
     if array.dtype != np.int32:
         return "weights" if array.ndim > 1 else "table"
     if array.size and np.all((array == 0) | (np.abs(array.astype(np.int64)) >= 1 << 30)):

@@ -28,7 +28,8 @@ def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
     few = lanes < LANES
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
-    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier", "shift")}
+    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier")}
+    loads["shift"] = "vldrbq_z_s32(shift, used)" if few else "vldrbq_s32(shift)"
     if few:
         yield f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(LANES))}}};"
     else:
@@ -90,10 +91,11 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
     if few:
         yield f"    const mve_pred16_t used = vctp16q({lanes}), evens = vctp32q({(lanes + 1) // 2}), odds = vctp32q({lanes // 2});"
         yield "    const uint32x4_t at = vidupq_n_u32(0, 2);"
-    for part in ("bias", "multiplier", "shift"):
+    for part in ("bias", "multiplier"):
         gather = f"vldrwq_gather_shifted_offset_z_s32({part}"
         loaded = f"{{{{{gather}, at, evens), {gather} + 1, at, odds)}}}}" if few else f"vld2q_s32({part})"
         yield f"    const int32x4x2_t {part}_parts = {loaded};"
+    yield f"    const int16x8_t shifts = {'vldrbq_z_s16(shift, used)' if few else 'vldrbq_s16(shift)'};"
     first, second = (_products(at, few) for at in ("x * channels - middle", "(x + 1) * channels - middle"))
     # The statement that does nothing keeps rows apart: there are registers for the numbers of one.
     yield from (
@@ -116,8 +118,8 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
         "        weights += columns * channels;",
         "    }",
     )
-    for number, part in enumerate(("even", "odd")):
-        yield f"    {part} = {_scaled(part, f'multiplier_parts.val[{number}]', f'shift_parts.val[{number}]', rounding)};"
+    for number, (part, shift) in enumerate((("even", "vmovlbq_s16(shifts)"), ("odd", "vmovltq_s16(shifts)"))):
+        yield f"    {part} = {_scaled(part, f'multiplier_parts.val[{number}]', shift, rounding)};"
     # What saturates at 16 bits is beyond the limits with the zero point as well.
     yield "    int16x8_t value = vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(even), even), odd);"
     yield "    value = vmaxq_s16(vqaddq_n_s16(value, (int16_t)zero), vdupq_n_s16((int16_t)low));"
