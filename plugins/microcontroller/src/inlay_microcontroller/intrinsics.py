@@ -55,8 +55,10 @@ FARTHEST = -22
 _INLINE = """\
 #if defined(__GNUC__)
 #define INLAY_INLINE static inline __attribute__((always_inline, unused))
+#define INLAY_SHARED static inline __attribute__((unused))
 #else
 #define INLAY_INLINE static inline
+#define INLAY_SHARED static inline
 #endif
 """
 _ODD = """\
@@ -127,7 +129,7 @@ INLAY_INLINE int32_t inlay_away(int32_t value, int32_t multiplier, int32_t shift
 """
 _EXACT_UP = """\
 /* value * multiplier / 2^(31 - shift), halves up, of any numbers. */
-static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
+INLAY_SHARED int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
     const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
@@ -136,7 +138,7 @@ static inline int32_t inlay_exact_up(int32_t value, int32_t multiplier, int32_t 
 """
 _EXACT_AWAY = """\
 /* value * multiplier / 2^(31 - shift), halves away from 0, of any numbers. */
-static inline int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
+INLAY_SHARED int32_t inlay_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
     const int64_t kept = high < INT32_MIN ? INT32_MIN : high > INT32_MAX ? INT32_MAX : high;
