@@ -125,6 +125,29 @@ def test_gelu_is_rounded_step_by_step() -> None:
     same(single("GELU", [x], y, ("GeluOptions", {"approximate": False})), [np.arange(256).astype(np.uint8)])
 
 
+@pytest.mark.parametrize("of", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        *[((71,), (71,)), ((71,), (1,)), ((1,), (71,)), ((3, 71), (71,)), ((3, 1), (3, 71)), ((2, 3, 21), (2, 1, 21))],
+        *[((3, 71), ()), ((4, 1), (1, 71)), ((2, 1, 3, 1), (1, 5, 1, 9)), ((2, 5), (2, 5)), ((2, 16), (2, 16))],
+    ],
+)
+@pytest.mark.parametrize("name", ["ADD", "SUB"])
+def test_parts_of_sums_are_rounded_as_in_vectors(name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], of: str) -> None:
+    """Parts of a sum have 20 bits behind the point of the greater scale: one that is 10^5 times the other shows their roundings."""
+    middle = 128 if of == "uint8" else 0
+    generator = np.random.default_rng(1)
+    for scales in ((15.0, 1.2e-4), (1.2e-4, 15.0)):
+        tensors, values = [], []
+        for shape, scale in zip(shapes, scales, strict=True):
+            tensors.append(Tensor(shape, of, scale=scale, zero_point=middle))
+            values.append(generator.integers(-100, 101, shape) if scale < 1 else np.zeros(shape))
+        result = Tensor(np.broadcast_shapes(*shapes), of, scale=1e-4, zero_point=middle)
+        data = single(name, tensors, result, (FUSED[name], {}))
+        same(data, [(value + middle).astype(of) for value in values])
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_scalar_and_nothing(rank: int) -> None:
     shape = () if rank == 0 else (0,)

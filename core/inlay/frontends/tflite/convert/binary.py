@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from inlay import ops
-from inlay.frontends.tflite.fixed import half_up, number, reciprocal
+from inlay import arith, ops
+from inlay.arith import Dim
+from inlay.frontends.tflite.fixed import half_up, number, reciprocal, whole_vectors
 from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.frontends.tflite.table import every, looked_up
 from inlay.graph.ir import Expr, constant
@@ -20,7 +21,10 @@ DIFFERENCE_BITS = 7
 """Bits behind the point of a difference that is squared."""
 COMPARED_BITS = 8
 """Bits by which stored integers are raised before they are compared."""
+VECTOR = 8
+"""Elements that LiteRT's vector code adds at once."""
 Binary = Callable[..., Expr]
+Scaling = Callable[[Expr, list[float]], Expr]
 
 
 def _plain(operator: Binary) -> Converter:
@@ -30,12 +34,62 @@ def _plain(operator: Binary) -> Converter:
 # --- sums and products ------------------------------------------------------------------------------------------------
 
 
-def _common(node: Node, bits: int) -> tuple[list[Expr], float]:
+def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr], float]:
     """Both inputs on one scale, twice the greater of theirs, with bits behind the point; and that scale."""
     scales = [float(node.pair(node.tensor(index))[0]) for index in range(2)]
     twice = 2.0 * max(scales)
     raised = [ops.shift_left(node.wide(index), number(bits)) for index in range(2)]
-    return [scaled(wide, [scale / twice]) for wide, scale in zip(raised, scales, strict=True)], twice
+    return [scale(wide, [each / twice]) for wide, each in zip(raised, scales, strict=True)], twice
+
+
+def _floored(wide: Expr, factors: list[float]) -> Expr:
+    """int32 times a factor below 1: the upper half of the product is rounded, its shift to the right is not."""
+    (multiplier,), (shift,) = ops.fixed_point.fixed_points(factors)
+    high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
+    return ops.shift_right(high, number(-int(shift))) if shift else high
+
+
+def _in_one_go(node: Node) -> tuple[Dim, bool]:
+    """How many elements LiteRT's code adds in one go, and whether one of the sides is a single number there: what the last axes of
+    equal sizes have, or, where there are none, the last axes in which one side has size 1."""
+    shapes = [node.shape(index) for index in range(2)]
+    rank = max(map(len, shapes))
+    first, second = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    pairs = list(zip(first, second, strict=True))
+
+    def taken(fits: Callable[[Dim, Dim], bool]) -> Dim:
+        sizes = []
+        while pairs and fits(*pairs[-1]):
+            sizes.append(pairs.pop()[1])
+        return arith.product(tuple(sizes))
+
+    alike = taken(lambda a, b: a == b)
+    if not pairs:
+        return alike, False
+    if pairs[-1][1] == 1:
+        pairs = [(b, a) for a, b in pairs]
+    beside_one = taken(lambda a, b: a == 1)
+    for fits in (lambda a, b: a == b, lambda a, b: b == 1, lambda a, b: a == b):
+        taken(fits)
+    if pairs:  # one by one
+        return 1, False
+    return (alike, False) if alike != 1 else (beside_one, True)
+
+
+def _added_in_vectors(node: Node, total: Expr) -> Expr:
+    """A sum of 8 bits, where LiteRT takes blocks of elements at once: there it rounds the parts of a sum down."""
+    run, single = _in_one_go(node)
+    whole = whole_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
+    if whole == 0:
+        return total
+    floored = ops.add(*_common(node, SUM_BITS[8], _floored)[0])
+    if whole == run:
+        return floored
+    shape = tensor_type(total).shape
+    place = ops.iota(shape=(arith.product(shape),), axis=0, dtype="int32")
+    sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, whole))
+    within = ops.less(ops.mod(place, next(sizes)), next(sizes))
+    return ops.where(ops.reshape(within, shape=shape), floored, total)
 
 
 def _sum(operator: Binary) -> Converter:
@@ -49,7 +103,10 @@ def _sum(operator: Binary) -> Converter:
         bits = SUM_BITS[node.result.dtype.bits]
         sides, twice = _common(node, bits)
         result, _ = node.pair(node.result)
-        return node.stored(operator(*sides), [twice / ((1 << bits) * float(result))])
+        total = operator(*sides)
+        if operator is ops.add and node.result.dtype.bits == 8:
+            total = _added_in_vectors(node, total)
+        return node.stored(total, [twice / ((1 << bits) * float(result))])
 
     return convert
 
