@@ -76,8 +76,11 @@ def _is_product(expr: Call) -> bool:
     assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(expr.type, TensorType)
     if expr.type.dtype.name != "int32" or min(x.rank, w.rank) < 2:
         return False
-    # One input channel is no sum.
-    return expr.callee is ops.matmul or (isinstance(expr.args[1], Constant) and w.shape[1] != 1)
+    if expr.callee is ops.matmul:
+        return True
+    # A group of one input channel is no sum.
+    attrs: Any = expr.attrs
+    return isinstance(expr.args[1], Constant) and (attrs.groups == 1 or w.shape[1] != 1)
 
 
 def _named(expr: Expr, *names: str) -> bool:

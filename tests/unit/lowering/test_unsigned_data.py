@@ -141,6 +141,9 @@ def test_depthwise_convolutions_read_what_there_is() -> None:
     deep, dense = weights(generator, 4, 1, 3, 3), weights(generator, 3, 4, 1, 1)
     alone = function([x], conv(x, deep, 1, 4))
     assert unsigned_data(alone, UNSIGNED) is alone
+    grey = var("grey", TensorType((1, 1, 5, 6), "int8"))
+    single = function([grey], conv(grey, deep))
+    assert products(unsigned_data(single, UNSIGNED)) == [("uint8", "int8")]  # its windows are sums
     both = function([x], tuple_([conv(x, deep, 1, 4), conv(x, dense)]))
     changed = unsigned_data(both, UNSIGNED)
     assert products(changed) == [("uint8", "int8")] * 2
