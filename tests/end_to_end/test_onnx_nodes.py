@@ -31,14 +31,20 @@ def _suite():
 
 
 suite = _suite()
-NAMES = list(suite.node_cases())
-LIGHT = sorted(path.stem for path in suite.LIGHT.glob("*.onnx"))
+LIGHT = ("light_bvlc_alexnet", "light_vgg19", "light_zfnet512")
+"""Those whose networks `test_zoo` does not try with weights that differ from each other."""
+
+
+@pytest.fixture(scope="module")
+def names():
+    """The node cases, which take seconds to collect."""
+    return list(suite.node_cases())
 
 
 @pytest.mark.parametrize("device", ["reference", "x86"])
-def test_a_sample_of_the_node_cases(device):
+def test_a_sample_of_the_node_cases(names, device):
     """Every thirtieth case; the draws of random operators are Inlay's own, so that those cases cannot pass."""
-    names = [name for name in NAMES[::30] if not re.search("bernoulli|training_dropout|image_decoder", name)]
+    names = [name for name in names[::30] if not re.search("bernoulli|training_dropout|image_decoder", name)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcomes = [suite.run_node_case(suite.node_cases()[name], device) for name in names]
@@ -46,8 +52,8 @@ def test_a_sample_of_the_node_cases(device):
 
 
 @pytest.mark.slow
-def test_all_node_cases_on_x86():
-    outcomes = suite.run_all(NAMES, "x86", min(os.cpu_count() or 1, 4))
+def test_all_node_cases_on_x86(names):
+    outcomes = suite.run_all(names, "x86", min(os.cpu_count() or 1, 4))
     passed, native = sum(item.passed for item in outcomes), sum(item.state == "native" for item in outcomes)
     assert len(outcomes) >= 1884
     assert passed >= LEAST_PASSED, [(item.name, item.reason) for item in outcomes if not item.passed]

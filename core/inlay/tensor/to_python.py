@@ -10,8 +10,9 @@ import numpy as np
 
 from inlay import arith
 from inlay.arith import SizeVar
-from inlay.errors import InputError, KernelFault
+from inlay.errors import InputError
 from inlay.tensor import ir, values
+from inlay.tensor.access import OUT_OF_BOUNDS, SUPPORT
 from inlay.tensor.independent import Nest, independent_nest
 from inlay.types import DType
 
@@ -20,7 +21,6 @@ Semantics = ir.LoopProgram | Callable[..., Any]
 """What an intrinsic means. Of an `ir.Intrinsic`: a loop program; its inputs are the first regions, then the scalar arguments as 0-d
 buffers, its outputs the remaining regions. Of an `ir.CallIntrinsic`: a function of numpy values (carriers, see tensor.values)."""
 
-_OUT_OF_BOUNDS, _FAULT = 1, 2
 _MAX_LANES = 1 << 16
 _MIN_LANES = 16
 _MAX_NESTING = 10
@@ -61,77 +61,6 @@ def capacity(buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: frozenset
 
 def _by_expr(sizes: Mapping[SizeVar, int]) -> dict[arith.Expr, int]:
     return dict(sizes.items())
-
-
-# --- run-time support of generated code -------------------------------------------------------------------------------
-
-
-def _fail(flag: int, what: str) -> None:
-    if flag == _FAULT:
-        raise KernelFault(f"an index out of range in {what}")
-    raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
-
-
-def _element(array: Array, indices: tuple[int, ...], of: DType) -> tuple[Any, int]:
-    """An element and 0, or anything and a flag when it lies outside."""
-    for index, extent in zip(indices, array.shape, strict=True):
-        if not 0 <= index < extent:
-            return values.carrier(of).type(0), _OUT_OF_BOUNDS
-    return values.load(array[indices], of), 0
-
-
-def _gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
-    """The same for arrays of indices."""
-    bad: Any = 0
-    inside = []
-    for index, extent in zip(indices, array.shape, strict=True):
-        outside = (index < 0) | (index >= extent)
-        if np.any(outside):
-            bad = np.maximum(bad, np.where(outside, _OUT_OF_BOUNDS, 0))
-            index = np.where(outside, 0, index)
-        inside.append(index)
-    if 0 in array.shape and np.any(bad):
-        return values.carrier(of).type(0), bad
-    return values.load(array[tuple(inside)], of), bad
-
-
-def _scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> None:
-    for index, extent in zip(indices, array.shape, strict=True):
-        if np.any((index < 0) | (index >= extent)):
-            _fail(_OUT_OF_BOUNDS, what)
-    array[indices] = value
-
-
-def _put(array: Array, indices: tuple[int, ...], value: Any, what: str) -> None:
-    for index, extent in zip(indices, array.shape, strict=True):
-        if not 0 <= index < extent:
-            _fail(_OUT_OF_BOUNDS, f"{what}, at {list(indices)}")
-    array[indices] = value
-
-
-def _strided(base: Array, shape: tuple[int, ...]) -> Array:
-    """The elements of a buffer at the size that its kernel has worked out: row-major from the start of its memory."""
-    count = int(np.prod(shape))
-    assert all(extent >= 0 for extent in shape) and count <= base.size, f"a size outside its bound: {shape}"
-    return base.reshape(-1)[:count].reshape(shape)
-
-
-def _check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
-    outside = (value < lower) | (value > upper)
-    if np.ndim(outside) == 0:
-        return (lower, _FAULT) if outside else (value, 0)
-    return np.where(outside, lower, value), np.where(outside, _FAULT, 0)
-
-
-def _region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Array:
-    for (first, extent), size in zip(ranges, array.shape, strict=True):
-        if first < 0 or extent < 0 or first + extent > size:
-            _fail(_OUT_OF_BOUNDS, what)
-    return array[tuple(slice(first, first + extent) for first, extent in ranges)]
-
-
-def _as_int(value: Any) -> Any:
-    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
 
 
 # --- translation ------------------------------------------------------------------------------------------------------
@@ -184,7 +113,7 @@ class Emitter:
         """The function that the lines make."""
         source = "\n".join(["def generated():", *self._lines, "    return None"])
         space: dict[str, Any] = {}
-        exec(compile(source, "<loop program>", "exec"), {**_SUPPORT, **self._objects}, space)
+        exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, space)
         function: Callable[[], Any] = space["generated"]
         return function
 
@@ -260,7 +189,7 @@ class Emitter:
                 sign = "//" if isinstance(expr, arith.FloorDiv) else "%"
                 if isinstance(expr.operands[1], arith.Const) and expr.operands[1].value:
                     return f"({texts[0]} {sign} {texts[1]})", self._any(*flags)
-                zero = self.temporary(f"({texts[1]} == 0) * {_OUT_OF_BOUNDS}")
+                zero = self.temporary(f"({texts[1]} == 0) * {OUT_OF_BOUNDS}")
                 return self.temporary(f"({texts[0]} {sign} ({texts[1]} + {zero}))"), self._any(zero, *flags)
         return self._plain(expr, texts), self._any(*flags)
 
@@ -538,9 +467,3 @@ class _Call:
             )
             views[buffer] = array[(0,) * extra + (...,)]
         execute(self._program, views, sizes, self._intrinsics)
-
-
-_SUPPORT: Mapping[str, Any] = {
-    "np": np, "values": values, "fail": _fail, "element": _element, "gather": _gather, "scatter": _scatter, "put": _put,
-    "strided": _strided, "check_index": _check_index, "region": _region, "as_int": _as_int,
-}  # fmt: skip

@@ -24,8 +24,7 @@ def convolved(x: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int, pad: 
     return np.einsum("ncyxij,ocij->noyx", windows(x, w.shape[2], stride, pad, 0.0), w.astype(np.float64)) + bias
 
 
-@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 2)])
 @pytest.mark.parametrize(
     ("inputs", "outputs", "side", "size", "stride"),
     [(3, 24, 13, 3, 2), (24, 24, 7, 1, 1), (24, 40, 7, 3, 1), (13, 57, 5, 3, 1), (17, 13, 1, 1, 1), (5, 9, 11, 5, 2)],

@@ -64,7 +64,7 @@ TYPES = [("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")]
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @given(rows=SIZES, depth=SIZES, columns=SIZES, known=st.booleans(), batch=st.sampled_from([(), (3,)]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_matrix_products(
     cpu: str, types: tuple[str, str], rows: int, depth: int, columns: int, known: bool, batch: tuple[int, ...]
 ) -> None:
@@ -86,7 +86,7 @@ def test_matrix_products(
     stride=st.sampled_from([1, 2]),
     depthwise=st.booleans(),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_convolutions(
     cpu: str, types: tuple[str, str], inputs: int, outputs: int, size: int, kernel: int, stride: int, depthwise: bool
 ) -> None:
