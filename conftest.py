@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from inlay.cache import SWITCH
 
 
+@pytest.fixture(scope="session")
+def common_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that the processes of a test run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither read nor fill the user's cache: each test run has one of its own, which its processes share."""
-    base = tmp_path_factory.getbasetemp()
+def _own_cache(common_folder: Path) -> Iterator[None]:
+    """Tests neither read nor fill the user's cache: each test run has one of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(common_folder / "cache"))
         patch.delenv(SWITCH, raising=False)
         yield

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sysconfig
+import tomllib
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,12 +59,19 @@ def run(*command: str | Path, folder: Path, **more: str) -> str:
     return done.stdout
 
 
-class Environment:
-    """A fresh virtual environment with the pip that this Python brings. The index is asked for what Inlay depends on, never for
-    Inlay's own packages."""
+def packages_of(environment: Path) -> Path:
+    """Where a virtual environment has its packages."""
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
 
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder, with_pip=True, symlinks=True)
+
+class Environment:
+    """A fresh virtual environment: with the packages of a folder where one is `given`, else with nothing but the pip that this
+    Python brings. The index is asked for what Inlay depends on, never for Inlay's own packages."""
+
+    def __init__(self, folder: Path, given: Path | None = None) -> None:
+        venv.create(folder, with_pip=given is None, symlinks=True)
+        if given is not None:
+            (packages_of(folder) / "given.pth").write_text(f"{given}\n", encoding="utf-8")
         self.python = folder / "bin" / "python"
         self.inlay = folder / "bin" / "inlay"
         self.folder = folder.parent
@@ -90,9 +100,30 @@ def run_command() -> Callable[..., str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Environment]:
-    """A fresh virtual environment."""
+    """A fresh virtual environment with pip alone."""
     yield Environment(tmp_path / "venv")
     shutil.rmtree(tmp_path / "venv")  # pytest keeps temporary folders for a while, and this one is large
+
+
+@pytest.fixture(scope="session")
+def dependencies(common_folder: Path) -> Path:
+    """A folder of packages, fetched once in a test run: what Inlay and its plugins depend on, and what builds and checks them."""
+    folder = common_folder / "dependencies"
+    projects = [tomllib.loads(file.read_text()) for file in (ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))]
+    needed = {need for project in projects for need in project["project"]["dependencies"] if not need.startswith("inlay")}
+    with (common_folder / "dependencies.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            made = Environment(folder.with_suffix(".new"))
+            made.pip("install", "--quiet", *sorted(needed), "hatchling", "hypothesis", "pytest")
+            made.python.parents[1].rename(folder)
+    return packages_of(folder)
+
+
+@pytest.fixture
+def furnished(tmp_path: Path, dependencies: Path) -> Environment:
+    """A fresh virtual environment that has what Inlay depends on, and pip."""
+    return Environment(tmp_path / "venv", dependencies)
 
 
 @pytest.fixture

@@ -40,36 +40,41 @@ def check(environment, plugins=("x86",)) -> None:
     assert {row["target"] for row in rows if row["available"]} >= {"reference", "x86"}
 
 
-@pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]"), ("-e", ".", "-e", "plugins/x86")], ids=" ".join)
-def test_the_pip_that_python_brings(checkout, environment, arguments):
-    environment.pip("install", *arguments, folder=checkout)
-    check(environment)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 brings pip 23 itself")
-def test_the_pip_that_python_3_11_brings(checkout, environment):
-    environment.fetch("pip==23.2.*")
+def test_the_pip_that_python_brings(checkout, environment):
     environment.pip("install", ".[x86]", folder=checkout)
     check(environment)
 
 
-@pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]")], ids=" ".join)
-def test_the_newest_pip(checkout, environment, arguments):
-    environment.fetch("pip")
-    environment.pip("install", *arguments, folder=checkout)
-    check(environment)
+@pytest.mark.parametrize("arguments", [("-e", ".[x86]"), ("-e", ".", "-e", "plugins/x86")], ids=" ".join)
+def test_editable(checkout, furnished, arguments):
+    furnished.pip("install", *arguments, folder=checkout)
+    check(furnished)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 brings pip 23 itself")
+def test_the_pip_that_python_3_11_brings(checkout, furnished):
+    furnished.fetch("pip==23.2.*")
+    furnished.pip("install", ".[x86]", folder=checkout)
+    check(furnished)
 
 
 @pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]")], ids=" ".join)
-def test_uv(checkout, environment, arguments):
-    environment.fetch("uv")
-    uv = environment.python.parent / "uv"
+def test_the_newest_pip(checkout, furnished, arguments):
+    furnished.fetch("pip")
+    furnished.pip("install", *arguments, folder=checkout)
+    check(furnished)
+
+
+@pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]")], ids=" ".join)
+def test_uv(checkout, furnished, arguments):
+    furnished.fetch("uv")
+    uv = furnished.python.parent / "uv"
     try:
-        environment.run(uv, "pip", "install", "--python", environment.python, "hatchling", folder=checkout)
+        furnished.run(uv, "pip", "install", "--python", furnished.python, "hatchling", folder=checkout)
     except AssertionError as error:
         pytest.skip(f"uv, which does not read pip's settings, cannot reach an index: {str(error).splitlines()[-1]}")
-    environment.run(uv, "pip", "install", "--python", environment.python, *arguments, folder=checkout)
-    check(environment)
+    furnished.run(uv, "pip", "install", "--python", furnished.python, *arguments, folder=checkout)
+    check(furnished)
 
 
 def metadata(file: Path) -> list[str]:
@@ -90,12 +95,12 @@ def modules(folder: Path) -> set[str]:
     return {path.relative_to(folder.parent).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_is_built_for_others_names_plugins_by_version(checkout, environment, tmp_path):
+def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, tmp_path):
     dist = tmp_path / "dist"
-    environment.run(sys.executable, "-m", "build", "--outdir", dist, folder=checkout)  # a wheel by way of the source distribution
-    environment.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout)
+    furnished.run(sys.executable, "-m", "build", "--outdir", dist, folder=checkout)  # a wheel by way of the source distribution
+    furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout)
     for name in PLUGINS:
-        environment.run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, folder=checkout / "plugins" / name)
+        furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, folder=checkout / "plugins" / name)
     built = [*dist.iterdir(), *(tmp_path / "straight").iterdir()]
     assert len(built) == 3 + len(PLUGINS)
     for file in built:
@@ -109,5 +114,5 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, environment
     (core,) = dist.glob("inlay-*.whl")
     with zipfile.ZipFile(core) as wheel:
         assert {name for name in wheel.namelist() if ".dist-info/" not in name} == modules(checkout / "core" / "inlay")
-    environment.pip("install", f"{core}[x86]", *map(str, dist.glob("inlay_*.whl")))
-    check(environment, PLUGINS)
+    furnished.pip("install", f"{core}[x86]", *map(str, dist.glob("inlay_*.whl")))
+    check(furnished, PLUGINS)

@@ -110,15 +110,15 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, leve
 
 @pytest.mark.slow
 @LEVELS
-def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, environment, level):
+def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, furnished, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler")
     project = tmp_path / "inlay-acme"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
-    environment.pip("install", "--quiet", f"{checkout}[conformance]", f"{project}[test]")
-    environment.run(environment.python, "-m", "pytest", folder=project)
-    rows = json.loads(environment.run(environment.inlay, "targets", "--json", folder=tmp_path))
+    furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[conformance]", f"{project}[test]")
+    furnished.run(furnished.python, "-m", "pytest", folder=project)
+    rows = json.loads(furnished.run(furnished.inlay, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows} == {"acme": True, "reference": True}
-    command = (environment.inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1")
-    environment.run(*command, folder=tmp_path)
+    command = (furnished.inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1")
+    furnished.run(*command, folder=tmp_path)
     assert json.loads((tmp_path / "acme.json").read_text())["target"] == "acme"

@@ -13,7 +13,7 @@ from inlay.types import DType
 
 Array = np.ndarray[Any, Any]
 OUT_OF_BOUNDS, FAULT = 1, 2
-"""Flags of an access that did not happen: outside of a buffer, a mistake of the program; beyond the bounds that data has to keep."""
+"""Flags of an access that did not happen: outside of a buffer, a mistake of the program; data that is no index, one of the data."""
 
 
 def fail(flag: int, what: str) -> None:
