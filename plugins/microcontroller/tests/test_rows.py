@@ -16,6 +16,7 @@ from inlay import ops
 from inlay.driver.compile import compile_module
 from inlay.driver.export import export_folder
 from inlay.graph.ir import Expr, Module, Var, constant, function, var
+from inlay.lowering import arrange
 from inlay.runtime.c_source import find_compiler
 from inlay.types import TensorType
 
@@ -88,12 +89,29 @@ def memory(made: Module, target: str, folder: Path) -> int:
     return int(manifest["arena_bytes"]) + int(manifest["fast_arena_bytes"] or 0)
 
 
-@pytest.mark.parametrize("target", ["c99", "cortex-m4", "cortex-m55", "cortex-m4,fast=200"])
-def test_of_what_a_narrow_block_widens_rows_are_kept(target: str, tmp_path: Path) -> None:
-    """13 x 11 pixels of 4 channels, 24 between: the residual block takes two images of 4 channels and a few rows."""
+def narrow_block() -> Module:
+    """13 x 11 pixels of 4 channels, 24 between, and a sum with what came in."""
     x, image = channels_last(13, 11, 4)
     wide = layer(layer(image, 24, seed=1), None, (3, 3), pads=(1, 1, 1, 1), seed=2)
-    made = module(x, added(image, layer(wide, 4, seed=3)))
+    return module(x, added(image, layer(wide, 4, seed=3)))
+
+
+def test_a_kernel_of_several_does_their_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = []
+    for _ in range(2):
+        package = compile_module(narrow_block(), ["microcontroller:cpu=cortex-m4"], keep=False).package
+        facts.append(export_folder(package, tmp_path, "tiny").facts)
+        monkeypatch.setattr(arrange, "streamed", lambda *_: ())
+    together, apart = facts
+    assert len(together["kernels"]) < len(apart["kernels"])
+    assert together["multiplications"] == apart["multiplications"]
+    assert together["arena_bytes"] < apart["arena_bytes"]
+
+
+@pytest.mark.parametrize("target", ["c99", "cortex-m55", "cortex-m4,fast=200"])
+def test_of_what_a_narrow_block_widens_rows_are_kept(target: str, tmp_path: Path) -> None:
+    """The residual block takes two images of 4 channels and a few rows."""
+    made = narrow_block()
     assert memory(made, f"microcontroller:cpu={target}", tmp_path) < 2 * 13 * 11 * 4 + 5 * 11 * 24 < 13 * 11 * 24
 
 

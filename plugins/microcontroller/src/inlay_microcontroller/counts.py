@@ -1,15 +1,19 @@
-"""How much a kernel does: counted on its loops, with every condition taken to hold."""
+"""How much a kernel does: counted on its loops. Conditions on these are counted out, and all others taken to hold."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from inlay import arith
 from inlay.tensor import ir
 from inlay.tensor.footprint import values_of
 
+MANY = 1 << 12
+"""Iterations up to which it is counted in how many a condition holds."""
 IN_REGISTERS = 64
 """Bytes of the largest local buffer that compilers hold in registers."""
 
@@ -51,6 +55,8 @@ class _Count:
         self.loads: Counter[ir.Buffer] = Counter()
         self.stores: Counter[ir.Buffer] = Counter()
         self.whole = True
+        self._extents: dict[arith.Expr, int] = {}
+        self._held: list[arith.Expr] = []
 
     def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
         """Add a statement that runs so often. `loaded` is what was loaded before it and is at hand still."""
@@ -77,9 +83,29 @@ class _Count:
                 extent = arith.simplify(stmt.extent)
                 self.whole = self.whole and isinstance(extent, arith.Const)
                 times *= extent.value if isinstance(extent, arith.Const) else 1
+                self._extents[stmt.var] = extent.value if isinstance(extent, arith.Const) else MANY
                 loaded = set()
+            case ir.If(condition=ir.Index(index=condition)):
+                for branch, part in ((condition, stmt.then), (arith.compare("==", condition, 0), stmt.otherwise)):
+                    if part is not None:
+                        share = self._share(branch, times)
+                        self._held.append(branch)
+                        self.add(part, share, loaded)
+                        self._held.pop()
+                return
         for inner in ir.substatements(stmt):
             self.add(inner, times, loaded)
+
+    def _share(self, condition: arith.Expr, times: int) -> int:
+        """In how many iterations a condition holds, of those in which all around it do."""
+        read = set[arith.Expr]().union(*map(arith.free_vars, (*self._held, condition)))
+        variables = [variable for variable in read if variable in self._extents]
+        extents = [self._extents[variable] for variable in variables]
+        if len(variables) < len(read) or prod(extents) > MANY or arith.reads_data(condition):
+            return times
+        every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*map(range, extents))]
+        around = [values for values in every if all(arith.evaluate(each, values) for each in self._held)]
+        return times * sum(bool(arith.evaluate(condition, values)) for values in around) // max(len(around), 1)
 
     def _load(self, buffer: ir.Buffer, where: object, times: int, loaded: set[object]) -> None:
         if buffer in self._memory and (buffer, where) not in loaded:
