@@ -319,6 +319,7 @@ def unwrap(value: Dim) -> Dim:
 
 
 def add(a: Dim, b: Dim) -> Expr:
+    """a + b, worked out where both are constant."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         if isinstance(b, Const):
@@ -331,6 +332,7 @@ def add(a: Dim, b: Dim) -> Expr:
 
 
 def mul(a: Dim, b: Dim) -> Expr:
+    """a * b, with a constant on the right."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         a, b = b, a
@@ -345,6 +347,7 @@ def mul(a: Dim, b: Dim) -> Expr:
 
 
 def floordiv(a: Dim, b: Dim) -> Expr:
+    """a / b rounded towards minus infinity."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -355,6 +358,7 @@ def floordiv(a: Dim, b: Dim) -> Expr:
 
 
 def floormod(a: Dim, b: Dim) -> Expr:
+    """a - b * floordiv(a, b): it has the sign of b."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -365,6 +369,7 @@ def floormod(a: Dim, b: Dim) -> Expr:
 
 
 def minimum(a: Dim, b: Dim) -> Expr:
+    """The lesser of two."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const) and isinstance(b, Const):
         return a if a.value <= b.value else b
@@ -372,6 +377,7 @@ def minimum(a: Dim, b: Dim) -> Expr:
 
 
 def maximum(a: Dim, b: Dim) -> Expr:
+    """The greater of two."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const) and isinstance(b, Const):
         return a if a.value >= b.value else b
@@ -399,6 +405,7 @@ def compare(op: str, a: Dim, b: Dim) -> Expr:
 
 
 def logical_and(a: Dim, b: Dim) -> Expr:
+    """Whether both conditions, each 0 or 1, hold."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return b if a.value else ZERO
@@ -408,6 +415,7 @@ def logical_and(a: Dim, b: Dim) -> Expr:
 
 
 def logical_or(a: Dim, b: Dim) -> Expr:
+    """Whether one of two conditions, each 0 or 1, holds."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return ONE if a.value else b
@@ -417,6 +425,7 @@ def logical_or(a: Dim, b: Dim) -> Expr:
 
 
 def logical_not(a: Dim) -> Expr:
+    """Whether a condition does not hold."""
     a = wrap(a)
     if isinstance(a, Const):
         return Const(int(not a.value))
@@ -424,6 +433,7 @@ def logical_not(a: Dim) -> Expr:
 
 
 def select(condition: Dim, then: Dim, otherwise: Dim) -> Expr:
+    """`then` where a condition holds, else `otherwise`."""
     condition, then, otherwise = wrap(condition), wrap(then), wrap(otherwise)
     if isinstance(condition, Const):
         return then if condition.value else otherwise

@@ -20,7 +20,7 @@ def expects_what_there_is(subject: Subject) -> None:
             raise Failed(f"the expected failure {expected.check!r} matches no case")
 
 
-PART = 200
+PART = 400
 """Cases that a process runs, at most."""
 SECONDS = 10
 """What a case may take, on average."""

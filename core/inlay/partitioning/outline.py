@@ -438,6 +438,7 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
 
 
 def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
+    """A call of a function of the module, by its name there."""
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
 

@@ -112,6 +112,7 @@ def _known(extent: arith.Expr) -> int | None:
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
+    """The matrix product that a kernel is; None where it is none."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
         return None

@@ -310,10 +310,12 @@ def fma(a: Expr, b: Expr, c: Expr) -> Expr:
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
+    """The lesser of two; NaN where one is."""
     return binary("min", a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
+    """The greater of two; NaN where one is."""
     return binary("max", a, b)
 
 
