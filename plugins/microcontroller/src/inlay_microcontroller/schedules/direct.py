@@ -68,6 +68,11 @@ class _Plan:
         return 1 if self.run else self.product.columns.taps
 
     @property
+    def beyond(self) -> int:
+        """Elements behind those of a pixel that its last group has."""
+        return 0 if self.run else max(self.group - self.product.depth, 0)
+
+    @property
     def layout(self) -> Layout:
         """Of the weights."""
         summed = self.steps * self.group
@@ -110,15 +115,22 @@ def _plan(product: Product, context: KernelContext) -> _Plan:
     wanted = 2 if pixels > 1 else 4
     run = product.depth == 1 and product.columns.taps > 1
     length = product.columns.taps if run else product.depth
+
+    def tile_of(dot: Dot) -> TensorIntrin | None:
+        return intrinsic_for(tile_product(pixels, dot.lanes, dot.group), context) if pixels > 1 else None
+
     fitting = [
         dot for dot in dots if dot.lanes <= max(product.outputs, 1) and dot.group <= length and (not run or length % dot.group == 0)
     ]
+    if not fitting and product.padded:
+        # Elements of a ring behind those of a pixel are read as well: their weights are zero.
+        wider = (dot for dot in dots if dot.lanes <= product.outputs and dot.group == length + 1)
+        fitting = [dot for dot in wider if tile_of(dot) is not None]
     if not fitting:
         return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
     # What is left of a group is added up one by one.
     dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
-    tile = intrinsic_for(tile_product(pixels, dot.lanes, dot.group), context) if pixels > 1 else None
-    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile)
+    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile_of(dot))
 
 
 def _direct(plan: _Plan, context: KernelContext) -> _Direct:
@@ -126,7 +138,7 @@ def _direct(plan: _Plan, context: KernelContext) -> _Direct:
     # Step by step: output channels of a tile, elements of a group.
     count = -(-product.outputs // plan.width) * product.rows.taps * plan.taps * plan.steps
     weights = ir.Buffer(product.weights.name, (count, plan.width, plan.group), product.weights.dtype)
-    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data]), weights)
+    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.beyond), weights)
 
 
 @dataclass(frozen=True)
@@ -175,11 +187,16 @@ class _Direct:
         whole, rest = divmod(length, plan.group)
         row = o * product.rows.taps + ky
 
-        def at(offset: arith.Expr) -> list[arith.Expr]:
+        def at(offset: arith.Expr | int) -> list[arith.Expr]:
             """Where an element of each pixel lies."""
             stride = product.columns.stride * product.channels
             return [self.rows.place(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
 
+        if plan.beyond:
+            taps = [
+                stmt for tap in range(plan.taps) for stmt in self._group(total, at(tap * product.channels), row * plan.taps + tap)
+            ]
+            return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
         if rest == 0:
             # Taps of a row and groups of channels follow one another in memory.
             count = plan.taps * whole
