@@ -74,6 +74,16 @@ def test_fully_connected(kind: tuple[str, str, str], seed: int) -> None:
     same(made, [near(data, generator)], 1e-4)
 
 
+@pytest.mark.parametrize(("of", "bias"), [("int8", "int32"), ("int16", "int32"), ("int16", "int64")])
+def test_halves_of_fully_connected_layers(of: str, bias: str) -> None:
+    """Every sum lies halfway between two steps."""
+    x, w = np.arange(-19, 21, 2).reshape(20, 1), np.ones((1, 1), np.int8)
+    data = Tensor((20, 1), of, scale=1.0)
+    weights, own = Tensor((1, 1), "int8", w, 1.0), Tensor((1,), bias, np.zeros(1), 1.0)
+    made = single("FULLY_CONNECTED", [data, weights, own], Tensor((20, 1), of, scale=2.0), ("FullyConnectedOptions", {}))
+    same(made, [x.astype(of)])
+
+
 def near(data: Tensor, generator: np.random.Generator) -> Array:
     """Values for data: near the zero point as often as all over."""
     found = drawn(data.dtype, data.shape, generator)

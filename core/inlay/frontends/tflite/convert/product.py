@@ -9,7 +9,7 @@ import numpy as np
 from inlay import arith, ops
 from inlay.frontends.shapes import quotient
 from inlay.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
-from inlay.frontends.tflite.fixed import in_vectors
+from inlay.frontends.tflite.fixed import in_vectors, rounded_away
 from inlay.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlay.graph.ir import Constant, Expr, constant
 
@@ -159,8 +159,8 @@ def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
     factors = _factors(node, outputs)
     if tensor_type(total).dtype.name == "int32":
         return node.stored(total, factors, 1, "up")
-    real = ops.round(ops.mul(ops.cast(total, dtype="float64"), constant(np.array(factors))))
-    return node.placed(ops.cast(real, dtype="int32"))
+    real = ops.mul(ops.cast(total, dtype="float64"), constant(np.array(factors)))
+    return node.placed(ops.cast(rounded_away(real), dtype="int32"))
 
 
 def _batch_matmul(node: Node) -> Expr:
