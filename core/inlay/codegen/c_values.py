@@ -103,7 +103,8 @@ def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: boo
     if op in ("lt", "le", "eq", "ne"):
         return Text(f"{a.atom} {symbol} {b.atom}")
     if op in ("and", "or", "xor"):
-        plain = Text(f"{a.atom} {symbol} {b.atom}")
+        # Clang warns of bitwise operators on two truth values.
+        plain = Text(f"{'(int)' * (of.kind == 'bool')}{a.atom} {symbol} {b.atom}")
         return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
     if of.is_float or (exact and of.bits >= 32) or (of.kind == "uint" and of.bits >= 32):
         return _sum(op, a, b)

@@ -78,6 +78,12 @@ def nothing() -> Module:
     return module([x], ops.maximum(ops.abs(none), none), ops.abs(none))
 
 
+def no_number() -> Module:
+    """Results that are no numbers, the bits of which are the processor's."""
+    x = var("x", TensorType((2, 5), "float32"))
+    return module([x], ops.neg(ops.softmax(ops.sqrt(x), axis=1)), ops.sqrt(ops.neg(x)), ops.exp(x))
+
+
 def build(folder: Path, *flags: str) -> Path:
     program = folder / "program"
     sources = sorted(map(str, folder.glob("*.c")))
@@ -88,7 +94,7 @@ def build(folder: Path, *flags: str) -> Path:
     return program
 
 
-@pytest.mark.parametrize("make", [convolution, several, alike])
+@pytest.mark.parametrize("make", [convolution, several, alike, wide, nothing, no_number])
 def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
     executable = compile_module(make(), ["microcontroller:cpu=cortex-m4"], keep=False)
     exported = export_folder(executable.package, tmp_path, "tiny")

@@ -46,7 +46,7 @@ class FirmwareExporter:
         texts = {
             **code,
             f"{name}_test.h": templates.test_vector(source, given, expected),
-            "main.c": templates.main(source),
+            "main.c": templates.main(source, expected),
             "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
             "manifest.json": json.dumps(manifest, indent=2) + "\n",
         }
