@@ -31,8 +31,7 @@ def _suite():
 
 
 suite = _suite()
-LIGHT = ("light_bvlc_alexnet", "light_vgg19", "light_zfnet512")
-"""Those whose networks `test_zoo` does not try with weights that differ from each other."""
+LIGHT = sorted(path.stem for path in suite.LIGHT.glob("*.onnx"))
 
 
 @pytest.fixture(scope="module")
