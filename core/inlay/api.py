@@ -128,6 +128,10 @@ def quantize(
     from inlay.quantization.samples import read_samples
     from inlay.quantization.settings import Quantization
 
+    if settings is not None and not isinstance(settings, Quantization):
+        raise InputError(
+            f"settings are {settings!r}", remedy='give inlay.Quantization(...), such as Quantization(calibration="mse")'
+        )
     module = _module(model, dims)
     samples = read_samples(calibration_data, module.main.params)
     measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)

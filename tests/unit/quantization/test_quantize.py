@@ -349,3 +349,8 @@ def test_samples_lie_along_the_first_dimension(tmp_path: Path) -> None:
 def test_settings_that_there_are_not_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Quantization(**wrong)
+
+
+def test_settings_of_another_type_are_refused() -> None:
+    with pytest.raises(InputError, match=r"settings are 'mse'; give inlay\.Quantization"):
+        inlay.quantize(two_layers(ops.relu), [sample(4, 8)], "mse", targets=["reference"])  # type: ignore[arg-type]
