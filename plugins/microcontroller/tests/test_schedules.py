@@ -168,6 +168,16 @@ def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator, cpu)
 
 
+def test_a_number_may_be_that_of_padding_and_of_what_follows_the_sums() -> None:
+    generator, zero = np.random.default_rng(4), constant(np.int8(0))
+    x = var("x", TensorType((1, 4, 5, 5), "int8"))
+    weights = constant(generator.integers(-128, 128, (6, 4, 3, 3)).astype(np.int8))
+    total = ops.conv(ops.pad(x, zero, pads=(0, 0, 1, 1, 0, 0, 1, 1)), weights)
+    stored = ops.cast(ops.clip(ops.mul(ops.cast(total, dtype="float32"), constant(np.float32(0.01))), minimum=-128.0), dtype="int8")
+    for rule in (DirectRule(), VectorRule()):
+        _check(rule, x, ops.maximum(stored, zero), generator)
+
+
 def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
     generator = np.random.default_rng(0)
     x = var("x", TensorType((1, 8, 4, 4), "int8"))
