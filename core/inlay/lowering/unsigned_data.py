@@ -61,26 +61,30 @@ def _wanted(function: Function) -> set[int]:
     """The ids of the signed bytes that products read, and of those that they are moved from."""
     found: set[int] = set()
     for expr in reversed(list(post_order(function))):
-        if isinstance(expr, Call) and _is_product(expr):
+        if isinstance(expr, Call) and _asks(expr):
             found.add(id(expr.args[0]))
         elif isinstance(expr, Call) and id(expr) in found and (_named(expr, *_MOVES) or _named(expr, "clip", "relu")):
             found.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
     return found
 
 
-def _is_product(expr: Call) -> bool:
+def _asks(expr: Call) -> bool:
     """Whether it is a product that dot products can sum, of signed bytes that are computed."""
-    if not _named(expr, "conv", "matmul") or not all(map(_is_signed, expr.args)) or isinstance(expr.args[0], Constant):
+    if not _is_product(expr) or isinstance(expr.args[0], Constant):
         return False
-    x, w = (arg.type for arg in expr.args)
-    assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(expr.type, TensorType)
-    if expr.type.dtype.name != "int32" or min(x.rank, w.rank) < 2:
-        return False
-    if expr.callee is ops.matmul:
-        return True
     # A group of one input channel is no sum.
     attrs: Any = expr.attrs
-    return isinstance(expr.args[1], Constant) and (attrs.groups == 1 or w.shape[1] != 1)
+    return expr.callee is ops.matmul or bool(attrs.groups == 1 or _shape(expr.args[1])[1] != 1)
+
+
+def _is_product(expr: Call) -> bool:
+    """Whether it is a product of signed bytes in int32 that can read its data without a sign."""
+    if not _named(expr, "conv", "matmul") or not all(map(_is_signed, expr.args)):
+        return False
+    assert isinstance(expr.type, TensorType)
+    if expr.type.dtype.name != "int32" or min(map(_rank, expr.args)) < 2:
+        return False
+    return expr.callee is ops.matmul or isinstance(expr.args[1], Constant)
 
 
 def _named(expr: Expr, *names: str) -> bool:
@@ -119,7 +123,7 @@ class _Turning:
         x = self._turned.get(id(old.args[0])) if old.args else None
         if x is None:
             return self._centred(old, new)
-        if _named(old, "conv", "matmul") and _is_signed(old.args[1]):
+        if _is_product(old):
             return _product(new, x)
         if _named(old, "cast") and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
             return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)

@@ -105,7 +105,8 @@ class DirectConv:
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv | None:
-    """The convolution that a program of static shape is; None for anything else."""
+    """The convolution that a program of static shape is; None for anything else, and for data that are their own weights, which
+    cannot lie in two ways."""
     if not is_static(program):
         return None
     anchor = find_anchor(program)
@@ -121,7 +122,7 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv 
         return None
     first = arith.ZERO if conv.alone else o // conv.outputs * conv.inputs
     follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
-    return conv if follows and conv.source in program.inputs else None
+    return conv if follows and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
 
 
 def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:

@@ -130,3 +130,12 @@ def test_what_has_no_elements_is_computed_all_the_same(cpu):
     x, w = graph.var("x", TensorType((0, 16, 9, 7), "int8")), graph.constant(np.ones((32, 16, 3, 3), np.int8))
     got = run(graph.function([x], ops.conv(x, w, pads=(1, 1, 0, 0))), {"x": np.zeros((0, 16, 9, 7), np.int8)}, cpu)
     assert (got.shape, got.dtype) == ((0, 32, 8, 6), np.int32)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
+def test_data_that_are_their_own_weights(cpu):
+    data = np.random.default_rng(8).integers(-128, 128, (4, 13, 2, 5)).astype(np.int8)
+    x = graph.var("x", TensorType(data.shape, "int8"))
+    got = run(graph.function([x], ops.conv(x, x, out_dtype="int32")), {"x": data}, cpu)
+    flat = data.reshape(4, -1).astype(np.int32)
+    assert np.array_equal(got.reshape(4, 4), flat @ flat.T)

@@ -150,6 +150,23 @@ def test_depthwise_convolutions_read_what_there_is() -> None:
     same(both, changed, generator.integers(-128, 128, (1, 4, 5, 6)).astype(np.int8))
 
 
+def test_products_that_cannot_read_it_keep_the_sign() -> None:
+    """What they read is stored without one for others: weights that are computed, vectors, sums in other types."""
+    generator = np.random.default_rng(7)
+    x, w = var("x", TensorType((1, 4, 5, 6), "int8")), var("w", TensorType((3, 4, 1, 1), "int8"))
+    both = function([x, w], tuple_([conv(x, weights(generator, 3, 4, 1, 1)), conv(x, w)]))
+    rows, row = var("rows", TensorType((5, 8), "int8")), var("row", TensorType((8,), "int8"))
+    read: list[Expr] = [ops.matmul(each, weights(generator, 8, 3), out_dtype="int32") for each in (rows, row)]
+    read.append(ops.matmul(rows, weights(generator, 8), out_dtype="int32"))
+    read.append(ops.matmul(rows, weights(generator, 8, 3), out_dtype="float32"))
+    read.append(ops.matmul(ops.reshape(row, shape=(1, 8)), weights(generator, 8, 3), out_dtype="int32"))
+    for unit, stored_so in ((both, 1), (function([rows, row], tuple_(read)), 2)):
+        changed = unsigned_data(unit, UNSIGNED)
+        assert [kinds[0] for kinds in products(changed)].count("uint8") == stored_so
+        shapes = [item.type.shape for item in unit.params if isinstance(item.type, TensorType)]
+        same(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
+
+
 def test_targets_that_do_not_ask_for_it() -> None:
     x = var("x", TensorType((1, 4, 5, 6), "int8"))
     unit = function([x], conv(x, weights(np.random.default_rng(6), 3, 4, 1, 1)))
