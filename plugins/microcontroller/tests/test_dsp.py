@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from inlay_microcontroller.boards import find_board
-from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
+from inlay_microcontroller.boards import ARM, INSTALL, find_board
+from inlay_microcontroller.boards.emulate import FLAGS, Firmware, build, missing, run
 from inlay_microcontroller.intrinsics import EXACT, support
 from inlay_microcontroller.options import CPUS
 
@@ -44,11 +47,11 @@ int check(void) {
     int wrong = 0;
     for (int a = -128; a < 128; a++)
         for (int b = -128; b < 128; b++) {
-            const int8_t data[9] = {0, (int8_t)a, (int8_t)b, -128, (int8_t)a, (int8_t)b, (int8_t)a, 127, (int8_t)-a};
-            const int8_t weights[9] = {0, (int8_t)b, 127, (int8_t)a, -128, 1, (int8_t)b, (int8_t)a, (int8_t)b};
+            const int8_t data[25] = {0, (int8_t)a, (int8_t)b, -128, (int8_t)a, (int8_t)b, (int8_t)a, 127, (int8_t)-a, 3, -5, 7};
+            const int8_t weights[33] = {0, (int8_t)b, 127, (int8_t)a, -128, 1, (int8_t)b, (int8_t)a, (int8_t)b, -9, 11, -13};
             int32_t found[4] = {a, b, INT32_MAX, INT32_MIN}, wanted[4] = {a, b, INT32_MAX, INT32_MIN};
-            fast(data + 1, data + 5, weights + 1, found);
-            plain(data + 1, data + 5, weights + 1, wanted);
+            fast(data + 1, data + 5, weights + 1, found, 2);
+            plain(data + 1, data + 5, weights + 1, wanted, 2);
             wrong += memcmp(found, wanted, sizeof found) != 0;
         }
     return wrong != 0;
@@ -56,7 +59,15 @@ int check(void) {
 """
 
 
-def _differs(text: str, functions: tuple[str, str], declared: str, calls: tuple[str, str], check: str, folder: Path) -> int:
+def _differs(
+    text: str,
+    functions: tuple[str, str],
+    declared: str,
+    calls: tuple[str, str],
+    check: str,
+    folder: Path,
+    flags: Sequence[str] = FLAGS,
+) -> int:
     """What `check` returns of a function that uses DSP and of one that does not, which are made of `calls`."""
     board = find_board("mps2-an386")
     assert board is not None
@@ -68,10 +79,10 @@ def _differs(text: str, functions: tuple[str, str], declared: str, calls: tuple[
     files = {
         "check.h": header,
         "fast.c": f'#include "check.h"\n{text}{fast}',
-        "check.c": f'#undef __ARM_FEATURE_DSP\n#include "check.h"\n{text}{plain}{check}',
+        "check.c": f'#undef __ARM_FEATURE_SIMD32\n#include "check.h"\n{text}{plain}{check}',
     }
     source = Firmware({file: content.encode() for file, content in files.items()}, "check.h", (), (), "check()")
-    return run(source, build(source, board, folder), board, []).status
+    return run(source, build(source, board, folder, flags), board, []).status
 
 
 @pytest.mark.parametrize(("rounding", "rows", "lanes"), [("up", 2, 2), ("away", 2, 2), ("up", 1, 4), ("away", 1, 1)])
@@ -89,9 +100,34 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
     assert _differs(text, ("fast", "plain"), declared, (unused + calls[0], unused + calls[1]), check, tmp_path) == 0
 
 
-def test_a_tile_of_two_pixels_and_two_channels_is_summed_and_wraps(tmp_path: Path) -> None:
-    call = "inlay_tile(a, c, b, t)"
+@pytest.mark.parametrize("level", ["-O0", "-Og", "-O2", "-Os"])
+def test_tiles_of_two_pixels_and_two_channels_are_summed_and_wrap(level: str, tmp_path: Path) -> None:
+    """Compilers that do not optimise hold every address in a register of its own."""
+    tiles = "".join(f"inlay_tile(a + i * 8 + {n}, c + i * 8 + {n}, b + i * 16 + {2 * n}, &total[0]); " for n in (0, 4))
+    call = f"int32_t total[4]; memcpy(total, t, 16); for (int32_t i = 0; i < n; i++) {{ {tiles}}} memcpy(t, total, 16)"
     text, _ = support(CPUS["cortex-m4"], call)
     assert "smlad" in text
-    declared = "const int8_t *a, const int8_t *c, const int8_t *b, int32_t *t"
-    assert _differs(text, ("fast", "plain"), declared, (call, call), TILE, tmp_path) == 0
+    declared = "const int8_t *a, const int8_t *c, const int8_t *b, int32_t *t, int32_t n"
+    flags = (*(flag for flag in FLAGS if not flag.startswith("-O")), level)
+    assert _differs(text, ("fast", "plain"), declared, (call, call), TILE, tmp_path, flags) == 0
+
+
+@pytest.mark.parametrize(("flags", "uses"), [
+    (("-mcpu=cortex-m4", "-mthumb"), True),
+    (("-mcpu=cortex-m4", "-mthumb", "-mno-unaligned-access"), False),
+    (("-mcpu=cortex-r5", "-mbig-endian"), False),
+    (("-mcpu=arm926ej-s",), False),
+])  # fmt: skip
+def test_dsp_is_for_processors_that_have_all_of_it(flags: tuple[str, ...], uses: bool, tmp_path: Path) -> None:
+    """Others get plain C: where words are read at even places alone, or from their other end, or there are no pairs."""
+    if shutil.which(ARM) is None:
+        pytest.skip(f"{ARM} not found: {INSTALL}")
+    source = tmp_path / "unit.c"
+    caller = (
+        "void f(const int8_t *a, int32_t *t) { inlay_tile(a, a + 1, a + 2, t); inlay_lanes(a, a + 3, t); inlay_dot4(a, a, t); }"
+    )
+    text, _ = support(CPUS["cortex-m4"], caller)
+    source.write_text(f"#include <stdint.h>\n#include <string.h>\n{text}{caller}\n")
+    command = [ARM, *flags, "-std=c99", "-O2", "-Wall", "-Werror", "-S", "-o", "-", str(source)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert ("sxtb16" in printed) is uses

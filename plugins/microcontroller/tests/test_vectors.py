@@ -223,7 +223,7 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
         rounding = name.split("_")[1].rstrip("12345678")
         check = WINDOWS if name.startswith("window") else CHECK.replace("LANES", name[-1]).replace("ROUNDING", rounding)
         check = check.replace("LAST", "-1" if rounding == "away" else "0")
-    without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_DSP\n"
+    without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_SIMD32\n"
     files = {
         "check.h": header,
         "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlay_{name}({given}); }}\n',

@@ -52,6 +52,9 @@ LARGEST = 1 << 29
 FARTHEST = -22
 """The most that is shifted to the right where the zero point is added before: it stays below 2^29."""
 
+_DSP = "defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED) && !defined(__ARM_BIG_ENDIAN)"
+"""Where functions of DSP are compiled: they read words from any address, whose first byte is the lowest. `__ARM_FEATURE_DSP` alone
+is said of processors as well that have no pairs of 16-bit numbers."""
 _INLINE = """\
 #if defined(__GNUC__)
 #define INLAY_INLINE static inline __attribute__((always_inline, unused))
@@ -76,7 +79,8 @@ INLAY_INLINE int32_t inlay_word(const int8_t *at) {
     return word;
 }
 """
-_DSP_TILE = r"""/* In one piece, in the order that needs the fewest registers: compilers put loads first, and sums on the stack. */
+_DSP_TILE = r"""/* In this order, which needs the fewest registers: compilers put loads first, and sums on the stack. In two
+   pieces, one for each channel: a single one has more operands than processors have registers where compilers do not optimise. */
 INLAY_INLINE void inlay_tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {
     int32_t even0, odd0, even1, odd1, even, odd;
     __asm__ volatile(
@@ -85,15 +89,16 @@ INLAY_INLINE void inlay_tile(const int8_t *a0, const int8_t *a1, const int8_t *b
         "sxtb16 %[even1], %[odd1]\n\tsxtb16 %[odd1], %[odd1], ror #8\n\t"
         "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
         "smlad %[t0], %[even0], %[even], %[t0]\n\tsmlad %[t2], %[even1], %[even], %[t2]\n\t"
-        "smlad %[t0], %[odd0], %[odd], %[t0]\n\tsmlad %[t2], %[odd1], %[odd], %[t2]\n\t"
-        "ldr %[odd], %[b1]\n\t"
-        "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
+        "smlad %[t0], %[odd0], %[odd], %[t0]\n\tsmlad %[t2], %[odd1], %[odd], %[t2]"
+        : [t0] "+r"(total[0]), [t2] "+r"(total[2]), [even0] "=&r"(even0), [odd0] "=&r"(odd0), [even1] "=&r"(even1),
+          [odd1] "=&r"(odd1), [even] "=&r"(even), [odd] "=&r"(odd)
+        : [a0] "m"(*(const int8_t (*)[4])a0), [a1] "m"(*(const int8_t (*)[4])a1), [b0] "m"(*(const int8_t (*)[4])b));
+    __asm__ volatile(
+        "ldr %[odd], %[b1]\n\tsxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
         "smlad %[t1], %[even0], %[even], %[t1]\n\tsmlad %[t3], %[even1], %[even], %[t3]\n\t"
         "smlad %[t1], %[odd0], %[odd], %[t1]\n\tsmlad %[t3], %[odd1], %[odd], %[t3]"
-        : [t0] "+r"(total[0]), [t1] "+r"(total[1]), [t2] "+r"(total[2]), [t3] "+r"(total[3]), [even0] "=&r"(even0),
-          [odd0] "=&r"(odd0), [even1] "=&r"(even1), [odd1] "=&r"(odd1), [even] "=&r"(even), [odd] "=&r"(odd)
-        : [a0] "m"(*(const int8_t (*)[4])a0), [a1] "m"(*(const int8_t (*)[4])a1),
-          [b0] "m"(*(const int8_t (*)[4])b), [b1] "m"(*(const int8_t (*)[4])(b + 4)));
+        : [t1] "+&r"(total[1]), [t3] "+&r"(total[3]), [even] "=&r"(even), [odd] "=&r"(odd)
+        : [even0] "r"(even0), [odd0] "r"(odd0), [even1] "r"(even1), [odd1] "r"(odd1), [b1] "m"(*(const int8_t (*)[4])(b + 4)));
 }
 """
 _DSP_UPPER = """\
@@ -529,7 +534,7 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     if cpu.mve and any(printed.mve for printed in used):
         parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + FIXED + "#endif\n")
     if cpu.dsp and dsp:
-        parts += ["#if defined(__ARM_FEATURE_DSP)\n#include <arm_acle.h>\n", *dsp, "#else\n", *plain, "#endif\n"]
+        parts += [f"#if {_DSP}\n#include <arm_acle.h>\n", *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
     functions = "".join((*parts, *made))
