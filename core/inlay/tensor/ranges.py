@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from inlay import arith
 from inlay.tensor import ir
 from inlay.tensor.rewrite import Rewriter
+from inlay.tensor.unread import without_unread
 from inlay.types import DType, dtype
 
 Range = tuple[int, int]
@@ -207,9 +208,10 @@ def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
 
 
 def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
-    """The program without what the ranges of its values make idle: minima and maxima, choices and shifts that are decided, and
-    arithmetic in 64 bits on what 32 bits hold. `known`: as for `Ranges`. Expects no blocks."""
-    return _Narrower(Ranges(program, known)).program(program)
+    """The program without what the ranges of its values make idle: minima and maxima, choices and shifts that are decided,
+    arithmetic in 64 bits on what 32 bits hold, and local buffers that nothing reads any more. `known`: as for `Ranges`. Expects no
+    blocks."""
+    return without_unread(_Narrower(Ranges(program, known)).program(program))
 
 
 class _Narrower(Rewriter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -276,7 +277,10 @@ def test_what_c_has_not():
     with pytest.raises(Unsupported, match="tensor intrinsic 'gemm', which C has not"):
         print_kernel(unlucky(ir.Intrinsic("gemm", ())), "k")
     with pytest.raises(Unsupported, match="too large for the stack"):
-        print_kernel(unlucky(ir.Alloc(ir.Buffer("m", (1 << 15,), dtype("float32")), ir.Seq(()))), "k")
+        b = Builder()
+        kept, x = b.alloc((1 << 15,), "float32", "m"), unlucky(ir.Seq(()))
+        b.store(x.outputs[0], (0,), kept[0])
+        print_kernel(replace(x, body=b.finish()), "k")
 
 
 def lowered(body, *params):
