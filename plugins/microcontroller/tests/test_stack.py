@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from inlay_microcontroller.boards import ARM, INSTALL
+from inlay.driver.compile import compile_module
+from inlay_microcontroller.boards import ARM, BOARDS, INSTALL, Board, Memory
+from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
+from inlay_microcontroller.boards.kernel import firmware_of
+from inlay_microcontroller.export import example, firmware
+from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.stack import stack_of
 
+from .test_random_networks import Network
+
 pytestmark = pytest.mark.skipif(shutil.which(ARM) is None, reason=f"there is no {ARM}: {INSTALL}")
+M3, M4 = (next(board for board in BOARDS if board.cpu == cpu) for cpu in ("cortex-m3", "cortex-m4"))
+
+
+def other(board: Board, cpu: str, **changes: object) -> Board:
+    """A board with a processor that is no target's board, but runs its code."""
+    return replace(board, cpu=cpu, flags=(*CPUS[cpu].flags, "--specs=nano.specs"), **changes)
+
+
+ALL = (
+    *BOARDS,
+    other(M3, "cortex-m0plus"),
+    other(M4, "cortex-m33", name="mps2-an505", flash=Memory(0x10000000, 4 << 20), ram=Memory(0x38000000, 2 << 20)),
+)
 HEAD = """
 #include <string.h>
 __attribute__((noinline)) static void use(char *at, int bytes) { for (int i = 0; i < bytes; i++) ((volatile char *)at)[i] = 0; }
@@ -32,7 +54,7 @@ def test_functions_of_libraries_have_room() -> None:
     copied = bound("void model_run(char *to, const char *from, unsigned size) { memcpy(to, from, size); }")
     divided = bound("double model_run(double a, double b) { return a / b + 1.0; }")
     assert copied is not None and divided is not None
-    assert 64 <= copied < 100 and 64 <= divided < 100
+    assert 64 <= copied < 100 and 80 <= divided < 120
 
 
 @pytest.mark.parametrize(
@@ -49,6 +71,65 @@ def test_functions_of_libraries_have_room() -> None:
 def test_what_cannot_be_told_is_not(text: str) -> None:
     assert bound(text) is None
     assert bound(text) is None  # nor when it is asked again
+
+
+def test_a_function_that_takes_none_is_bound_by_none() -> None:
+    assert bound("void model_run(void) {}") == 0
+
+
+@pytest.mark.parametrize("board", ALL, ids=lambda board: board.cpu)
+@pytest.mark.parametrize("seed", [5, 12, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(200, 206))])
+def test_random_networks_stay_within_the_bound(board: Board, seed: int, tmp_path: Path) -> None:
+    if problem := missing(board):
+        pytest.skip(problem)
+    executable = compile_module(Network(seed, 1 + seed % 5).module, [f"microcontroller:cpu={board.cpu}"], keep=False)
+    printed = firmware(executable, "model")
+    source = firmware_of(printed)
+    used = run(source, build(source, board, tmp_path), board, [example(spec).tobytes() for spec in executable.inputs]).model_stack
+    most = stack_of(printed.files(), "model_run", board.cpu)
+    assert most is not None
+    assert 0 < used <= most
+
+
+SLOW = """
+#include <math.h>
+#include <string.h>
+#include <stdint.h>
+volatile float f = 3.75e9f;
+volatile double d = 3.75e9;
+volatile int64_t i = -((int64_t)1 << 40) + 3;
+volatile int32_t at = 300;
+char to[400];
+int model_run(void) {
+    BODY;
+    return 0;
+}
+"""
+BODIES = [
+    "i = (int64_t)f",
+    "f = (float)i",
+    "i = (int64_t)d",
+    "d = (double)i",
+    "i = i / (i >> 3)",
+    "i = i % (i >> 3)",
+    "d = d / (d + 1)",
+]
+BODIES += ["d = sqrt(d)", "f = sqrtf(f)", "d = fmod(d, 3.5)", "f = fmaf(f, f, f)", "d = rint(d)", "memset(to, 1, (size_t)at)"]
+
+
+@pytest.mark.parametrize("board", ALL, ids=lambda board: board.cpu)
+def test_functions_of_libraries_stay_within_their_room(board: Board, tmp_path: Path) -> None:
+    """The functions that were measured to take the most, one after another: the deepest counts."""
+    if problem := missing(board):
+        pytest.skip(problem)
+    for number, body in enumerate(BODIES if board is M3 or board.cpu in ("cortex-m0plus", "rv32imc") else BODIES[::3]):
+        files = {"model.c": SLOW.replace("BODY", body), "model.h": "int model_run(void);\n"}
+        (tmp_path / str(number)).mkdir()
+        program = Firmware({name: text.encode() for name, text in files.items()}, "model.h", (), (), "model_run()")
+        used = run(program, build(program, board, tmp_path / str(number)), board, []).model_stack
+        most = stack_of(files, "model_run", board.cpu)
+        assert most is not None
+        assert used <= most, body
 
 
 def test_processors_without_a_compiler_have_no_bound() -> None:
