@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,12 @@ def test_compiling(tmp_path, monkeypatch):
     assert lines[1].split()[-3:] == ["cold", "objects", "warm"]
     names = [line.split()[0] for line in lines[2:] if line and line[0] != " " and "processor" not in line and "finish" not in line]
     assert names == ["squeezenet", "add", "conv", "max_pool", "matmul", "softmax", "relu", "transpose", "reduce_sum", "2", "8"]
+
+
+@needs_x86
+@pytest.mark.slow
+def test_quantised_models_take_turns():
+    (line,) = run("quantized.py", "squeezenet", "--seconds", "0.01").splitlines()
+    assert [word for word in line.split() if word.isalpha() and word != "ms"] == ["squeezenet", "fixed", "float", "QDQ"]
+    ratios = [float(part) for part in re.findall(r"\(([\d.]+)\)", line)]
+    assert ratios[0] == 1 and max(ratios[1:]) < 1, "integers take no longer than floats"

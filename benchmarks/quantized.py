@@ -1,0 +1,121 @@
+"""What int8 gains on x86: networks quantised by `inlay.quantize` beside themselves in float32, and TensorFlow Lite's beside LiteRT.
+
+    python benchmarks/quantized.py [MODEL ...] [--tflite FILE ...] [--seconds 2]
+
+Models are those of benchmarks/zoo, by name. One thread; all that is compared takes turns in one process, each the same time, and
+figures are medians. `fixed` and `float` are the two arithmetics of `inlay.Quantization`; QDQ is the version that ONNX Runtime's
+quantiser makes, compiled by Inlay. LiteRT is timed with its default delegate, copies of inputs and outputs included. That rounds
+otherwise than LiteRT's own kernels, with which Inlay's bytes are compared: a difference ends the run with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import inlay
+from zoo import INT8, feeds, path_of
+
+TARGET = "x86:threads=1"
+DEFAULT = ("resnet50", "mobilenet_v2", "squeezenet", "inception_v1", "shufflenet")
+SAMPLES = 2
+TURNS = 25
+"""How often each takes its turn."""
+
+Call = Callable[[], object]
+
+
+def medians(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
+    """Milliseconds of each call, while they take turns for so many seconds each."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(TURNS):
+        for name, call in calls.items():
+            call()  # brings its weights back into the caches
+            end = time.perf_counter() + seconds / TURNS
+            while not times[name] or time.perf_counter() < end:
+                begin = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(found) * 1e3 for name, found in times.items()}
+
+
+def network(name: str, seconds: float) -> dict[str, float]:
+    """One network of the zoo in float32, quantised in both arithmetics, and as QDQ where there is that version."""
+    model = onnx.load(path_of(name))
+    samples = [feeds(model, seed=seed) for seed in range(1, SAMPLES + 1)]
+    models: dict[str, Any] = {"float32": model}
+    for arithmetic in ("fixed", "float"):
+        models[arithmetic] = inlay.quantize(model, samples, inlay.Quantization(arithmetic=arithmetic), targets=[TARGET])
+    if f"{name}_int8" in INT8:
+        models["QDQ"] = onnx.load(path_of(f"{name}_int8"))
+    inputs = feeds(model)
+    loaded = {label: inlay.compile(each, targets=[TARGET]) for label, each in models.items()}
+    return medians({label: lambda run=each.run: run(inputs) for label, each in loaded.items()}, seconds)
+
+
+def tflite(path: Path, seconds: float) -> tuple[dict[str, float], bool]:
+    """A TensorFlow Lite model beside LiteRT, and whether the outputs equal those of LiteRT's own kernels."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    executable = inlay.compile(path, targets=[TARGET])
+    rng = np.random.default_rng(0)
+    inputs = {spec.name: _drawn(spec.dtype.numpy, spec.shape, rng) for spec in executable.inputs}
+
+    def litert(**settings: Any) -> Callable[[], list[np.ndarray[Any, Any]]]:
+        interpreter = Interpreter(str(path), num_threads=1, **settings)
+        interpreter.allocate_tensors()
+        given = [(item["index"], array) for item, array in zip(interpreter.get_input_details(), inputs.values(), strict=True)]
+        taken = [item["index"] for item in interpreter.get_output_details()]
+
+        def call() -> list[np.ndarray[Any, Any]]:
+            for index, array in given:
+                interpreter.set_tensor(index, array)
+            interpreter.invoke()
+            return [interpreter.get_tensor(index) for index in taken]
+
+        return call
+
+    exact = litert(experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+    equal = all(map(np.array_equal, executable.run(inputs).values(), exact()))
+    return medians({"Inlay": lambda: executable.run(inputs), "LiteRT": litert()}, seconds), equal
+
+
+def _drawn(dtype: np.dtype[Any], shape: Sequence[int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    if dtype.kind == "f":
+        return rng.normal(size=shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=None, help=f"of benchmarks/zoo; default: {', '.join(DEFAULT)}")
+    parser.add_argument("--tflite", nargs="*", type=Path, default=[], help="int8 models of TensorFlow Lite")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each of what is compared")
+    options = parser.parse_args()
+    names = options.models or ([] if options.tflite else DEFAULT)
+    all_equal = True
+    for name in names:
+        found = network(name, options.seconds)
+        parts = [f"{label} {value:.3g} ms ({value / found['float32']:.2f})" for label, value in found.items()]
+        print(f"{name:<24}{'   '.join(parts)}", flush=True)
+    for path in options.tflite:
+        found, equal = tflite(path, options.seconds)
+        all_equal &= equal
+        ours, theirs = found["Inlay"], found["LiteRT"]
+        says = "bytes equal" if equal else "bytes DIFFER"
+        print(f"{path.stem:<24}Inlay {ours:.3g} ms   LiteRT {theirs:.3g} ms   ratio {ours / theirs:.2f}   {says}", flush=True)
+    return int(not all_equal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
