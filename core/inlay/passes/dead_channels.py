@@ -133,6 +133,8 @@ class _Channels:
             return _Cut(place, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
         if data is not None:
             low, high = self.ranges[id(x)].along(data.axis)
+            if is_conv and any(amount != 0 for amount in attrs.pads):
+                low, high = np.minimum(low, 0), np.maximum(high, 0)  # around the data there are zeros
             used = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
             self.needed.update(data.channels[used & (low != high)].tolist())
         return _Cut(place, self._new(weights.data.shape[0 if is_conv else 1]))

@@ -37,8 +37,9 @@ def stored(total: Expr, bias: Array, shift: int, rounding: str = "up") -> Expr:
     return ops.cast(ops.clip(ops.add(scaled, constant(np.int32(ZERO))), minimum=-128.0, maximum=127.0), dtype="int8")
 
 
-def conv(x: Expr, weights: Array, bias: Array, groups: int = 1, shift: int = 5) -> Expr:
-    return stored(ops.conv(x, constant(weights.astype(np.int8)), groups=groups, out_dtype="int32"), bias, shift)
+def conv(x: Expr, weights: Array, bias: Array, groups: int = 1, shift: int = 5, pads: int = 0) -> Expr:
+    total = ops.conv(x, constant(weights.astype(np.int8)), pads=(pads,) * 4, groups=groups, out_dtype="int32")
+    return stored(total, bias, shift)
 
 
 def padded(x: Expr, value: int = ZERO) -> Expr:
@@ -97,6 +98,17 @@ def test_a_constant_away_from_the_zero_point_moves_into_the_bias_unless_padding_
     same(bare, changed)
     around = function([x], conv(padded(a), weights(rng, 2, 3, 3, 3), np.zeros(2)))
     assert remove_dead_channels(around) is around
+    zeros = function([x], conv(a, weights(rng, 2, 3, 3, 3), np.zeros(2), pads=1))
+    assert remove_dead_channels(zeros) is zeros
+
+
+def test_zero_goes_with_padding_of_zeros() -> None:
+    rng, x = np.random.default_rng(8), data(2)
+    a = ops.maximum(conv(x, weights(rng, 3, 2, 1, 1), np.array([8192, DEAD, 8192])), constant(np.int8(0)))
+    unit = function([x], conv(a, weights(rng, 2, 3, 3, 3), np.zeros(2), pads=1))
+    changed = remove_dead_channels(unit)
+    assert products(changed) == [(2, 2, 1, 1), (2, 2, 3, 3)]
+    same(unit, changed)
 
 
 def test_branches_keep_what_either_needs() -> None:
@@ -185,7 +197,9 @@ def random_net(seed: int) -> Function:
             value = ops.transpose(ops.relu(ops.transpose(value, perm=(0, 2, 3, 1))), perm=(0, 3, 1, 2))
             continue
         taps = weights(rng, count, channels // groups, size, size) * rng.integers(0, 2, (1, channels // groups, 1, 1))
-        made = conv(padded(value, int(rng.choice([ZERO, 0]))) if size == 3 else value, taps, bias, groups, int(rng.integers(3, 9)))
+        pads = int(rng.integers(0, 2)) if size == 3 else 0
+        around = padded(value, int(rng.choice([ZERO, 0]))) if size == 3 and not pads else value
+        made = conv(around, taps, bias, groups, int(rng.integers(3, 9)), pads)
         if kind == "add" and count == channels:
             wide = ops.add(*(ops.sub(ops.cast(item, dtype="int32"), constant(np.int32(ZERO))) for item in (value, made)))
             made = stored(wide, np.zeros(channels), 2, "away")
