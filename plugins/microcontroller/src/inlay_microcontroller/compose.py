@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlay.artifact import PORTABLE_C, Artifact, Signature, TensorSpec
-from inlay.artifact.plan import Invoke, Plan, Value
+from inlay.artifact.plan import Invoke, Move, Plan, Value
+from inlay.codegen.c import region_source
 from inlay.errors import Unsupported
 from inlay.memory.planner import Lifetime, plan
 from inlay.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
@@ -93,6 +94,19 @@ def compose(
     return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files)
 
 
+def copied(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
+    """What copies a value to an output of the model, as a region in C and a call of it; a constant is the region's own."""
+    value = graph.values[move.source]
+    spec = TensorSpec("x", value.shape, value.dtype)
+    own = {"x": weights[value.name]} if value.storage == "constant" else {}
+    body = "    (void)inputs, (void)constants, (void)dims, (void)workspace, (void)context;\n"
+    body += f"    memcpy(outputs[0], {'constants' if own else 'inputs'}[0], {_bytes(value)});"
+    call = Invoke(f"copy{number}", () if own else (move.source,), (move.target,))
+    signature = Signature(() if own else (spec,), (spec,))
+    code = region_source(call.symbol, body, "#include <string.h>\n")
+    return call, Artifact(call.symbol, f"copy{PORTABLE_C}", 1, code, signature, own)
+
+
 def _part(name: str, number: int, call: Invoke, artifact: Artifact, nodes: Sequence[str]) -> _Part:
     if artifact.format == FORMAT:
         return _own(f"{name}_part{number}", number, call, artifact)
@@ -117,7 +131,8 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     inputs, outputs = ([f"{word}{index}" for index in range(len(side))] for word, side in _sides(signature))
     source = ModelSource(title, decode(artifact.code), signature, inputs, outputs, artifact.constants)
     if source.unit.fast:
-        raise Unsupported("two memories are for models of one region: leave fast= out")
+        what = "models of one region, of which no output is an input, a constant or another output"
+        raise Unsupported(f"two memories are for {what}", remedy="leave fast= out")
     lines = [f"struct {title} *const state = (void *)room;"]
     lines += [f"memcpy({port.address}, x{index}, {port.bytes});" for index, port in enumerate(source.inputs)]
     run = f"{title}_run(state)"

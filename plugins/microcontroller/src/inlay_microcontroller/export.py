@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from inlay.artifact import Artifact, TensorSpec
+from inlay.artifact import TensorSpec
 from inlay.artifact.plan import Invoke, Move, Plan
 from inlay.errors import InputError, KernelFault, Unsupported
 from inlay.plugins import Exported
 from inlay.runtime.executable import Executable
 from inlay.runtime.output import check_output
 from inlay_microcontroller import naming, templates
-from inlay_microcontroller.compose import Composed, compose
+from inlay_microcontroller.compose import Composed, compose, copied
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
 from inlay_microcontroller.stack import stack_of
@@ -79,17 +79,17 @@ def firmware(executable: Executable, name: str) -> ModelSource:
 def whole(executable: Executable, name: str, cpu: str) -> Composed:
     """The C of a model. Raises `Unsupported`, naming a source node, where a part of it does not run on the controller."""
     package = executable.package
-    artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
+    artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
     nodes = {region.symbol: region.nodes for region in package.program.regions}
     plan: Plan = package.program.plans["main"]
-    invokes = [item for item in plan.instructions if isinstance(item, Invoke)]
-    others = [item for item in plan.instructions if not isinstance(item, (Invoke, Move))]
-    if others:
-        raise Unsupported(f"the model holds control flow ({type(others[0]).__name__}), which the controller has not")
+    invokes: list[Invoke] = []
     for item in plan.instructions:
         if isinstance(item, Move):
-            label = next((label for label, number in plan.outputs if number == item.target), "")
-            raise Unsupported(f"output {label} of the model is an input, a constant or another output of it", remedy="leave it out")
+            item, copy = copied(plan, item, len(invokes), package.weights)
+            artifacts[item.symbol], nodes[item.symbol] = copy, ()
+        if not isinstance(item, Invoke):
+            raise Unsupported(f"the model holds control flow ({type(item).__name__}), which the controller has not")
+        invokes.append(item)
     call, artifact = invokes[0], artifacts[invokes[0].symbol]
     if len(invokes) > 1 or artifact.format != FORMAT:
         return compose(name, cpu, plan, invokes, artifacts, nodes)
