@@ -11,7 +11,8 @@ import pytest
 
 from inlay_microcontroller.boards import ARM, INSTALL, find_board
 from inlay_microcontroller.boards.emulate import FLAGS, Firmware, build, missing, run
-from inlay_microcontroller.intrinsics import EXACT, support
+from inlay_microcontroller.intrinsics import support
+from inlay_microcontroller.intrinsics.printed import EXACT
 from inlay_microcontroller.options import CPUS
 
 RESCALE = """
@@ -123,9 +124,7 @@ def test_dsp_is_for_processors_that_have_all_of_it(flags: tuple[str, ...], uses:
     if shutil.which(ARM) is None:
         pytest.skip(f"{ARM} not found: {INSTALL}")
     source = tmp_path / "unit.c"
-    caller = (
-        "void f(const int8_t *a, int32_t *t) { inlay_tile(a, a + 1, a + 2, t); inlay_lanes(a, a + 3, t); inlay_dot4(a, a, t); }"
-    )
+    caller = "void f(const int8_t *a, int32_t *t) { inlay_tile(a, a + 1, a + 2, t); inlay_dot4(a, a, t); }"
     text, _ = support(CPUS["cortex-m4"], caller)
     source.write_text(f"#include <stdint.h>\n#include <string.h>\n{text}{caller}\n")
     command = [ARM, *flags, "-std=c99", "-O2", "-Wall", "-Werror", "-S", "-o", "-", str(source)]

@@ -19,18 +19,17 @@ from inlay.types import ROW_MAJOR, TensorType
 from inlay_microcontroller.intrinsics import emitters, intrinsics
 from inlay_microcontroller.options import CPUS
 from inlay_microcontroller.schedules.addition import AdditionRule
-from inlay_microcontroller.schedules.columns import ColumnsRule
 from inlay_microcontroller.schedules.depthwise import DepthwiseRule
 from inlay_microcontroller.schedules.direct import DirectRule
 from inlay_microcontroller.schedules.scalar import channels_last
-from inlay_microcontroller.schedules.vector import VectorRule
-from inlay_microcontroller.schedules.window import WindowRule, window_sums
+from inlay_microcontroller.schedules.vector_depthwise import VectorDepthwiseRule, window_sums
+from inlay_microcontroller.schedules.vector_direct import VectorDirectRule
 
-Rule = DirectRule | DepthwiseRule | ColumnsRule | VectorRule | WindowRule
+Rule = DirectRule | DepthwiseRule | VectorDirectRule | VectorDepthwiseRule
 
 
 def _context(rule: Rule, cpu: str = "") -> KernelContext:
-    name = cpu or ("cortex-m55" if isinstance(rule, VectorRule | WindowRule) else "cortex-m4")
+    name = cpu or ("cortex-m55" if isinstance(rule, VectorDirectRule | VectorDepthwiseRule) else "cortex-m4")
     return KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS[name]))
 
 
@@ -108,7 +107,10 @@ VECTORS = [
 
 @pytest.mark.parametrize(
     ("rule", "case"),
-    [*((rule, case) for rule in (DirectRule(), VectorRule()) for case in CASES), *((VectorRule(), case) for case in VECTORS)],
+    [
+        *((rule, case) for rule in (DirectRule(), VectorDirectRule()) for case in CASES),
+        *((VectorDirectRule(), case) for case in VECTORS),
+    ],
     ids=lambda value: value.name if isinstance(value, Rule) else "-".join(map(str, value)),
 )
 def test_a_convolution_sums_what_the_graph_does(
@@ -138,7 +140,7 @@ def test_what_follows_a_sum_finds_what_there_is_by_channel_row_or_column(size: t
 @pytest.mark.parametrize("rounding", ["up", "away"])
 @pytest.mark.parametrize(
     ("rule", "cpu"),
-    [(DepthwiseRule(), ""), (WindowRule(), ""), (ColumnsRule(), "cortex-m4"), (ColumnsRule(), "cortex-m3")],
+    [(VectorDepthwiseRule(), ""), (DepthwiseRule(), "cortex-m4"), (DepthwiseRule(), "cortex-m3")],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 @pytest.mark.parametrize(("channels", "size", "window", "stride", "pads"), [
@@ -149,6 +151,7 @@ def test_what_follows_a_sum_finds_what_there_is_by_channel_row_or_column(size: t
     (9, (3, 5), (1, 4), 1, (0, 1, 0, 2)),
     (3, (4, 19), (2, 2), 1, (0, 1, 0, 0)),
     (2, (3, 11), (2, 1), 3, (0, 0, 0, 0)),
+    (2, (7, 8), (7, 7), 1, (3, 3, 3, 3)),
 ])  # fmt: skip
 def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     rule: Rule,
@@ -174,7 +177,7 @@ def test_a_number_may_be_that_of_padding_and_of_what_follows_the_sums() -> None:
     weights = constant(generator.integers(-128, 128, (6, 4, 3, 3)).astype(np.int8))
     total = ops.conv(ops.pad(x, zero, pads=(0, 0, 1, 1, 0, 0, 1, 1)), weights)
     stored = ops.cast(ops.clip(ops.mul(ops.cast(total, dtype="float32"), constant(np.float32(0.01))), minimum=-128.0), dtype="int8")
-    for rule in (DirectRule(), VectorRule()):
+    for rule in (DirectRule(), VectorDirectRule()):
         _check(rule, x, ops.maximum(stored, zero), generator)
 
 
@@ -186,7 +189,7 @@ def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
     for zero, taken in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
         program, constants = _kernel(x, _requantised(total, 8, generator, "up", 1, zero))
         given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
-        assert (WindowRule().offer(program, _context(WindowRule()), given) is not None) == taken
+        assert (VectorDepthwiseRule().offer(program, _context(VectorDepthwiseRule()), given) is not None) == taken
 
 
 def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() -> None:
@@ -210,7 +213,7 @@ def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() ->
         ]
 
 
-@pytest.mark.parametrize("rule", [DirectRule(), VectorRule()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [DirectRule(), VectorDirectRule()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 16, 10), (1, 13, 3), (3, 8, 5), (2, 33, 4)])
 def test_a_matrix_product_sums_what_the_graph_does(rule: Rule, rows: int, depth: int, columns: int) -> None:
     generator = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from inlay.tensor.ranges import Range
 from inlay.tensor.region import KernelCall, RegionProgram
 from inlay.tensor.rewrite import Rewriter
 from inlay.types import dtype
-from inlay_microcontroller.intrinsics import shifts
+from inlay_microcontroller.intrinsics.exactness import shifts
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 

@@ -19,7 +19,7 @@ from inlay_microcontroller.schedules.epilogue import Epilogue
 from inlay_microcontroller.schedules.product import Product, find_product
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantised_value
 from inlay_microcontroller.schedules.rows import rows_of
-from inlay_microcontroller.schedules.vector import vector_dot
+from inlay_microcontroller.schedules.vector_direct import vector_dot
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LANES = 8
@@ -89,10 +89,10 @@ def window_sums(name: str) -> WindowSums | None:
     return WindowSums(int(found[1]), found[2], *map(int, found.groups()[2:]))
 
 
-class WindowRule:
+class VectorDepthwiseRule:
     """Windows over single channels, of int8 operands, which are requantised, where there are vectors."""
 
-    name = "window"
+    name = "vector_depthwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""

@@ -1,7 +1,7 @@
 """What functions of intrinsics hold for processors with MVE, in C: four sums, or the products of eight channels, at once.
 
-VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` do (`inlay_microcontroller.intrinsics`), and nothing saturates, since sums
-are less than 2^30. Where there are fewer elements than lanes, these are the first, and no others are read or written.
+VQRDMULH and VRSHL round as `inlay_upper` and `inlay_up` of `arithmetic` do, and nothing saturates, since sums are less than 2^30.
+Where there are fewer elements than lanes, these are the first, and no others are read or written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inlay_microcontroller.schedules.addition import RAISED
-from inlay_microcontroller.schedules.window import LANES as CHANNELS
+from inlay_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
 from inlay_microcontroller.unit import PREFIX
 
 LANES = 4

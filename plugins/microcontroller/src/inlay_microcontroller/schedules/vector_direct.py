@@ -77,10 +77,10 @@ def _chunks(product: Product, vector: int) -> _Chunks:
     return _Chunks(1, 1, vector, (rows, columns), depth, vector)
 
 
-class VectorRule:
+class VectorDirectRule:
     """Sums over all channels, of int8 operands, where there is a dot product of vectors."""
 
-    name = "vector"
+    name = "vector_direct"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, and weights that are not constant."""
