@@ -21,8 +21,19 @@ def structural_key(program: ir.LoopProgram) -> str:
 
 
 def structurally_equal(a: ir.LoopProgram, b: ir.LoopProgram) -> bool:
-    """Whether two programs have one structural key."""
-    return structural_key(a) == structural_key(b)
+    """Whether two programs have one structural key. Of programs whose parameters differ none is worked out."""
+    return _parameters(a) == _parameters(b) and structural_key(a) == structural_key(b)
+
+
+def _parameters(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
+    """The types of inputs and of outputs, sizes as far as they are known."""
+    return tuple(
+        tuple(
+            (buffer.dtype.name, *(dim if isinstance(dim := arith.unwrap(of), int) else None for of in buffer.shape))
+            for buffer in side
+        )
+        for side in (program.inputs, program.outputs)
+    )
 
 
 class _Walk:
