@@ -128,7 +128,7 @@ class _Turning:
         if _named(old, "cast") and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
             return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)
         if _named(old, "dequantize"):
-            moved = _moved(new.args[2]) if len(new.args) == 3 else _moved(constant(np.zeros(_shape(new.args[1]), np.int8)))
+            moved = _moved_point(new)
             return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
         return None
 
@@ -221,8 +221,7 @@ def _requantize(new: Call, x: Expr | None) -> Expr | None:
 
 
 def _quantize(new: Call, x: Expr | None) -> Expr | None:
-    point = new.args[2] if len(new.args) == 3 else constant(np.zeros(_shape(new.args[1]), np.int8))
-    moved = _moved(point)
+    moved = _moved_point(new)
     if moved is None:
         return None
     return call(ops.quantize, (*new.args[:2], moved), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
@@ -257,6 +256,14 @@ _MAKERS: Mapping[str, Callable[[Call, Expr | None], Expr | None]] = {
 def _moved(expr: Expr) -> Expr | None:
     """Known bytes plus 128; None where they are not known."""
     return constant((expr.data.view(np.uint8) ^ np.uint8(TURNED)), span=expr.span) if isinstance(expr, Constant) else None
+
+
+def _moved_point(new: Call) -> Expr | None:
+    """The zero point of `quantize` or `dequantize` plus 128; None where it is not known, or for how many scales it stands."""
+    if len(new.args) == 3:
+        return _moved(new.args[2])
+    shape = _shape(new.args[1])
+    return constant(np.full(shape, TURNED, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
 
 
 def _rank(expr: Expr) -> int:

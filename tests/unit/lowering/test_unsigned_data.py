@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay import ops
+from inlay.arith import Dim, SizeVar
 from inlay.graph.interp import evaluate
 from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
 from inlay.graph.verify import verify
@@ -165,6 +166,20 @@ def test_products_that_cannot_read_it_keep_the_sign() -> None:
         assert [kinds[0] for kinds in products(changed)].count("uint8") == stored_so
         shapes = [item.type.shape for item in unit.params if isinstance(item.type, TensorType)]
         same(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
+
+
+@pytest.mark.parametrize("rows", [5, SizeVar("rows", 0, 64)])
+def test_scales_of_rows(rows: Dim) -> None:
+    """Nothing says what the zero points are of, where rows are as many as there are."""
+    generator = np.random.default_rng(9)
+    x = var("x", TensorType((rows, 8), "float32"))
+    scales = ops.reduce_max(ops.abs(x), axes=(1,), keepdims=False)
+    data = ops.quantize(x, scales, dtype="int8", axis=0)
+    real = ops.dequantize(data, scales, axis=0, dtype="float32")
+    unit = function([x], tuple_([ops.matmul(data, weights(generator, 8, 3), out_dtype="int32"), real]))
+    changed = unsigned_data(unit, UNSIGNED)
+    assert products(changed) == [("uint8", "int8")]
+    same(unit, changed, generator.normal(0, 50, (5, 8)).astype(np.float32))
 
 
 def test_targets_that_do_not_ask_for_it() -> None:
