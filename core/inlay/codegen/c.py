@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from inlay.errors import Unsupported
 from inlay.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
 from inlay.tensor.region import RegionBuffer
@@ -22,6 +24,19 @@ def c_type(of: DType) -> str:
     if found is None:
         raise Unsupported(f"C has no type for {of}")
     return found
+
+
+def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
+    """A head, parts in parentheses and an end: a line, or as many as it takes, of about this width."""
+    lines, line = [], f"{head}("
+    for number, part in enumerate(parts):
+        text = f"{part}{')' + end if number == len(parts) - 1 else ','}"
+        if len(line) + len(text) + 1 > width and number:
+            lines.append(line)
+            line = f"{' ' * (len(head) - len(head.lstrip()) + 8)}{text}"
+        else:
+            line += f"{' ' * bool(number)}{text}"
+    return "\n".join([*lines, line])
 
 
 def address(buffer: RegionBuffer, offset: str = "") -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from inlay import arith
 from inlay.codegen import c_values
-from inlay.codegen.c import c_type
+from inlay.codegen.c import c_type, spread
 from inlay.codegen.c_values import ATOM, Text
 from inlay.errors import CompileError, Unsupported
 from inlay.names import unique
@@ -96,11 +96,15 @@ def print_kernel(
     dialect: Dialect = PLAIN,
     known: Mapping[int, Range] | None = None,
     shared: Collection[int] = (),
+    names: Sequence[str] = (),
 ) -> KernelText:
     """A kernel as a static function of that name. `known` are the ranges of what parameters hold, by number; `shared` the numbers
-    of those that may share memory with others. Raises `Unsupported` for loops and intrinsics that C has not."""
+    of those that may share memory with others, `names` what to call them if not as the program does. Raises `Unsupported` for
+    loops and intrinsics that C has not."""
     program = prepared(program, known)
-    return _Kernel(program, name, dialect, _of_params(program, known)).print(shared)
+    return _Kernel(program, name, dialect, _of_params(program, known)).print(
+        shared, names or [item.name for item in program.params]
+    )
 
 
 def prepared(program: ir.LoopProgram, known: Mapping[int, Range] | None = None) -> ir.LoopProgram:
@@ -165,10 +169,10 @@ class _Kernel:
         self.names: dict[arith.Expr, str] = {}
         self.known: dict[ir.Expr, Text] = {}
 
-    def print(self, shared: Collection[int]) -> KernelText:
+    def print(self, shared: Collection[int], names: Sequence[str]) -> KernelText:
         params = []
         for number, buffer in enumerate(self.program.params):
-            self.buffers[buffer] = self.unique(buffer.name)
+            self.buffers[buffer] = self.unique(names[number])
             const = "const " if number < len(self.program.inputs) else ""
             params.append(f"{const}{c_type(buffer.dtype)} *{'restrict ' if number not in shared else ''}{self.buffers[buffer]}")
         for size, buffer in self.program.defines:
@@ -182,7 +186,8 @@ class _Kernel:
         body = "\n".join([*(f"    (void){name};" for name in unused), *([body] if body else [])])
         end = "    return 0;\n" if self.checks else ""
         kind = "int32_t" if self.checks else "void"
-        return KernelText(f"static {kind} {self.name}({', '.join(params) or 'void'}) {{\n{body}\n{end}}}\n", self.checks)
+        head = spread(f"static {kind} {self.name}", params or ["void"], " {", WIDTH)
+        return KernelText(f"{head}\n{body}\n{end}}}\n", self.checks)
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -297,7 +302,7 @@ class _Kernel:
         value = self.narrowed(stmt.value)
         name = self.unique(stmt.var.name)
         self.line(f"const {self.dialect.index} {name} = {value};")
-        if stmt.bounds is not None:
+        if stmt.bounds is not None and not self.inside(stmt.value, *stmt.bounds):
             self.check(name, *stmt.bounds)
         self.names[stmt.var] = name
         self.statement(stmt.body)
@@ -308,6 +313,13 @@ class _Kernel:
             raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} is too large for the stack")
         self.buffers[buffer] = self.unique(buffer.name)
         self.line(f"{c_type(buffer.dtype)} {self.buffers[buffer]}[{max(size, 1)}];")
+
+    def inside(self, value: ir.Expr, low: arith.Dim, high: arith.Dim) -> bool:
+        """Whether an integer is known to be within limits."""
+        match self.ranges.of(value), arith.wrap(low), arith.wrap(high):
+            case (least, greatest), arith.Const(value=first), arith.Const(value=last):
+                return first <= least and greatest <= last
+        return False
 
     def check(self, name: str, low: arith.Dim, high: arith.Dim) -> None:
         self.checks = True
@@ -325,10 +337,8 @@ class _Kernel:
         match expr:
             case arith.Opaque(payload=payload):
                 assert isinstance(payload, ir.Expr)
-                range_ = self.ranges.of(payload)
-                match expr.lower, expr.upper:
-                    case arith.Const(value=low), arith.Const(value=high) if range_ and low <= range_[0] and range_[1] <= high:
-                        return self.value(payload).atom
+                if self.inside(payload, expr.lower, expr.upper):
+                    return self.value(payload).atom
                 name = self.fresh("i")
                 self.line(f"const {self.dialect.index} {name} = {self.narrowed(payload)};")
                 self.check(name, expr.lower, expr.upper)
@@ -347,11 +357,14 @@ class _Kernel:
         text, width, kind = self.value(expr), dtype(self.dialect.index.removesuffix("_t")), self.dialect.index
         if expr.dtype.bits < width.bits or expr.dtype is width:
             return text.code
-        low, high = (
-            c_values.literal(limit, expr.dtype) if limit >= 0 or expr.dtype.kind == "int" else "" for limit in width.limits
-        )
-        least = f"{text.atom} < {low} ? ({kind}){low} : " if low else ""
-        return f"{least}{text.atom} > {high} ? ({kind}){high} : ({kind}){text.atom}"
+        if self.inside(expr, *map(int, width.limits)):
+            return f"({kind}){text.atom}"
+        if not _is_name(text.code):
+            self.name_value(expr, text)
+            text = self.known[expr]
+        low, high = (f"INT{width.bits}_{end}" for end in ("MIN", "MAX"))
+        least = f"{text.code} < {low} ? {low} : " if expr.dtype.kind == "int" else ""
+        return f"{least}{text.code} > {high} ? {high} : ({kind}){text.code}"
 
     def element(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> str:
         flat: arith.Expr = arith.ZERO

@@ -4,6 +4,8 @@ wrap goes through unsigned types, and every conversion is written out."""
 from __future__ import annotations
 
 import math
+import re
+import struct
 from dataclasses import dataclass
 
 from inlay.codegen.c import C_TYPES, c_type
@@ -24,10 +26,11 @@ REPEATS = ("min", "max", "isinf", "isnan")
 
 @dataclass(frozen=True)
 class Text:
-    """An expression in C and how tightly it binds."""
+    """An expression in C and how tightly it binds. `number`: a literal that is a number, and no NaN."""
 
     code: str
     level: int = OTHER
+    number: bool = False
 
     def within(self, level: int) -> str:
         """The expression as an operand of what binds so."""
@@ -51,24 +54,27 @@ def literal(value: float | int | bool, of: DType) -> str:
         if math.isnan(number):
             return f"({c_type(of)})NAN"
         if math.isinf(number) or (of.bits == 32 and abs(number) > 3.4028235677973366e38):
-            return f"({c_type(of)})INFINITY" if number > 0 else f"(-({c_type(of)})INFINITY)"
-        if number == int(number) and abs(number) < 1 << 20 and math.copysign(1, number) > 0:
+            return f"({c_type(of)})INFINITY" if number > 0 else f"-({c_type(of)})INFINITY"
+        number = struct.unpack("f", struct.pack("f", number))[0] if of.bits == 32 else number
+        if number == int(number) and abs(number) <= 1 << 63:
             return f"{number:.1f}{_suffix(of)}"
-        return f"({number.hex()}{_suffix(of)})"
+        return re.sub(r"\.?0*p", "p", number.hex()) + _suffix(of)
     if of.kind == "bool":
         return str(int(value))
     number = int(value)
+    if of.bits <= 16:
+        return str(number)  # C computes with these as int
     if of.kind == "uint":
-        return f"{number}u" if of.bits == 32 else f"UINT64_C({number})" if of.bits == 64 else f"({c_type(of)}){number}"
-    if number == of.limits[0] and of.bits > 16:
+        return f"{number}u" if of.bits == 32 else f"UINT64_C({number})"
+    if number == of.limits[0]:
         return f"INT{of.bits}_MIN"
-    text = f"INT64_C({number})" if of.bits == 64 else str(number) if of.bits == 32 else f"({c_type(of)}){number}"
-    return f"({text})" if number < 0 else text
+    return f"INT64_C({number})" if of.bits == 64 else str(number)
 
 
 def constant(value: float | int | bool, of: DType) -> Text:
     """A constant as an operand."""
-    return Text(literal(value, of), ATOM)
+    text = literal(value, of)
+    return Text(text, PRODUCT if text.startswith("-") else ATOM, not (of.is_float and math.isnan(value)))
 
 
 def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: bool = False) -> Text:
@@ -77,8 +83,10 @@ def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: boo
     several times."""
     kind = value_type(of)
     if op in ("min", "max"):
-        chosen = f"{a.atom} {'<' if op == 'min' else '>'} {b.atom} ? {a.atom} : {b.atom}"
-        return Text(f"{a.atom} != {a.atom} ? {a.atom} : {b.atom} != {b.atom} ? {b.atom} : ({chosen})" if of.is_float else chosen)
+        one, two = a.within(SUM), b.within(SUM)
+        chosen = f"{one} {'<' if op == 'min' else '>'} {two} ? {one} : {two}"
+        nans = "".join(f"{part} != {part} ? {part} : " for part, known in ((one, a), (two, b)) if not known.number)
+        return Text(f"{nans}({chosen})" if of.is_float and nans else chosen)
     if of.is_float and op == "mod":
         return Text(f"fmod{_suffix(of)}({a.code}, {b.code})", ATOM)
     if op in ("div", "mod"):
@@ -101,7 +109,7 @@ def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: boo
         return Text(f"{inside} ? {shifted} : ({kind})({beyond})")
     symbol = _SYMBOLS[op]
     if op in ("lt", "le", "eq", "ne"):
-        return Text(f"{a.atom} {symbol} {b.atom}")
+        return Text(f"{a.within(SUM)} {symbol} {b.within(SUM)}")
     if op in ("and", "or", "xor"):
         # Clang warns of bitwise operators on two truth values.
         plain = Text(f"{'(int)' * (of.kind == 'bool')}{a.atom} {symbol} {b.atom}")
@@ -118,6 +126,8 @@ def _sum(op: str, a: Text, b: Text) -> Text:
     """A sum, difference or product."""
     if op == "mul":
         return Text(f"{a.within(PRODUCT)} * {b.atom}", PRODUCT)
+    if b.number and b.code.startswith("-"):
+        return Text(f"{a.within(SUM)} {'-' if op == 'add' else '+'} {b.code[1:]}", SUM)
     return Text(f"{a.within(SUM)} {_SYMBOLS[op]} {b.within(PRODUCT)}", SUM)
 
 

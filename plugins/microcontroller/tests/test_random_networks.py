@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -130,6 +131,9 @@ def test_firmware_is_clean_and_exact(seed: int, tmp_path: Path) -> None:
     module = Network(seed, 2 + seed % 6).module
     cpu, fast = ("c99", "cortex-m4", "cortex-m55")[seed % 3], (0, 200)[seed % 2]
     export_folder(compile_module(module, [f"microcontroller:cpu={cpu},fast={fast}"], keep=False).package, tmp_path, "net")
+    text = (tmp_path / "net.c").read_text()
+    assert not re.search(r"Computes\s*\*/|\bp\d+\b|\(int8_t\)-?\d", text)
+    assert max(map(len, text.splitlines())) <= 200
     outputs = json.loads((tmp_path / "manifest.json").read_text())["outputs"]
     assert [bytes.fromhex(port["test"]) for port in outputs] == results(module, "reference")
     assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0

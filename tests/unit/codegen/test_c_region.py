@@ -11,7 +11,7 @@ import pytest
 from inlay import arith, ops
 from inlay.arith import SizeVar
 from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlay.codegen.c_kernel import index_text, print_kernel
+from inlay.codegen.c_kernel import Dialect, index_text, print_kernel
 from inlay.codegen.c_region import region_in_c
 from inlay.codegen.c_values import NATIVE
 from inlay.errors import CompileError, KernelFault, Unsupported
@@ -281,6 +281,26 @@ def test_what_c_has_not():
     b.store(large.outputs[0], (0,), kept[0])
     with pytest.raises(Unsupported, match="too large for the stack"):
         print_kernel(replace(large, body=b.finish()), "k")
+
+
+def test_numbers_are_compared_with_no_number_once_and_known_indices_not_at_all():
+    b = Builder()
+    x, at = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("at", (4,), dtype("int64"))
+    y = ir.Buffer("y", (4,), dtype("float32"))
+    with b.loop(4, "i") as i:
+        place = b.let(at[i], "place", (0, 3))
+        b.store(y, (place,), ir.binary("min", ir.binary("max", x[i], te.const(-1.0, "float32")), te.const(127.0, "float32")) + -1.5)
+    program = ir.LoopProgram("clipped", (x, at), (y,), b.finish())
+    check([program], [[np.array([0.5, np.nan, -3, 300], np.float32), np.array([3, 0, 2, 1])]])
+    known = print_kernel(program, "k", Dialect("int32_t"), {1: (0, 3)}, names=("data", "indices", "output"))
+    assert not known.checks
+    assert "const int32_t place = (int32_t)indices[i];" in known.text
+    assert "127.0f != 127.0f" not in known.text
+    assert "output[place] = " in known.text
+    assert " - 0x1.8p+0f;" in known.text
+    unknown = print_kernel(program, "k", Dialect("int32_t"))
+    assert unknown.checks
+    assert "const int32_t place = v1 < INT32_MIN ? INT32_MIN : v1 > INT32_MAX ? INT32_MAX : (int32_t)v1;" in unknown.text
 
 
 def lowered(body, *params):

@@ -22,6 +22,7 @@ from inlay_microcontroller.intrinsics import costs, emitters, function_names, su
 from inlay_microcontroller.naming import kernel as kernel_name
 from inlay_microcontroller.narrow import with_bytes
 from inlay_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
+from inlay_microcontroller.source import role
 from inlay_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
 INDEX = "int32_t"
@@ -92,9 +93,23 @@ class MicrocontrollerCodegen:
         name = kernel_name(nodes, program.name, (*HELPERS, *function_names()), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
-        printed = print_kernel(program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known, cpu)), known, shared)
+        printed = print_kernel(
+            program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known, cpu)), known, shared, _names(unit, calls)
+        )
         work = work_of(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
+
+
+def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
+    """What to call the parameters of a kernel: constants by what they are in its calls."""
+    arrays = list(unit.constants.values())
+    names: list[str] = []
+    for numbers in zip(*((*call.inputs, *call.outputs) for call in calls), strict=True):
+        buffers = [unit.buffers[number] for number in numbers]
+        roles = {role(arrays[item.index]) if item.storage == "constant" else "input" for item in buffers}
+        result = len(names) >= len(calls[0].inputs)
+        names.append("output" if result else roles.pop() if len(roles) == 1 else "constant")
+    return names
 
 
 def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from inlay.artifact import Signature, TensorSpec
+from inlay.codegen.c import spread
 from inlay.names import unique
 from inlay.types import from_numpy
 from inlay_microcontroller.naming import identifier, label
@@ -161,8 +162,9 @@ struct {name} {{
             calls = [call for call in self.unit.calls if call.kernel == number]
             nodes = [node for call in calls for node in call.nodes]
             about = f"{kernel.multiplications} multiplications, {kernel.loads} loads, {kernel.stores} stores"
-            lines = "\n".join(f"   {_comment(node)}" for node in dict.fromkeys(nodes))
-            kernels.append(f"/* {about}. Computes\n{lines} */\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
+            lines = "".join(f"\n   {_comment(node)}" for node in dict.fromkeys(nodes))
+            about += f". Computes{lines} */" if nodes else ". */"
+            kernels.append(f"/* {about}\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
         text = "\n".join(kernels)
         headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
         needed = self.prefixed(self.unit.functions)
@@ -191,9 +193,9 @@ struct {name} {{
         call = self.unit.calls[number]
         kernel = self.unit.kernels[call.kernel]
         numbers_ = (_integer(value, 32, "int") for value in call.numbers)
-        args = ", ".join((*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_))
-        text = f"{self.name}_{kernel.name}({args})"
-        return f"    if ({text}) return 1;\n" if kernel.checks else f"    {text};\n"
+        args = (*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_)
+        before, after = ("if (", ") return 1;\n") if kernel.checks else ("", ";\n")
+        return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
 
     def _argument(self, buffer: Buffer) -> str:
         if buffer.storage == "constant":
@@ -224,8 +226,9 @@ struct {name} {{
 
 
 def _comment(text: str) -> str:
-    """Text that ends no comment."""
-    return text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
+    """Text that ends no comment. Names that TensorFlow joins by semicolons may take several lines."""
+    text = text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
+    return text if len(text) <= WIDTH else text.replace(";", ";\n      ")
 
 
 def numbers(array: Array) -> str:
@@ -272,15 +275,18 @@ def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -
         owner = label(call.nodes, unit.kernels[call.kernel].name)
         for buffer in (unit.buffers[number] for number in call.buffers):
             if buffer.storage == "constant" and buffer.index not in found:
-                found[buffer.index] = unique(f"{owner}_{_role(arrays[buffer.index])}", names)
+                found[buffer.index] = unique(f"{owner}_{role(arrays[buffer.index])}", names)
     for number in range(len(arrays)):
         found.setdefault(number, unique("constant", names))
     return found
 
 
-def _role(array: Array) -> str:
+def role(array: Array) -> str:
+    """What to call a constant, by what it looks like."""
     if array.dtype == np.int8 and array.ndim == 1 and np.all(np.abs(array.astype(np.int32)) < 32):
         return "shift"
+    if array.dtype == np.int64:
+        return "indices"
     if array.dtype != np.int32:
         return "weights" if array.ndim > 1 else "table"
     if array.size and np.all((array == 0) | (np.abs(array.astype(np.int64)) >= 1 << 30)):
