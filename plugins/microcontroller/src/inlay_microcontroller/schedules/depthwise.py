@@ -16,7 +16,7 @@ from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.types import ROW_MAJOR, dtype
 from inlay_microcontroller.schedules.epilogue import Epilogue
-from inlay_microcontroller.schedules.product import Product, find_product
+from inlay_microcontroller.schedules.product import Product, find_layer
 from inlay_microcontroller.schedules.requantise import intrinsic_for
 from inlay_microcontroller.schedules.rows import Rows, rows_of
 
@@ -43,10 +43,8 @@ class DepthwiseRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, those of many taps, and weights that are not constant."""
-        product = find_product(program)
-        if product is None or not product.by_channel or max(product.rows.dilation, product.columns.dilation) > 1:
-            return None
-        if not given[program.inputs.index(product.weights)].constant or product.summed > MOST_TAPS:
+        product = find_layer(program, given)
+        if product is None or not product.by_channel or product.summed > MOST_TAPS:
             return None
         layouts = tuple(product.layout_of(buffer, ROW_MAJOR) for buffer in program.params)
         return Offer(layouts, lambda _: _columns(product, context))

@@ -17,12 +17,11 @@ from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout, dtype
 from inlay_microcontroller.schedules.epilogue import Epilogue
-from inlay_microcontroller.schedules.product import Product, Window, find_product
+from inlay_microcontroller.schedules.product import Product, find_layer, merged
 from inlay_microcontroller.schedules.requantise import intrinsic_for
 from inlay_microcontroller.schedules.rows import Rows, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
-POINT = Window(1, 1, 1, 0, 1, 1)
 UNROLLED = 16
 """Products of a row that are added one by one without a loop."""
 TILED = 4
@@ -87,25 +86,12 @@ class DirectRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, and weights that are not constant."""
-        product = find_product(program)
-        if product is None or product.by_channel or product.rows.dilation > 1 or product.columns.dilation > 1:
-            return None
-        if not given[program.inputs.index(product.weights)].constant:
+        product = find_layer(program, given)
+        if product is None or product.by_channel:
             return None
         plan = _plan(merged(product), context)
         layouts = tuple(product.layout_of(buffer, plan.layout) for buffer in program.params)
         return Offer(layouts, lambda _: _direct(plan, context).program())
-
-
-def merged(product: Product) -> Product:
-    """The product with all its pixels in one row, where windows are single pixels."""
-    if not (product.rows.is_point and product.columns.is_point and product.is_image):
-        return product
-    pixels = product.rows.outputs * product.columns.outputs
-    merged = Window(1, 1, 1, 0, pixels, pixels)
-    return Product(
-        product.program, product.anchor, product.data, product.weights, product.depth, product.outputs, POINT, merged, False, 0
-    )
 
 
 def _plan(product: Product, context: KernelContext) -> _Plan:

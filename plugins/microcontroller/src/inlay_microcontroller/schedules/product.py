@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlay import arith
 from inlay.schedules.dot import narrow_product
+from inlay.schedules.rule import Given
 from inlay.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
 from inlay.tensor import ir
 from inlay.types import ROW_MAJOR, Layout
@@ -31,6 +32,10 @@ class Window:
     @property
     def is_point(self) -> bool:
         return self.taps == 1 and self.stride == 1 and self.before == 0 and self.span == self.size
+
+
+POINT = Window(1, 1, 1, 0, 1, 1)
+"""Of one element."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,14 @@ class Product:
         return ROW_MAJOR
 
 
+def find_layer(program: ir.LoopProgram, given: tuple[Given, ...]) -> Product | None:
+    """The sum of products of a kernel whose weights are constant, over windows without gaps; None where it is something else."""
+    product = find_product(program)
+    if product is None or max(product.rows.dilation, product.columns.dilation) > 1:
+        return None
+    return product if given[program.inputs.index(product.weights)].constant else None
+
+
 def find_product(program: ir.LoopProgram) -> Product | None:
     """The sum of products of a kernel of one image, or of a matrix, of 8-bit operands in int32; None where it is something else."""
     if not is_static(program) or len(program.outputs) != 1 or 0 in program.outputs[0].shape:
@@ -97,15 +110,26 @@ def find_product(program: ir.LoopProgram) -> Product | None:
     return _image(program, anchor, *product) if len(anchor.spatial) == 4 and len(anchor.reduced) == 3 else None
 
 
+def merged(product: Product) -> Product:
+    """The product with all its pixels in one row, where windows are single pixels."""
+    if not (product.rows.is_point and product.columns.is_point and product.is_image):
+        return product
+    return replace(product, rows=POINT, columns=_line(product.rows.outputs * product.columns.outputs))
+
+
+def _line(pixels: int) -> Window:
+    """Single pixels."""
+    return Window(1, 1, 1, 0, pixels, pixels)
+
+
 def _matrix(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.Load) -> Product | None:
     m, n = (item.var for item in anchor.spatial)
     k = anchor.reduced[0].var
     if data.indices != (m, k) or weights.indices != (k, n) or data.buffer not in program.inputs or anchor.before:
         return None
     rows, outputs = (constant_extent(item) for item in anchor.spatial)
-    point, line = Window(1, 1, 1, 0, 1, 1), Window(1, 1, 1, 0, rows, rows)
     depth = constant_extent(anchor.reduced[0])
-    return Product(program, anchor, data.buffer, weights.buffer, depth, outputs, point, line, False, 0)
+    return Product(program, anchor, data.buffer, weights.buffer, depth, outputs, POINT, _line(rows), False, 0)
 
 
 def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.Load) -> Product | None:

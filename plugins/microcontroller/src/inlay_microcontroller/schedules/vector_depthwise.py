@@ -16,7 +16,7 @@ from inlay.tensor import ir
 from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout, dtype
 from inlay_microcontroller.schedules.epilogue import Epilogue
-from inlay_microcontroller.schedules.product import Product, find_product
+from inlay_microcontroller.schedules.product import Product, find_layer
 from inlay_microcontroller.schedules.requantise import ROUNDINGS, requantised_value
 from inlay_microcontroller.schedules.rows import rows_of
 from inlay_microcontroller.schedules.vector_direct import vector_dot
@@ -96,10 +96,8 @@ class VectorDepthwiseRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""
-        product = find_product(program)
+        product = find_layer(program, given)
         if product is None or vector_dot(context) is None or not product.by_channel:
-            return None
-        if max(product.rows.dilation, product.columns.dilation) > 1 or not given[program.inputs.index(product.weights)].constant:
             return None
         of = Epilogue(product, context).requantised
         if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:

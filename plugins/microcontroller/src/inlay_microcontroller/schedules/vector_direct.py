@@ -14,12 +14,11 @@ from inlay.arith import SizeVar, Var
 from inlay.schedules.dot import Dot, dots_of
 from inlay.schedules.rule import Given, KernelContext, Offer
 from inlay.tensor import ir
-from inlay.tensor.keys import structurally_equal
 from inlay.tensor.primitives import TensorIntrin
 from inlay.types import Layout, dtype
-from inlay_microcontroller.schedules.direct import merged
 from inlay_microcontroller.schedules.epilogue import Epilogue
-from inlay_microcontroller.schedules.product import Product, find_product
+from inlay_microcontroller.schedules.product import Product, find_layer, merged
+from inlay_microcontroller.schedules.requantise import intrinsic_for
 from inlay_microcontroller.schedules.rows import Rows, copied, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
@@ -84,15 +83,13 @@ class VectorDirectRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines dilated windows, and weights that are not constant."""
-        product, dot = find_product(program), vector_dot(context)
-        if product is None or dot is None or product.by_channel or max(product.rows.dilation, product.columns.dilation) > 1:
-            return None
-        if not given[program.inputs.index(product.weights)].constant:
+        product, dot = find_layer(program, given), vector_dot(context)
+        if product is None or dot is None or product.by_channel:
             return None
         plain = merged(product)
         chunks = _chunks(plain, dot.group)
         layouts = tuple(product.layout_of(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
-        run = _run(context, dot) if chunks.stride == dot.group else None
+        run = intrinsic_for(run_of_dots(dot.lanes, dot.group), context) if chunks.stride == dot.group else None
         return Offer(layouts, lambda _: _Vector(plain, dot, run, chunks, Epilogue(plain, context)).program())
 
 
@@ -105,12 +102,6 @@ def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
     store = ir.Store(total, (i,), ir.load(total, (i,)) + product)
     body = ir.For(k, n, ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store)))
     return ir.LoopProgram("run", (a, b), (total,), body)
-
-
-def _run(context: KernelContext, dot: Dot) -> TensorIntrin | None:
-    """The intrinsic that sums a run of a dot product's groups."""
-    wanted = run_of_dots(dot.lanes, dot.group)
-    return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)
 
 
 def vector_dot(context: KernelContext) -> Dot | None:
