@@ -226,5 +226,6 @@ def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: py
     export_folder(executable.package, tmp_path, "mixed", registry)
     assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
     manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["flash"]["weights"] >= 4 * 16 and manifest["multiplications"] >= 3 * 4 * 4 and "math.h" in manifest["headers"]
     values = sum(part.workspace[""] for part in executable.package.artifacts) + 4 * 12 * 6  # type: ignore[misc]
     assert 0 < manifest["arena_bytes"] < values

@@ -25,16 +25,17 @@ ALIGNED = 8
 
 @dataclass(frozen=True)
 class Composed:
-    """The whole, and further files by name: the parts, as models of their own, and the vendors' C."""
+    """The whole, and further files by name: the target's own `parts`, as models of their own, and the vendors' C."""
 
     source: ModelSource
     files: Mapping[str, str]
+    parts: tuple[ModelSource, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One call of a region: bytes of memory that it takes, its function's text, what stands before that, and the files that it is
-    made of."""
+    """One call of a region: bytes of memory that it takes, its function's text, what stands before that, the files that it is
+    made of, and, of the target's own, the model that it is."""
 
     artifact: Artifact
     call: Invoke
@@ -42,6 +43,7 @@ class _Part:
     text: str
     before: str
     files: Mapping[str, str]
+    source: ModelSource | None = None
 
 
 def compose(
@@ -86,12 +88,14 @@ def compose(
             constants[f"{step}.{key}"] = array
         made.append(Call(step, tuple(used), tuple(nodes[part.call.symbol])))
     kernels = tuple(Kernel(f"part{step}", part.text, True, 0, 0, 0, 256) for step, part in enumerate(parts))
-    functions = "#include <string.h>\n" + "".join(dict.fromkeys(part.before for part in parts))
-    unit = Unit(cpu, kernels, tuple(made), tuple(buffers), _static(arena.size), 0, (), functions)
+    own = tuple(part.source for part in parts if part.source is not None)
+    headers = tuple(dict.fromkeys(("string.h", *(header for source in own for header in source.unit.headers))))
+    functions = "".join(dict.fromkeys(part.before for part in parts))
+    unit = Unit(cpu, kernels, tuple(made), tuple(buffers), _static(arena.size), 0, headers, functions)
     signature = Signature(_specs(graph, graph.inputs), _specs(graph, graph.outputs))
     inputs, outputs = ([label for label, _ in side] for side in (graph.inputs, graph.outputs))
     files = {file: text for part in parts for file, text in part.files.items()}
-    return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files)
+    return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files, own)
 
 
 def copied(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
@@ -139,7 +143,8 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     lines.append(f"if ({run}) return 1;" if source.checks else f"{run};")
     lines += [f"memcpy(y{index}, {port.address}, {port.bytes});" for index, port in enumerate(source.outputs)]
     room = -(-max(source.unit.arena, 1) // ALIGNED) * ALIGNED
-    return _Part(artifact, call, room, _function(number, _params(artifact), lines), f'#include "{title}.h"\n', source.files())
+    text = _function(number, _params(artifact), lines)
+    return _Part(artifact, call, room, text, f'#include "{title}.h"\n', source.files(), source)
 
 
 def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:

@@ -42,7 +42,7 @@ class FirmwareExporter:
         given, expected = try_out(executable)
         code = {**source.files(), **composed.files}
         stack = stack_of(code, f"{name}_run", self.options.cpu)
-        manifest = describe(source, self.options, given, expected, stack)
+        manifest = describe(composed, self.options, given, expected, stack)
         texts = {
             **code,
             f"{name}_test.h": templates.test_vector(source, given, expected),
@@ -56,10 +56,11 @@ class FirmwareExporter:
             (folder / file).write_text(templates.signed(file, text), "utf-8")
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
         about = "" if stack is not None else "about "
+        functions = {kernel["function"] for kernel in manifest["kernels"]}
         lines = (
             f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs;"
             f" {about}{manifest['stack_bytes']} of stack",
-            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(source.unit.kernels)} kernels",
+            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(functions)} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
 
@@ -128,27 +129,30 @@ def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
 
 
 def describe(
-    source: ModelSource,
+    model: Composed,
     options: MicrocontrollerOptions,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     stack: int | None,
 ) -> dict[str, Any]:
     """The manifest: what the model takes and does. Bytes throughout. `stack` is what a compiler says of it."""
-    unit = source.unit
-    kernels = []
-    for call in unit.calls:
-        kernel = unit.kernels[call.kernel]
-        kernels.append(
-            {
-                "function": f"{source.name}_{kernel.name}",
-                "nodes": list(call.nodes),
-                "multiplications": kernel.multiplications,
-                "loads": kernel.loads,
-                "stores": kernel.stores,
-            }
-        )
-    weights = {name: source.arrays[number].nbytes for number, name in source.weights.items()}
+    source, unit = model.source, model.source.unit
+    kernels: list[dict[str, Any]] = []
+    weights: dict[str, int] = {}
+    for each in (source, *model.parts):
+        for call in each.unit.calls:
+            kernel = each.unit.kernels[call.kernel]
+            kernels.append(
+                {
+                    "function": f"{each.name}_{kernel.name}",
+                    "nodes": list(call.nodes),
+                    "multiplications": kernel.multiplications,
+                    "loads": kernel.loads,
+                    "stores": kernel.stores,
+                }
+            )
+        for number, name in each.weights.items():
+            weights[f"{each.name}_{name}".removeprefix(f"{source.name}_")] = each.arrays[number].nbytes
 
     def ports(side: str) -> list[dict[str, Any]]:
         arrays = inputs if side == "inputs" else outputs
@@ -172,14 +176,16 @@ def describe(
         "cpu": options.cpu,
         "arena_bytes": unit.arena,
         "fast_arena_bytes": unit.fast,
-        "stack_bytes": FRAME + max((kernel.locals for kernel in unit.kernels), default=0) if stack is None else stack,
+        "stack_bytes": FRAME + max((kernel.locals for each in (source, *model.parts) for kernel in each.unit.kernels), default=0)
+        if stack is None
+        else stack,
         "stack_is": "estimate" if stack is None else "bound",
         "flash": {"weights": sum(weights.values()), "by_weight": weights},
         "headers": ["stdint.h", *unit.headers],
         "multiplications": sum(item["multiplications"] for item in kernels),
         "loads": sum(item["loads"] for item in kernels),
         "stores": sum(item["stores"] for item in kernels),
-        "source_nodes": sorted({node for call in unit.calls for node in call.nodes}),
+        "source_nodes": sorted({node for kernel in kernels for node in kernel["nodes"]}),
         "kernels": kernels,
         "inputs": ports("inputs"),
         "outputs": ports("outputs"),
