@@ -85,10 +85,11 @@ def no_number() -> Module:
 
 
 def repeated() -> Module:
-    """Results that are an input that nothing else reads, one that layers read, constants, and another result."""
+    """Results that are an input that nothing else reads, one that layers read, constants, and another result; and an input that
+    nothing reads at all."""
     x, y = var("x", TensorType((3, 5), "int8")), var("y", TensorType((2,), "float32"))
     halves = ops.relu(x)
-    return module([x, y], halves, y, x, constant(np.arange(5)), halves, constant(np.float32(2.5)))
+    return module([x, y, var("unread", TensorType((3,), "float32"))], halves, y, x, constant(np.arange(5)), halves, constant(np.float32(2.5)))
 
 
 def build(folder: Path, *flags: str) -> Path:

@@ -74,8 +74,8 @@ def compose(
         value = graph.values[number]
         storage, index = storages.get(number, ("arena", 0))
         size = _bytes(value)
-        width = 1 if value.dtype is None else value.dtype.bytes
-        buffers.append(Buffer(f"value{number}", storage, index, offset, _kind(number, parts), size // width, size))
+        elements = np.zeros(0, np.uint8 if value.dtype is None else value.dtype.numpy)
+        buffers.append(Buffer(f"value{number}", storage, index, offset, _word(elements), size // elements.itemsize, size))
     places = {number: place for place, number in enumerate(values)}
     constants: dict[str, Array] = {}
     made: list[Call] = []
@@ -178,17 +178,6 @@ def _function(number: int, params: Sequence[str], lines: Sequence[str]) -> str:
     unused = "" if "room" in body else "    (void)room;\n"
     end = "" if lines[-1].startswith("return") else "    return 0;\n"
     return f"static int32_t {PREFIX}part{number}({', '.join(params)}) {{\n{unused}{body}{end}}}\n"
-
-
-def _kind(number: int, parts: Sequence[_Part]) -> str:
-    """The C type of the elements of a value that crosses a border of a region."""
-    for part in parts:
-        sides = ((part.call.inputs, part.artifact.signature.inputs), (part.call.outputs, part.artifact.signature.outputs))
-        for numbers, specs in sides:
-            for other, spec in zip(numbers, specs, strict=True):
-                if other == number and spec.dtype is not None:
-                    return _word(np.zeros(0, spec.dtype.numpy))
-    return "uint8_t"
 
 
 def _word(array: Array) -> str:
