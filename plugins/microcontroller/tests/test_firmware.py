@@ -89,7 +89,9 @@ def repeated() -> Module:
     nothing reads at all."""
     x, y = var("x", TensorType((3, 5), "int8")), var("y", TensorType((2,), "float32"))
     halves = ops.relu(x)
-    return module([x, y, var("unread", TensorType((3,), "float32"))], halves, y, x, constant(np.arange(5)), halves, constant(np.float32(2.5)))
+    return module(
+        [x, y, var("unread", TensorType((3,), "float32"))], halves, y, x, constant(np.arange(5)), halves, constant(np.float32(2.5))
+    )
 
 
 def build(folder: Path, *flags: str) -> Path:
