@@ -24,7 +24,7 @@ from inlay_microcontroller.boards.accesses import Accesses, count_accesses, unco
 from inlay_microcontroller.boards.emulate import FLAGS, build, missing, run, sizes
 from inlay_microcontroller.boards.kernel import firmware_of
 from inlay_microcontroller.export import example, firmware
-from inlay_microcontroller.stack import stack_of
+from inlay_microcontroller.toolchain import compiled
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def measure(path: Path, model: Model, cpu: str, board: Board) -> Figures:
         done = run(source, program, board, inputs)
         taken = sizes(program)
         counted = count_accesses(source, program, board, inputs) if uncounted(board) is None else Accesses(0, 0)
-    bound = stack_of(printed.files(), "model_run", cpu)
+    said = compiled(printed.files(), "model_run", cpu)
+    bound = said and said.stack
     if bound is not None and done.model_stack > bound:
         raise RuntimeError(f"{path.name} on {cpu} takes {done.model_stack} bytes of stack, and its bound is {bound}")
     text = f"out {b''.join(done.outputs).hex()}\n"

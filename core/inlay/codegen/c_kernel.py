@@ -47,6 +47,12 @@ static inline INDEX inlay_floordiv(INDEX a, INDEX b) {
     "floormod": "static inline INDEX inlay_floormod(INDEX a, INDEX b) { return b == 0 ? 0 : a - b * inlay_floordiv(a, b); }",
     "min": "static inline INDEX inlay_min(INDEX a, INDEX b) { return a < b ? a : b; }",
     "max": "static inline INDEX inlay_max(INDEX a, INDEX b) { return a > b ? a : b; }",
+    # From 2^23 on numbers have no fraction; -0 stays what it is.
+    "floorf": """\
+static inline float inlay_floorf(float x) {
+    const float whole = x > -8388608.0f && x < 8388608.0f ? (float)(int32_t)x : x;
+    return whole > x ? whole - 1.0f : x == 0.0f ? x : whole;
+}""",
 }
 """Functions that printed kernels call, by name."""
 
@@ -65,10 +71,12 @@ Emitter = Callable[[Sequence[Place], Sequence[str]], Sequence[str]]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How C is written: the type of indices, and the tensor intrinsics that there are, by name."""
+    """How C is written: the type of indices, the tensor intrinsics that there are, by name, and whether what stored bytes need of
+    floats (`floor`) does without <math.h>."""
 
     index: str = "int64_t"
     emitters: Mapping[str, Emitter] = field(default_factory=dict)
+    freestanding: bool = False
 
 
 PLAIN = Dialect()
@@ -487,6 +495,8 @@ class _Kernel:
                 exact = exact or (op in ("div", "mod") and a.dtype.is_int and self.divides(expr))
                 shift = op in ("shl", "shr") and self.shifts(expr)
                 return c_values.binary(op, self.value(a), self.value(b), a.dtype, exact, shift)
+            case ir.Unary(op="floor", a=a, dtype=of) if self.dialect.freestanding and of.bits == 32:
+                return Text(f"inlay_floorf({self.value(a).code})", ATOM)
             case ir.Unary(op=op, a=a):
                 return c_values.unary(op, self.value(a), a.dtype)
             case ir.Cast(a=a, dtype=of):

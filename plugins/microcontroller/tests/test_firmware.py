@@ -18,6 +18,7 @@ from inlay.errors import InputError, Unsupported
 from inlay.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
 from inlay.plugins.registry import PluginRegistry
 from inlay.runtime.c_source import find_compiler
+from inlay.runtime.executable import Executable
 from inlay.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
@@ -232,3 +233,17 @@ def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: py
     assert manifest["flash"]["weights"] >= 4 * 16 and manifest["multiplications"] >= 3 * 4 * 4 and "math.h" in manifest["headers"]
     values = sum(part.workspace[""] for part in executable.package.artifacts) + 4 * 12 * 6  # type: ignore[misc]
     assert 0 < manifest["arena_bytes"] < values
+
+
+def test_stored_bytes_need_no_mathematics(tmp_path: Path) -> None:
+    """What a softmax of bytes asks of floats is code of its own: `floor`, to the bit, signs of zeros too."""
+    edges = [0.0, -0.0, 0.5, -0.5, 8388607.5, -8388607.5, 8388608.0, -8388609.0, 2.0**31, -(2.0**40), 1e-45, -1e-45]
+    edges += [np.inf, -np.inf, np.nan]
+    values = np.concatenate([np.array(edges), np.random.default_rng(0).normal(size=985) * 1000]).astype(np.float32)
+    x = var("x", TensorType(values.shape, "float32"))
+    package = compile_module(module([x], ops.floor(x)), ["microcontroller"], keep=False).package
+    (found,) = Executable(package).run({"x": values}).values()
+    np.testing.assert_array_equal(found, np.floor(values))
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(np.floor(values)))
+    export_folder(package, tmp_path, "floor")
+    assert json.loads((tmp_path / "manifest.json").read_text())["headers"] == ["stdint.h"]

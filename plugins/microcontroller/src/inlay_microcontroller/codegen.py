@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 
 from inlay import arith
@@ -30,7 +31,7 @@ INDEX = "int32_t"
 MOST_NUMBERS = 4
 """Integers that a kernel takes, so that it does for layers that differ in them alone. An addition that takes all of its 11 is 11 to
 14% slower on Cortex-M4 and M3; products and convolutions that take up to 3 are slower by 0.2% at most."""
-_MATH = ("fma", "fmod", "sqrt", "floor", "ceil", "rint", "trunc", "fabs", "INFINITY", "NAN")
+_MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
 
 
 class MicrocontrollerCodegen:
@@ -73,7 +74,7 @@ class MicrocontrollerCodegen:
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
             unit.fast,
-            (*(("math.h",) if any(word in text for word in _MATH) else ()), *headers),
+            (*(("math.h",) if _MATH.search(text) else ()), *headers),
             helpers(text, INDEX) + functions,
         )
         return Artifact(
@@ -94,7 +95,12 @@ class MicrocontrollerCodegen:
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
         printed = print_kernel(
-            program, f"{PREFIX}{name}", Dialect(INDEX, emitters(program, known, cpu)), known, shared, _names(unit, calls)
+            program,
+            f"{PREFIX}{name}",
+            Dialect(INDEX, emitters(program, known, cpu), freestanding=True),
+            known,
+            shared,
+            _names(unit, calls),
         )
         work = work_of(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)

@@ -19,7 +19,7 @@ from inlay_microcontroller import naming, templates
 from inlay_microcontroller.compose import Composed, compose, copied
 from inlay_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlay_microcontroller.source import ModelSource
-from inlay_microcontroller.stack import stack_of
+from inlay_microcontroller.toolchain import Compiled, compiled
 from inlay_microcontroller.unit import decode
 
 FRAME = 384
@@ -41,8 +41,7 @@ class FirmwareExporter:
         source = composed.source
         given, expected = try_out(executable)
         code = {**source.files(), **composed.files}
-        stack = stack_of(code, f"{name}_run", self.options.cpu)
-        manifest = describe(composed, self.options, given, expected, stack)
+        manifest = describe(composed, self.options, given, expected, compiled(code, f"{name}_run", self.options.cpu))
         texts = {
             **code,
             f"{name}_test.h": templates.test_vector(source, given, expected),
@@ -55,12 +54,14 @@ class FirmwareExporter:
         for file, text in texts.items():
             (folder / file).write_text(templates.signed(file, text), "utf-8")
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
-        about = "" if stack is not None else "about "
+        about = "" if manifest["stack_is"] == "bound" else "about "
+        size = manifest["flash"]["code"]
+        what = "the code of" if size is None else f"{size} of code in"
         functions = {kernel["function"] for kernel in manifest["kernels"]}
         lines = (
             f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs;"
             f" {about}{manifest['stack_bytes']} of stack",
-            f"flash: {manifest['flash']['weights']} bytes of weights, and the code of {len(functions)} kernels",
+            f"flash: {manifest['flash']['weights']} bytes of weights, and {what} {len(functions)} kernels",
         )
         return Exported(tuple(folder / file for file in texts), lines, manifest)
 
@@ -133,9 +134,10 @@ def describe(
     options: MicrocontrollerOptions,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
-    stack: int | None,
+    said: Compiled | None,
 ) -> dict[str, Any]:
-    """The manifest: what the model takes and does. Bytes throughout. `stack` is what a compiler says of it."""
+    """The manifest: what the model takes and does. Bytes throughout. `said` is what a compiler says of it."""
+    stack = said and said.stack
     source, unit = model.source, model.source.unit
     kernels: list[dict[str, Any]] = []
     weights: dict[str, int] = {}
@@ -180,7 +182,7 @@ def describe(
         if stack is None
         else stack,
         "stack_is": "estimate" if stack is None else "bound",
-        "flash": {"weights": sum(weights.values()), "by_weight": weights},
+        "flash": {"weights": sum(weights.values()), "code": said and said.code, "by_weight": weights},
         "headers": ["stdint.h", *unit.headers],
         "multiplications": sum(item["multiplications"] for item in kernels),
         "loads": sum(item["loads"] for item in kernels),

@@ -1,4 +1,4 @@
-"""The bound of the stack: along the deepest calls, and none where a compiler cannot tell."""
+"""What compilers say of models: bytes of code, and the bound of the stack along the deepest calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
 from inlay_microcontroller.boards.kernel import firmware_of
 from inlay_microcontroller.export import example, firmware
 from inlay_microcontroller.options import CPUS
-from inlay_microcontroller.stack import stack_of
+from inlay_microcontroller.toolchain import compiled
 
 from .test_random_networks import Network
 
@@ -39,8 +39,22 @@ __attribute__((noinline)) static void use(char *at, int bytes) { for (int i = 0;
 LARGE = "__attribute__((noinline)) static void large(void) { char at[1000]; use(at, 1000); }\n"
 
 
+def stack_of(files: dict[str, str], cpu: str) -> int | None:
+    said = compiled(files, "model_run", cpu)
+    assert said is not None
+    return said.stack
+
+
 def bound(text: str) -> int | None:
-    return stack_of({"model.c": HEAD + text}, "model_run", "cortex-m4")
+    return stack_of({"model.c": HEAD + text}, "cortex-m4")
+
+
+def test_code_counts_with_the_constants_in_it_and_without_weights() -> None:
+    files = {"model.c": "extern const int w[];\nconst int table[25] = {1};\nint model_run(void) { return w[0]; }"}
+    both = compiled({**files, "model_weights.c": "const int w[1000] = {1};"}, "model_run", "cortex-m4")
+    assert both is not None and 100 < both.code < 130
+    assert both == compiled(files, "model_run", "cortex-m4")
+    assert compiled({"model.c": "int model_run(void) { return 1 }"}, "model_run", "cortex-m4") is None
 
 
 def test_calls_add_up_along_the_deepest() -> None:
@@ -86,7 +100,7 @@ def test_random_networks_stay_within_the_bound(board: Board, seed: int, tmp_path
     printed = firmware(executable, "model")
     source = firmware_of(printed)
     used = run(source, build(source, board, tmp_path), board, [example(spec).tobytes() for spec in executable.inputs]).model_stack
-    most = stack_of(printed.files(), "model_run", board.cpu)
+    most = stack_of(printed.files(), board.cpu)
     assert most is not None
     assert 0 < used <= most
 
@@ -127,10 +141,10 @@ def test_functions_of_libraries_stay_within_their_room(board: Board, tmp_path: P
         (tmp_path / str(number)).mkdir()
         program = Firmware({name: text.encode() for name, text in files.items()}, "model.h", (), (), "model_run()")
         used = run(program, build(program, board, tmp_path / str(number)), board, []).model_stack
-        most = stack_of(files, "model_run", board.cpu)
+        most = stack_of(files, board.cpu)
         assert most is not None
         assert used <= most, body
 
 
 def test_processors_without_a_compiler_have_no_bound() -> None:
-    assert stack_of({"model.c": HEAD + "void model_run(void) {}"}, "model_run", "c99") is None
+    assert compiled({"model.c": HEAD + "void model_run(void) {}"}, "model_run", "c99") is None

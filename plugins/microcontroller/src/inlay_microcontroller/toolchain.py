@@ -1,4 +1,4 @@
-"""The stack that a model takes: what the compiler of its processor says of every function, along the deepest calls."""
+"""What the compiler of a processor says of a model: the bytes of its code, and the stack that it takes, along the deepest calls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from inlay.cache import caches, digest
@@ -23,9 +24,18 @@ _NODE = re.compile(r'node: \{ title: "([^"]+)" label: "[^"]*\\n(\d+) bytes \(([a
 _EDGE = re.compile(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"')
 
 
-def stack_of(files: Mapping[str, str], entry: str, cpu: str) -> int | None:
-    """Bytes of stack from the call of a function on, those of it included, with GCC at -O2; None where the processor's GCC is not
-    installed, or cannot tell. `files` are the sources and headers by name."""
+@dataclass(frozen=True)
+class Compiled:
+    """Bytes of `code`, with the constants that stand in it, but without weights and libraries; and of `stack` from the call of the
+    entry on, its own included, None where the compiler cannot tell."""
+
+    code: int
+    stack: int | None
+
+
+def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
+    """What GCC says at -O2; None where the processor's GCC is not installed, or does not take the files. These are the sources and
+    headers by name."""
     files = {name: text for name, text in files.items() if not name.endswith("_weights.c")}
     board, flags = board_for(cpu), CPUS[cpu].flags
     compiler = board.compiler if board else ARM
@@ -34,24 +44,33 @@ def stack_of(files: Mapping[str, str], entry: str, cpu: str) -> int | None:
     command = [compiler, *(board.flags if board else flags), *FLAGS]
     room = _ROOM_OF_M0 if cpu == "cortex-m0plus" else _ROOM
     store = caches().objects
-    key = digest("stack", repr(room), *command, entry, *(part for item in sorted(files.items()) for part in item))
+    key = digest("toolchain", repr(room), *command, entry, *(part for item in sorted(files.items()) for part in item))
     known = store.get(key)
     if known is None:
         with tempfile.TemporaryDirectory() as scratch:
-            bound = _deepest(_graph(files, command, Path(scratch)), entry, room)
-            known = b"" if bound is None else str(bound).encode()
+            known = _compiled(files, command, Path(scratch), entry, room)
         store.put(key, known)
-    return int(known) if known else None
+    code, _, stack = known.decode().partition(" ")
+    return Compiled(int(code), int(stack) if stack else None) if code else None
 
 
-def _graph(files: Mapping[str, str], command: list[str], folder: Path) -> str:
-    """What the compiler says of functions and calls; nothing where it takes a file not."""
+def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry: str, room: tuple[tuple[str, int], ...]) -> bytes:
+    """The bytes of code and of stack, the latter where it is known; nothing where the compiler takes a file not."""
     for name, text in files.items():
         (folder / name).write_text(text)
-    for name in files:
-        if name.endswith(".c") and subprocess.run([*command, "-c", name], cwd=folder, capture_output=True, check=False).returncode:
-            return ""
-    return "".join(path.read_text() for path in sorted(folder.glob("*.ci")))
+    sources = sorted(name for name in files if name.endswith(".c"))
+    objects = [f"{name}.o" for name in sources]
+    size = command[0].removesuffix("gcc") + "size"
+    steps = [*([*command, "-c", name, "-o", each] for name, each in zip(sources, objects, strict=True)), [size, "-t", *objects]]
+    said = ""
+    for step in steps:
+        done = subprocess.run(step, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return b""
+        said = done.stdout
+    graph = "".join(path.read_text() for path in sorted(folder.glob("*.ci")))
+    stack = _deepest(graph, entry, room)
+    return f"{said.splitlines()[-1].split()[0]} {'' if stack is None else stack}".encode()
 
 
 def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int | None:
