@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from inlay.errors import Unsupported
 from inlay.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
-from inlay.tensor.region import RegionBuffer
 from inlay.types import DType
+
+if TYPE_CHECKING:  # what runs packages prints C too, without the compiler
+    from inlay.tensor.region import RegionBuffer
 
 C_TYPES = {
     "float64": "double",
