@@ -41,8 +41,7 @@ LARGE = "__attribute__((noinline)) static void large(void) { char at[1000]; use(
 
 def stack_of(files: dict[str, str], cpu: str) -> int | None:
     said = compiled(files, "model_run", cpu)
-    assert said is not None
-    return said.stack
+    return said and said.stack
 
 
 def bound(text: str) -> int | None:
