@@ -12,7 +12,7 @@ from inlay import arith
 from inlay.arith import SizeVar
 from inlay.errors import InputError
 from inlay.tensor import ir, values
-from inlay.tensor.access import OUT_OF_BOUNDS, SUPPORT
+from inlay.tensor.checked import OUT_OF_BOUNDS, SUPPORT
 from inlay.tensor.independent import Nest, independent_nest
 from inlay.types import DType
 
