@@ -9,8 +9,8 @@ from inlay.errors import Unsupported
 from inlay.graph import ir
 from inlay.graph.operator import Operator
 from inlay.partitioning import Partitioned
-from inlay.partitioning.annotate import Candidate
-from inlay.plugins import Reject
+from inlay.partitioning.annotate import Candidate, named
+from inlay.partitioning.place import reason
 from inlay.plugins.registry import PluginRegistry
 
 SHOWN = 3
@@ -29,7 +29,7 @@ def on_fallback(takers: Sequence[Candidate], partitioned: Partitioned, regions: 
 
 def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
     """Raises `Unsupported` where a target stands alone and a part of the model runs on no target that the user listed, the first
-    `listed` of `takers`: operators, with their nodes and the target's reasons, or control flow."""
+    `listed` of `takers`: operators, with their nodes and the target's reasons; or control flow, where no host is listed."""
     alone = standalone(takers[:listed], registry)
     if alone is None:
         return
@@ -38,16 +38,19 @@ def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: i
         homeless = [claim for claim in placement.claims if claim.target >= listed]
         calls = [call for claim in homeless for call in reversed(claim.members)]
         if calls:
-            reasons = dict.fromkeys(_reason(placement.annotated.verdicts[id(call)][takers.index(alone)]) for call in calls)
+            assert isinstance(calls[0].callee, Operator)
+            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][takers.index(alone)]) for call in calls)
             more = f" and {len(calls) - SHOWN} more" if len(calls) > SHOWN else ""
             raise Unsupported(
-                f"{alone.target.kind} runs a model whole or not at all, and does not take {', '.join(map(_named, calls[:SHOWN]))}"
+                f"{alone.target.kind} runs a model whole or not at all, and does not take {', '.join(map(named, calls[:SHOWN]))}"
                 f"{more}: {'; '.join(list(reasons)[:SHOWN])}",
-                operator=_operator(calls[0]),
+                operator=calls[0].callee.name,
                 node=str(calls[0].span or ""),
                 plugin=alone.plugin,
                 remedy=remedy,
             )
+    if not all(registry.capabilities(taker.target).standalone for taker in takers[:listed]):
+        return
     for name, function in partitioned.module.functions.items():
         branch = next((expr for expr in ir.post_order(function) if isinstance(expr, (ir.If, ir.Loop))), None)
         if branch is not None and name not in partitioned.regions:
@@ -58,16 +61,3 @@ def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: i
                 plugin=alone.plugin,
                 remedy=remedy,
             )
-
-
-def _reason(verdict: object) -> str:
-    return verdict.reason if isinstance(verdict, Reject) else "it takes it only together with operators that went elsewhere"
-
-
-def _operator(call: ir.Call) -> str:
-    assert isinstance(call.callee, Operator)
-    return call.callee.name
-
-
-def _named(call: ir.Call) -> str:
-    return _operator(call) if call.span is None else f"{_operator(call)} at {call.span}"

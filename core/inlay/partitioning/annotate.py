@@ -171,7 +171,7 @@ def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: S
             return Reject(unfit)
     leak = _leak(found.calls, scopes)
     if leak is not None:
-        return Reject(f"the value of {_named(leak)}, inside of it, is read outside as well")
+        return Reject(f"the value of {named(leak)}, inside of it, is read outside as well")
     return _asked(candidate, rule, found)
 
 
@@ -225,7 +225,8 @@ def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
     return next((owner for key, owner in wiring.items() if scopes.uses[key] != inner_uses[key]), None)
 
 
-def _named(call: ir.Call) -> str:
+def named(call: ir.Call) -> str:
+    """An operator, and where it stands in the source."""
     assert isinstance(call.callee, Operator)
     return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
 

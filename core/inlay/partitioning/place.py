@@ -41,13 +41,14 @@ def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: 
         if id(call) not in taken:
             assert isinstance(call.callee, Operator)
             reasons = "; ".join(
-                f"{candidate.target}: {_reason(verdict)}"
+                f"{candidate.target}: {reason(verdict)}"
                 for candidate, verdict in zip(candidates, annotated.verdicts[id(call)], strict=True)
             )
             raise CompileError(f"no target takes it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
 
 
-def _reason(verdict: Verdict) -> str:
+def reason(verdict: Verdict) -> str:
+    """Why a target did not get an operator that it was asked about."""
     match verdict:
         case Reject(reason=reason):
             return reason

@@ -81,6 +81,12 @@ def test_control_flow_is_named(lone):
     assert (caught.value.operator, caught.value.node) == ("If", "m.onnx:fork")
 
 
+def test_a_host_that_is_listed_takes_control_flow(lone):
+    positive = ops.less(ir.constant(np.float32(0)), ops.reduce_sum(X, axes=(0,)))
+    forked = ir.Module({"main": ir.function((X,), ir.if_(positive, ops.exp(X), ops.abs(X)))})
+    assert build_package(forked, ["lone", "reference"], lone(), keep=False).program.plans
+
+
 def test_a_host_that_is_listed_takes_the_rest(lone):
     """Its code generator is asked: nothing was refused before."""
     with pytest.raises(PluginError, match="no cheese"):
