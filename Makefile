@@ -25,12 +25,12 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "Inlay needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # pip takes a plugin that it has installed before to be up to date, whatever has become of the folder.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes $(patsubst plugins/%,inlay-%,$(wildcard plugins/*)) 2>/dev/null
+	@$(PIP) uninstall --yes $(patsubst plugins/%,inlaid-%,$(wildcard plugins/*)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 
@@ -71,9 +71,9 @@ docs: $(DEVELOPING) ## web pages of docs/, in docs/_build/html
 conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report of each to docs/conformance/
 	@mkdir -p $(REPORTS)
 	@set -e; for target in reference $(notdir $(wildcard plugins/*)); do \
-		$(BIN)/inlay conformance --target $$target --report $(REPORTS)/$$target.json; done
+		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
-bench: $(DEVELOPING) ## time Inlay beside its peers, about an hour; writes docs/benchmarks.md
+bench: $(DEVELOPING) ## time Inlaid beside its peers, about an hour; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md

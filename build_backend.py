@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-# Under pip, hatchling leaves out the hooks that prepare metadata, for projects whose build hooks change them. Inlay has none, and
+# Under pip, hatchling leaves out the hooks that prepare metadata, for projects whose build hooks change them. Inlaid has none, and
 # without them pip builds a whole wheel to read its dependencies.
 os.environ.pop("PIP_BUILD_TRACKER", None)
 
 from hatchling import build as _hatchling
 from hatchling.build import *  # noqa: F403
 
-RELEASE = "INLAY_RELEASE"
+RELEASE = "INLAID_RELEASE"
 """The environment variable that tells `hatch_build.py` to name plugins by version. A front end calls each hook in a process of its
 own, so that setting it here lasts no longer than the call."""
 

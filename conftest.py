@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inlay.cache import SWITCH
+from inlaid.cache import SWITCH
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ class CustomMetadataHook(MetadataHookInterface):
         """Called by hatchling with the project table."""
         major, minor, _ = metadata["version"].split(".")
         versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins are released in step with the core
-        released = os.environ.get("INLAY_RELEASE") == "1"
+        released = os.environ.get("INLAID_RELEASE") == "1"
         extras = {}
         for file in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):
             name = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]

@@ -17,8 +17,8 @@ def lines_of(folder: Path) -> int:
 
 def main() -> int:
     """The exit status: 1 where a package has outgrown its budget, or has none."""
-    budgets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["inlay"]["lines"]
-    packages = {folder.name: folder for folder in sorted((ROOT / "core" / "inlay").iterdir()) if (folder / "__init__.py").exists()}
+    budgets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["inlaid"]["lines"]
+    packages = {folder.name: folder for folder in sorted((ROOT / "core" / "inlaid").iterdir()) if (folder / "__init__.py").exists()}
     packages |= {f"plugins/{folder.name}": folder / "src" for folder in sorted((ROOT / "plugins").iterdir()) if folder.is_dir()}
     failed = 0
     for name, folder in packages.items():

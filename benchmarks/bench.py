@@ -1,11 +1,11 @@
-"""Times Inlay beside its peers on whole models and on single operators, and writes the page of benchmarks.
+"""Times Inlaid beside its peers on whole models and on single operators, and writes the page of benchmarks.
 
     python benchmarks/bench.py [--only REGEX] [--precisions f32 bf16 int8] [--threads 1 2] [--against onnxruntime openvino]
     python benchmarks/bench.py --quick --models
     python benchmarks/bench.py --draw --write docs/benchmarks.md
 
 Whole models run against every peer, single operators against ONNX Runtime. How engines are kept apart and what a ratio is:
-`inlay bench --help`. Every measurement is appended to a file as a line of JSON, with its date and the limits of the machine
+`inlaid bench --help`. Every measurement is appended to a file as a line of JSON, with its date and the limits of the machine
 measured just before; the page is drawn from the latest of each. So the whole may be measured in pieces, one after the other.
 """
 
@@ -23,8 +23,8 @@ import onnx
 from onnx import numpy_helper
 
 import page
-from inlay.cli.contest import PEERS, Contest, Result, compete
-from inlay.errors import InlayError
+from inlaid.cli.contest import PEERS, Contest, Result, compete
+from inlaid.errors import InlaidError
 from machine import Limits, limits, processor, versions
 from page import PRECISIONS, Measurement
 from zoo import FLOAT, INT8, MODELS, cache_folder, feeds, path_of
@@ -33,7 +33,7 @@ from zoo.operators import OperatorCase, cases
 CONVOLUTIONS = ("resnet50", "mobilenet_v2")
 """Models whose convolutions are timed one by one."""
 QUICK_PEERS = ("onnxruntime", "openvino")
-DISTRIBUTIONS = ("inlay", "numpy", "onnx", "onnxruntime", "openvino", "torch", "onnx2torch", "apache-tvm", "iree-base-compiler")
+DISTRIBUTIONS = ("inlaid", "numpy", "onnx", "onnxruntime", "openvino", "torch", "onnx2torch", "apache-tvm", "iree-base-compiler")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def entries(chosen: Callable[[str], object], precisions: Sequence[str], tiny: bo
 def measure(
     path: Path, model: onnx.ModelProto, threads: int, settings: Settings, against: Sequence[str], precision: str, unfused: bool
 ) -> Result | str:
-    """One model on all engines; or why Inlay cannot run it."""
+    """One model on all engines; or why Inlaid cannot run it."""
     contest = Contest(
         path,
         feeds(model),
@@ -91,7 +91,7 @@ def measure(
     )
     try:
         return compete(contest)
-    except InlayError as error:
+    except InlaidError as error:
         return " ".join(str(error).split())
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/compile.py [MODEL ...] [--target x86] [--rounds 3]
 
-Cold and warm are the wall time of `inlay compile`, start-up of Python included, with an empty cache and with what a first run left
+Cold and warm are the wall time of `inlaid compile`, start-up of Python included, with an empty cache and with what a first run left
 there; "objects" is a run that finds the kernels' objects, but not the package. Figures are the least of several rounds; processor
 time counts all processes and tells how far a busy machine distorts wall time. Exits with 1 when a goal is missed.
 """
@@ -23,16 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-from inlay import Module, TensorType, constant, function, ops, var
-from inlay.driver import build_package
-from inlay.graph.ir import Call, Expr, Var
-from inlay.graph.operator import Operator
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins.registry import default_registry
-from inlay.schedules.default import SHARED_RULES
-from inlay.schedules.rule import Given, KernelContext, Offer
-from inlay.types import ROW_MAJOR
+from inlaid import Module, TensorType, constant, function, ops, var
+from inlaid.driver import build_package
+from inlaid.graph.ir import Call, Expr, Var
+from inlaid.graph.operator import Operator
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins.registry import default_registry
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.types import ROW_MAJOR
 from zoo import path_of
 
 COLD, WARM, OPERATOR = 5.0, 0.5, 0.1
@@ -80,12 +80,12 @@ def models(names: Sequence[str], target: str, rounds: int) -> bool:
     met = True
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        cache = folder / "inlay"
+        cache = folder / "inlaid"
 
         def run(path: Path) -> Spent:
-            command = [sys.executable, "-c", "from inlay.cli import main; main()", "compile", str(path)]
-            command += ["--target", target, "-o", str(folder / "out.inlay")]
-            environment = {**os.environ, "XDG_CACHE_HOME": scratch, "INLAY_CACHE": "on"}
+            command = [sys.executable, "-c", "from inlaid.cli import main; main()", "compile", str(path)]
+            command += ["--target", target, "-o", str(folder / "out.inlaid")]
+            environment = {**os.environ, "XDG_CACHE_HOME": scratch, "INLAID_CACHE": "on"}
             return spent(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))
 
         for name in names:

@@ -2,8 +2,8 @@
 
     python benchmarks/dispatch.py [--rounds 9] [--calls 5000]
 
-The two take turns, and each round gives the mean of its calls. Exits with 1 when the median of Inlay's rounds is above that of ONNX
-Runtime's.
+The two take turns, and each round gives the mean of its calls. Exits with 1 when the median of Inlaid's rounds is above that of
+ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-import inlay
+import inlaid
 
 SIZE = 16
 
@@ -46,14 +46,14 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=5000)
     options = parser.parse_args()
     add = model()
-    executable = inlay.compile(add, targets=["x86:threads=1"])
+    executable = inlaid.compile(add, targets=["x86:threads=1"])
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(add.SerializeToString(), settings, providers=["CPUExecutionProvider"])
     inputs = {"a": np.arange(SIZE, dtype=np.float32), "b": np.ones(SIZE, np.float32)}
     np.testing.assert_array_equal(executable.run(inputs)["y"], session.run(None, inputs)[0])
     calls: dict[str, Callable[[], object]] = {
-        "inlay": lambda: executable.run(inputs),
+        "inlaid": lambda: executable.run(inputs),
         "onnxruntime": lambda: session.run(None, inputs),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -63,8 +63,8 @@ def main() -> int:
     medians = {name: statistics.median(found) for name, found in times.items()}
     for name, found in times.items():
         print(f"{name:<12} median {medians[name]:6.2f} us, {min(found):.2f} to {max(found):.2f}")
-    print(f"ratio {medians['inlay'] / medians['onnxruntime']:.2f}")
-    return int(medians["inlay"] > medians["onnxruntime"])
+    print(f"ratio {medians['inlaid'] / medians['onnxruntime']:.2f}")
+    return int(medians["inlaid"] > medians["onnxruntime"])
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import os
 import statistics
 import time
 
-from inlay_x86.loader import link
-from inlay_x86.machine import compile_text
-from inlay_x86.pool import pool
+from inlaid_x86.loader import link
+from inlaid_x86.machine import compile_text
+from inlaid_x86.pool import pool
 
 BODY = "define i32 @nothing(ptr %closure, i64 %begin, i64 %end) {\n  ret i32 0\n}\n"
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import onnx
 
-import inlay
-from inlay import arith, ops
-from inlay.driver import cut
-from inlay.driver.context import DriverContext
-from inlay.memory import aligned
-from inlay.plugins import Level, Region
-from inlay.plugins.registry import default_registry
-from inlay.tensor.region import RegionProgram
+import inlaid
+from inlaid import arith, ops
+from inlaid.driver import cut
+from inlaid.driver.context import DriverContext
+from inlaid.memory import aligned
+from inlaid.plugins import Level, Region
+from inlaid.plugins.registry import default_registry
+from inlaid.tensor.region import RegionProgram
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 LIMIT = 1.05
@@ -30,7 +30,7 @@ LIMIT = 1.05
 def regions(path: Path, target: str) -> list[RegionProgram]:
     """The regions of a model at loop level."""
     registry = default_registry()
-    partitioned, takers = cut(inlay.load(str(path)), [target], registry)
+    partitioned, takers = cut(inlaid.load(str(path)), [target], registry)
     found = []
     for name, index in partitioned.regions.items():
         taker = takers[index].target

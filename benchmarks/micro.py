@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import inlay
-from inlay_microcontroller.boards import BOARDS, Board, board_for
-from inlay_microcontroller.boards.accesses import Accesses, count_accesses, uncounted
-from inlay_microcontroller.boards.emulate import FLAGS, build, missing, run, sizes
-from inlay_microcontroller.boards.kernel import firmware_of
-from inlay_microcontroller.export import example, firmware
-from inlay_microcontroller.toolchain import compiled
+import inlaid
+from inlaid_microcontroller.boards import BOARDS, Board, board_for
+from inlaid_microcontroller.boards.accesses import Accesses, count_accesses, uncounted
+from inlaid_microcontroller.boards.emulate import FLAGS, build, missing, run, sizes
+from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.export import example, firmware
+from inlaid_microcontroller.toolchain import compiled
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ EXACT = "the output is that of TensorFlow Lite Micro to the byte"
 
 def measure(path: Path, model: Model, cpu: str, board: Board) -> Figures:
     """One inference on a board. Raises RuntimeError for a wrong output, and for more stack than the model's manifest says."""
-    executable = inlay.compile(path, [f"microcontroller:cpu={cpu}"])
+    executable = inlaid.compile(path, [f"microcontroller:cpu={cpu}"])
     printed = firmware(executable, "model")
     source, inputs = firmware_of(printed), [example(spec).tobytes() for spec in executable.inputs]
     with tempfile.TemporaryDirectory() as scratch:
@@ -163,7 +163,7 @@ def page(found: dict[str, dict[str, Figures]]) -> str:
     ]
     for cpu, rows in found.items():
         lines += ["", f"## {cpu}, {board.name}" if (board := board_for(cpu)) else f"## {cpu}", ""]
-        lines += ["| model | figure | Inlay | baseline | ratio | goal | |", "|---|---|---|---|---|---|---|"]
+        lines += ["| model | figure | Inlaid | baseline | ratio | goal | |", "|---|---|---|---|---|---|---|"]
         for name, figures in rows.items():
             baseline, goal = MODELS[name].baseline.get(cpu), MODELS[name].goal if cpu == "cortex-m4" else None
             if cpu == "cortex-m55" and baseline is not None:

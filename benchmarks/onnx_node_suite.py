@@ -59,7 +59,7 @@ def node_cases() -> dict[str, Any]:
 
 def run_node_case(case: Any, device: str) -> Outcome:
     """One node case on a device."""
-    from inlay.onnx_backend import prepare
+    from inlaid.onnx_backend import prepare
 
     start = time.perf_counter()
     try:
@@ -140,7 +140,7 @@ def light_input(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
 
 def run_light_model(name: str, device: str) -> Outcome:
     """One light model, such as "light_resnet50", on a device; tolerances are those of ONNX's runner."""
-    from inlay.onnx_backend import prepare
+    from inlaid.onnx_backend import prepare
 
     start = time.perf_counter()
     try:
@@ -198,7 +198,7 @@ def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
             print(f"\r{len(done)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
 
     # Before the fork, so that the processes share it, and a broken installation shows at once.
-    importlib.import_module("inlay.onnx_backend")
+    importlib.import_module("inlaid.onnx_backend")
     node_cases()
     with ThreadPoolExecutor(jobs) as threads:
         for share in [threads.submit(_run_share, names[start::jobs], device, report) for start in range(jobs)]:
@@ -256,7 +256,7 @@ def _group(item: Outcome) -> str:
     """The reason without what differs from case to case: the place and the numbers."""
     if item.reason.startswith("the values differ"):
         if re.search("bernoulli|training_dropout", item.name):
-            return "the numbers that a random operator draws are Inlay's own"
+            return "the numbers that a random operator draws are Inlaid's own"
         if "dft_inverse" in item.name:
             return "the expected values hold rounding errors above the tolerance, where zero is right"
         return "the values differ by more than the tolerance"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from inlay.cli.contest import PEERS, UNFUSED, Missing, Result, Timing
+from inlaid.cli.contest import PEERS, UNFUSED, Missing, Result, Timing
 from machine import Limits
 
 PRECISIONS = ("f32", "bf16", "int8")
@@ -23,7 +23,7 @@ BOUND = 0.70
 
 @dataclass(frozen=True)
 class Measurement:
-    """One model or operator on all engines. `result` is what became of it, or why Inlay could not run it.
+    """One model or operator on all engines. `result` is what became of it, or why Inlaid could not run it.
 
     `moved` are bytes: of a model's weights; of an operator's operands and result. `operations` are those of an operator, 0 where
     what it moves counts; `times` is how often its model has it.
@@ -84,7 +84,7 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """Inlay's time by that of the best peer: the median over rounds. None where there is no peer, or no result."""
+        """Inlaid's time by that of the best peer: the median over rounds. None where there is no peer, or no result."""
         if isinstance(self.result, str) or self.result.best is None:
             return None
         return statistics.median(self.result.ratios(self.result.best))
@@ -156,8 +156,8 @@ def _head(every: Sequence[Measurement]) -> list[str]:
         f"- Measured limits, the latest: {measured}.",
         f"- Versions: {facts(item.versions for item in every)}.",
         "",
-        "Times are medians of rounds in milliseconds, in brackets the least and the greatest round. A ratio is Inlay's time by a "
-        "peer's within one round: below 1, Inlay is faster. *compile* is the wall time to compile and load in fresh processes, "
+        "Times are medians of rounds in milliseconds, in brackets the least and the greatest round. A ratio is Inlaid's time by a "
+        "peer's within one round: below 1, Inlaid is faster. *compile* is the wall time to compile and load in fresh processes, "
         "*peak MiB* the resident memory of the one that runs. *differs* is the greatest difference from a peer's outputs, "
         "relative to their greatest number. The goal is "
         f"{GOAL:.2f} of the best peer ({', '.join(f'{goal:.2f} for {name}' for name, goal in GOALS.items())}), and 1.00 where "
@@ -168,7 +168,7 @@ def _head(every: Sequence[Measurement]) -> list[str]:
 def _models(chosen: Sequence[Measurement], precision: str, threads: int) -> list[str]:
     timed = {timing.label for item in chosen if not isinstance(item.result, str) for timing in item.result.timings}
     engines = [name for name in (UNFUSED, *PEERS) if name in timed]
-    header = ["model", "Inlay, ms", *(f"{name}, ms" for name in engines), "ratio to the best peer", "goal", "met", "weights, ms"]
+    header = ["model", "Inlaid, ms", *(f"{name}, ms" for name in engines), "ratio to the best peer", "goal", "met", "weights, ms"]
     header += ["differs", "compile, s", "peak MiB", "of the best peer", "date"]
     lines = [f"## Whole models in {precision}, {_threads(threads)}", "", _row(header), _row(["---"] * len(header))]
     lines += [_model_row(item, engines, len(header)) for item in chosen]
@@ -213,7 +213,7 @@ def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
 
 
 def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
-    header = ["group", "operator", "times", "Inlay, ms", "GFLOP/s or GB/s", "of the peak", "onnxruntime, ms", "ratio", "date"]
+    header = ["group", "operator", "times", "Inlaid, ms", "GFLOP/s or GB/s", "of the peak", "onnxruntime, ms", "ratio", "date"]
     lines = [f"## Single operators in f32, {_threads(threads)}", "", _row(header), _row(["---"] * len(header))]
     lines += [_operator_row(item, len(header)) for item in chosen]
     for group in dict.fromkeys(item.group for item in chosen if item.group.startswith("conv")):

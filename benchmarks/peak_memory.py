@@ -23,7 +23,7 @@ DEFAULT = ("resnet50", "vgg19", "bert_base")
 RUN = """
 import sys
 import numpy as np
-from inlay.runtime.executable import load
+from inlaid.runtime.executable import load
 model = load(sys.argv[1])
 sizes = lambda spec: [dim if isinstance(dim, int) else 1 for dim in spec.shape]
 model.run({spec.name: np.zeros(sizes(spec), spec.dtype.numpy) for spec in model.inputs})
@@ -44,7 +44,7 @@ import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-COMPILE = "from inlay.cli import main; main()"
+COMPILE = "from inlaid.cli import main; main()"
 
 
 def peak(arguments: Sequence[str], cache: str) -> float:
@@ -66,7 +66,7 @@ def main() -> int:
     for name in options.models:
         path = Path(name) if Path(name).exists() else path_of(name)
         with tempfile.TemporaryDirectory() as scratch:
-            package = str(Path(scratch) / "model.inlay")
+            package = str(Path(scratch) / "model.inlaid")
             compiling = peak([COMPILE, "compile", str(path), "--target", options.target, "-o", package], scratch)
             running, peer = peak([RUN, package], scratch), peak([PEER, str(path)], scratch)
         size = path.stat().st_size

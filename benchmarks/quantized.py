@@ -1,11 +1,11 @@
-"""What int8 gains on x86: networks quantised by `inlay.quantize` beside themselves in float32, and TensorFlow Lite's beside LiteRT.
+"""Measure int8 on x86: networks of `inlaid.quantize` beside themselves in float32, and TensorFlow Lite's beside LiteRT.
 
     python benchmarks/quantized.py [MODEL ...] [--tflite FILE ...] [--seconds 2]
 
 Models are those of benchmarks/zoo, by name. One thread; all that is compared takes turns in one process, each the same time, and
-figures are medians. `fixed` and `float` are the two arithmetics of `inlay.Quantization`; QDQ is the version that ONNX Runtime's
-quantiser makes, compiled by Inlay. LiteRT is timed with its default delegate, copies of inputs and outputs included. That rounds
-otherwise than LiteRT's own kernels, with which Inlay's bytes are compared: a difference ends the run with 1.
+figures are medians. `fixed` and `float` are the two arithmetics of `inlaid.Quantization`; QDQ is the version that ONNX Runtime's
+quantiser makes, compiled by Inlaid. LiteRT is timed with its default delegate, copies of inputs and outputs included. That rounds
+otherwise than LiteRT's own kernels, with which Inlaid's bytes are compared: a difference ends the run with 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-import inlay
+import inlaid
 from zoo import INT8, feeds, path_of
 
 TARGET = "x86:threads=1"
@@ -53,11 +53,11 @@ def network(name: str, seconds: float) -> dict[str, float]:
     samples = [feeds(model, seed=seed) for seed in range(1, SAMPLES + 1)]
     models: dict[str, Any] = {"float32": model}
     for arithmetic in ("fixed", "float"):
-        models[arithmetic] = inlay.quantize(model, samples, inlay.Quantization(arithmetic=arithmetic), targets=[TARGET])
+        models[arithmetic] = inlaid.quantize(model, samples, inlaid.Quantization(arithmetic=arithmetic), targets=[TARGET])
     if f"{name}_int8" in INT8:
         models["QDQ"] = onnx.load(path_of(f"{name}_int8"))
     inputs = feeds(model)
-    loaded = {label: inlay.compile(each, targets=[TARGET]) for label, each in models.items()}
+    loaded = {label: inlaid.compile(each, targets=[TARGET]) for label, each in models.items()}
     return medians({label: lambda run=each.run: run(inputs) for label, each in loaded.items()}, seconds)
 
 
@@ -65,7 +65,7 @@ def tflite(path: Path, seconds: float) -> tuple[dict[str, float], bool]:
     """A TensorFlow Lite model beside LiteRT, and whether the outputs equal those of LiteRT's own kernels."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    executable = inlay.compile(path, targets=[TARGET])
+    executable = inlaid.compile(path, targets=[TARGET])
     rng = np.random.default_rng(0)
     inputs = {spec.name: _drawn(spec.dtype.numpy, spec.shape, rng) for spec in executable.inputs}
 
@@ -85,7 +85,7 @@ def tflite(path: Path, seconds: float) -> tuple[dict[str, float], bool]:
 
     exact = litert(experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
     equal = all(map(np.array_equal, executable.run(inputs).values(), exact()))
-    return medians({"Inlay": lambda: executable.run(inputs), "LiteRT": litert()}, seconds), equal
+    return medians({"Inlaid": lambda: executable.run(inputs), "LiteRT": litert()}, seconds), equal
 
 
 def _drawn(dtype: np.dtype[Any], shape: Sequence[int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -111,9 +111,9 @@ def main() -> int:
     for path in options.tflite:
         found, equal = tflite(path, options.seconds)
         all_equal &= equal
-        ours, theirs = found["Inlay"], found["LiteRT"]
+        ours, theirs = found["Inlaid"], found["LiteRT"]
         says = "bytes equal" if equal else "bytes DIFFER"
-        print(f"{path.stem:<24}Inlay {ours:.3g} ms   LiteRT {theirs:.3g} ms   ratio {ours / theirs:.2f}   {says}", flush=True)
+        print(f"{path.stem:<24}Inlaid {ours:.3g} ms   LiteRT {theirs:.3g} ms   ratio {ours / theirs:.2f}   {says}", flush=True)
     return int(not all_equal)
 
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-import inlay
-from inlay.driver import FALLBACK, candidates
-from inlay.driver.prepare import prepare
-from inlay.graph.ir import Call, Module, post_order
-from inlay.partitioning import partition, verify_partition
-from inlay.passes.manager import Timing
-from inlay.plugins.registry import default_registry
+import inlaid
+from inlaid.driver import FALLBACK, candidates
+from inlaid.driver.prepare import prepare
+from inlaid.graph.ir import Call, Module, post_order
+from inlaid.partitioning import partition, verify_partition
+from inlaid.passes.manager import Timing
+from inlaid.plugins.registry import default_registry
 from zoo.net import Net
 
 LIMIT = 10.0
@@ -84,7 +84,7 @@ def measure(count: int, target: str) -> Measured:
     takers = candidates([target], registry)
     timing: Timing[Module] = Timing()
     times = [time.process_time()]
-    module = inlay.load(model)
+    module = inlaid.load(model)
     times.append(time.process_time())
     prepared = prepare(module, takers, FALLBACK, registry, [timing])
     times.append(time.process_time())

@@ -1,4 +1,4 @@
-"""The operators of TensorFlow Lite that Inlay imports, and the element types that they take, as a table.
+"""The operators of TensorFlow Lite that Inlaid imports, and the element types that they take, as a table.
 
     python benchmarks/tflite_operators.py --write docs/tflite.md
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from inlay.frontends.tflite.convert import CONVERTERS
-from inlay.frontends.tflite.node import Typed
+from inlaid.frontends.tflite.convert import CONVERTERS
+from inlaid.frontends.tflite.node import Typed
 
 BEGIN, END = "<!-- operators -->", "<!-- end of operators -->"
 

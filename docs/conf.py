@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-project = "Inlay"
-author = "the Inlay developers"
+project = "Inlaid"
+author = "the Inlaid developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
-html_title = "Inlay"
+html_title = "Inlaid"
 html_static_path: list[str] = []
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import inlay
-from inlay.tensor import te
+import inlaid
+from inlaid.tensor import te
 
 
 @dataclass(frozen=True)
-class SwishAttrs(inlay.Attrs):
+class SwishAttrs(inlaid.Attrs):
     """The typed attributes; keywords of the call."""
 
     shift: float = 3.0
@@ -41,13 +41,13 @@ def compute(attrs, x):
     return te.compute(x.shape, lambda *i: x[i] * te.minimum(te.maximum(x[i] + shift, zero), bound) / bound, "my_swish")
 
 
-swish = inlay.Operator(
+swish = inlaid.Operator(
     "my.swish",
     infer,
     SwishAttrs,
     reference=reference,
     compute=compute,
-    fusion=inlay.FusionKind.INJECTIVE,  # each element of the result reads one place of the input,
+    fusion=inlaid.FusionKind.INJECTIVE,  # each element of the result reads one place of the input,
     elementwise=True,  # the same place: so it can be computed in the loops of the operator before it
     arity=(1, 1),
     inputs=("x",),
@@ -57,11 +57,11 @@ swish = inlay.Operator(
 generator = np.random.default_rng(0)
 weights = generator.standard_normal((16, 8)).astype(np.float32)
 bias = generator.standard_normal(8).astype(np.float32)
-x = inlay.var("x", inlay.TensorType((4, 16), "float32"))
-y = inlay.ops.add(inlay.ops.matmul(x, inlay.constant(weights)), inlay.constant(bias))
-module = inlay.Module({"main": inlay.function([x], swish(y, bound=5.0))})
+x = inlaid.var("x", inlaid.TensorType((4, 16), "float32"))
+y = inlaid.ops.add(inlaid.ops.matmul(x, inlaid.constant(weights)), inlaid.constant(bias))
+module = inlaid.Module({"main": inlaid.function([x], swish(y, bound=5.0))})
 
-executable = inlay.compile(module, targets=["x86"])
+executable = inlaid.compile(module, targets=["x86"])
 print(executable)
 data = generator.standard_normal((4, 16)).astype(np.float32)
 (result,) = executable.run({"x": data}).values()

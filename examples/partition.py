@@ -2,16 +2,16 @@
 
     python examples/partition.py
 
-`inlay partition MODEL.onnx --targets x86 --explain` prints the same for a model in a file.
+`inlaid partition MODEL.onnx --targets x86 --explain` prints the same for a model in a file.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-import inlay
-from inlay.driver import cut
-from inlay.partitioning.explain import explain
+import inlaid
+from inlaid.driver import cut
+from inlaid.partitioning.explain import explain
 
 # Words become numbers by a table, numbers rows of a matrix, rows scores. No processor computes with strings, so x86 leaves the
 # first step to the target `reference`.
@@ -19,17 +19,17 @@ words = ("good", "bad", "film")
 generator = np.random.default_rng(0)
 rows = generator.standard_normal((4, 8)).astype(np.float32)
 weights = generator.standard_normal((8, 2)).astype(np.float32)
-text = inlay.var("text", inlay.TensorType((5,), "string"))
-numbers = inlay.ops.lookup(text, keys=words, values=(0, 1, 2), default=3, dtype="int64")
-embedded = inlay.ops.take(inlay.constant(rows), numbers, axis=0)
-scores = inlay.ops.softmax(inlay.ops.matmul(embedded, inlay.constant(weights)), axis=1)
-module = inlay.Module({"main": inlay.function([text], scores)})
+text = inlaid.var("text", inlaid.TensorType((5,), "string"))
+numbers = inlaid.ops.lookup(text, keys=words, values=(0, 1, 2), default=3, dtype="int64")
+embedded = inlaid.ops.take(inlaid.constant(rows), numbers, axis=0)
+scores = inlaid.ops.softmax(inlaid.ops.matmul(embedded, inlaid.constant(weights)), axis=1)
+module = inlaid.Module({"main": inlaid.function([text], scores)})
 
 # The first target that accepts an operator takes it; `reference` stands behind those that are listed.
 partitioned, takers = cut(module, ["x86"])
 print(explain(partitioned, takers).to_text())
 
-executable = inlay.compile(module, targets=["x86"])
+executable = inlaid.compile(module, targets=["x86"])
 (result,) = executable.run({"text": np.array(["a", "good", "film", "not", "bad"], object)}).values()
 powers = np.exp(rows[[3, 0, 2, 3, 1]] @ weights)
 np.testing.assert_allclose(result, powers / powers.sum(axis=1, keepdims=True), rtol=1e-4)

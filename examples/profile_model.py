@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-import inlay
-from inlay.cli.common import progress_bar
+import inlaid
+from inlaid.cli.common import progress_bar
 
 SQUEEZENET = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
 
 with progress_bar() as report:
-    executable = inlay.compile(SQUEEZENET, targets=["x86"], progress=report)
+    executable = inlaid.compile(SQUEEZENET, targets=["x86"], progress=report)
 inputs = {spec.name: np.ones(spec.shape, spec.dtype.numpy) for spec in executable.inputs}
 executable.run(inputs)  # the first run starts the threads
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-import inlay
-from inlay.cli.common import progress_bar
+import inlaid
+from inlaid.cli.common import progress_bar
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 RUNS = 10
@@ -41,7 +41,7 @@ def ramp(shape: tuple[int, ...]) -> np.ndarray:
     return (np.arange(size).reshape(shape) / size).astype(np.float32)
 
 
-def where_operators_ran(executable: inlay.Executable, model: onnx.ModelProto) -> str:
+def where_operators_ran(executable: inlaid.Executable, model: onnx.ModelProto) -> str:
     """How many nodes of each operator ran on each target. A node without a name goes by that of its first output."""
     target_of = {node: region.target for region in executable.regions for node in region.nodes}
     counts = Counter((node.op_type, target_of.get(node.name or node.output[0], "-")) for node in model.graph.node)
@@ -54,7 +54,7 @@ def main() -> int:
     path, target = LIGHT / "light_resnet50.onnx", sys.argv[1] if len(sys.argv) > 1 else "x86"
     start = time.perf_counter()
     with progress_bar() as report:
-        executable = inlay.compile(path, targets=[target], progress=report)
+        executable = inlaid.compile(path, targets=[target], progress=report)
     print(f"compiled for {target} in {time.perf_counter() - start:.1f} s")
 
     (spec,) = executable.inputs

@@ -1,8 +1,8 @@
-"""Import an ONNX model and print it in Inlay's graph IR.
+"""Import an ONNX model and print it in Inlaid's graph IR.
 
     python examples/show_model.py [MODEL.onnx]
 
-`inlay show MODEL.onnx` does the same.
+`inlaid show MODEL.onnx` does the same.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import onnx
 
-import inlay
-from inlay.graph.text import show
+import inlaid
+from inlaid.graph.text import show
 
 SQUEEZENET = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
 
-module = inlay.load(sys.argv[1] if len(sys.argv) > 1 else SQUEEZENET)
+module = inlaid.load(sys.argv[1] if len(sys.argv) > 1 else SQUEEZENET)
 
 # One line per node, `%1 = conv(%data, ...) : type`. Weights are left out; weights="hash" prints their content hashes instead.
 print(show(module))

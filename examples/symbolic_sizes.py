@@ -2,7 +2,7 @@
 
     python examples/symbolic_sizes.py
 
-For a model in a file: `inlay.compile("model.onnx", dims={"batch": (1, 64), "length": 128})`, or `inlay compile model.onnx --dim
+For a model in a file: `inlaid.compile("model.onnx", dims={"batch": (1, 64), "length": 128})`, or `inlaid compile model.onnx --dim
 batch=1:64 --dim length=128`.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-import inlay
+import inlaid
 
-batch, length = inlay.SizeVar("batch", 1, 64), inlay.SizeVar("length", 1, 512)
-x = inlay.var("x", inlay.TensorType((batch, length, 8), "float32"))
+batch, length = inlaid.SizeVar("batch", 1, 64), inlaid.SizeVar("length", 1, 512)
+x = inlaid.var("x", inlaid.TensorType((batch, length, 8), "float32"))
 
 # Attention of every place to every other: the scores have shape (batch, length, length).
-scores = inlay.ops.matmul(x, inlay.ops.transpose(x, perm=(0, 2, 1)))
-result = inlay.ops.matmul(inlay.ops.softmax(scores, axis=2), x)
-executable = inlay.compile(inlay.Module({"main": inlay.function([x], result)}), targets=["x86"])
+scores = inlaid.ops.matmul(x, inlaid.ops.transpose(x, perm=(0, 2, 1)))
+result = inlaid.ops.matmul(inlaid.ops.softmax(scores, axis=2), x)
+executable = inlaid.compile(inlaid.Module({"main": inlaid.function([x], result)}), targets=["x86"])
 print(executable)
 
 

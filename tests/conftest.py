@@ -50,9 +50,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def run(*command: str | Path, folder: Path, **more: str) -> str:
     """Run a command in a folder, with no trace of the environment that the tests run in, but with more variables where they are
     given. Returns what it prints."""
-    # The cache folder of the tests is Inlay's alone: pip and uv keep what they fetch in their own.
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAY_RELEASE", "XDG_CACHE_HOME")
-    variables = {name: value for name, value in os.environ.items() if name not in hidden} | {"INLAY_CACHE": "off", **more}
+    # The cache folder of the tests is Inlaid's alone: pip and uv keep what they fetch in their own.
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAID_RELEASE", "XDG_CACHE_HOME")
+    variables = {name: value for name, value in os.environ.items() if name not in hidden} | {"INLAID_CACHE": "off", **more}
     variables.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does
     done = subprocess.run(list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
@@ -66,14 +66,14 @@ def packages_of(environment: Path) -> Path:
 
 class Environment:
     """A fresh virtual environment: with the packages of a folder where one is `given`, else with nothing but the pip that this
-    Python brings. The index is asked for what Inlay depends on, never for Inlay's own packages."""
+    Python brings. The index is asked for what Inlaid depends on, never for Inlaid's own packages."""
 
     def __init__(self, folder: Path, given: Path | None = None) -> None:
         venv.create(folder, with_pip=given is None, symlinks=True)
         if given is not None:
             (packages_of(folder) / "given.pth").write_text(f"{given}\n", encoding="utf-8")
         self.python = folder / "bin" / "python"
-        self.inlay = folder / "bin" / "inlay"
+        self.inlaid = folder / "bin" / "inlaid"
         self.folder = folder.parent
 
     @staticmethod
@@ -107,10 +107,10 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
 
 @pytest.fixture(scope="session")
 def dependencies(common_folder: Path) -> Path:
-    """A folder of packages, fetched once in a test run: what Inlay and its plugins depend on, and what builds and checks them."""
+    """A folder of packages, fetched once in a test run: what Inlaid and its plugins depend on, and what builds and checks them."""
     folder = common_folder / "dependencies"
     projects = [tomllib.loads(file.read_text()) for file in (ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))]
-    needed = {need for project in projects for need in project["project"]["dependencies"] if not need.startswith("inlay")}
+    needed = {need for project in projects for need in project["project"]["dependencies"] if not need.startswith("inlaid")}
     with (common_folder / "dependencies.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
@@ -122,7 +122,7 @@ def dependencies(common_folder: Path) -> Path:
 
 @pytest.fixture
 def furnished(tmp_path: Path, dependencies: Path) -> Environment:
-    """A fresh virtual environment that has what Inlay depends on, and pip."""
+    """A fresh virtual environment that has what Inlaid depends on, and pip."""
     return Environment(tmp_path / "venv", dependencies)
 
 

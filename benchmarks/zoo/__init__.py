@@ -1,4 +1,4 @@
-"""The models that Inlay is measured and tested on, all with seeded weights: generated ones, and those of the onnx package.
+"""The models that Inlaid is measured and tested on, all with seeded weights: generated ones, and those of the onnx package.
 
     python benchmarks/make_models.py bert_base gpt2_step
 
@@ -124,7 +124,7 @@ def cache_folder() -> Path:
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "inlay" / "zoo" / digest.hexdigest()[:12]
+    return base / "inlaid" / "zoo" / digest.hexdigest()[:12]
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -104,7 +104,7 @@ class Net:
                 names[:] = [self._renamed.get(name, name) for name in names]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
         model = helper.make_model(
-            graph, producer_name="inlay-zoo", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+            graph, producer_name="inlaid-zoo", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
         )
         onnx.checker.check_model(model)
         return model

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.conformance.case import Failed
-from inlay.conformance.levels import composites
-from inlay.conformance.patterned import Draw, Made, Stuck, make
-from inlay.conformance.subject import Subject
-from inlay.conformance.suite import expects_what_there_is
-from inlay.conformance.variants import variants
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.graph.operator import Operator
-from inlay.graph.pattern import (
+from inlaid import ops
+from inlaid.conformance.case import Failed
+from inlaid.conformance.levels import composites
+from inlaid.conformance.patterned import Draw, Made, Stuck, make
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.suite import expects_what_there_is
+from inlaid.conformance.variants import variants
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import (
     Pattern,
     dominates,
     is_const,
@@ -32,13 +32,13 @@ from inlay.graph.pattern import (
     tuple_item,
     wildcard,
 )
-from inlay.ops.composites import quantised_conv
-from inlay.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, hookimpl
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
-from inlay.reference.codegen import ReferenceCodegen
-from inlay.reference.runtime import ReferenceRuntime
-from inlay.types import TensorType
+from inlaid.ops.composites import quantised_conv
+from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, hookimpl
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.reference.codegen import ReferenceCodegen
+from inlaid.reference.runtime import ReferenceRuntime
+from inlaid.types import TensorType
 
 DTYPES = ("float32", "int8", "int32", "int64", "bool")
 
@@ -150,17 +150,17 @@ def subject(*rules: OpRule, told: Conformance | None = None, codegen: type[Refer
     module: Any = types.ModuleType("fake_composites")
     module.PLUGIN_API_VERSION = 1
     hooks: dict[str, Callable[..., Any]] = {
-        "inlay_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(DTYPES))],
-        "inlay_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
-        "inlay_codegen": lambda target: codegen(),
-        "inlay_runtime": lambda target: ReferenceRuntime(),
-        "inlay_conformance": lambda target: told,
+        "inlaid_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(DTYPES))],
+        "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
+        "inlaid_codegen": lambda target: codegen(),
+        "inlaid_runtime": lambda target: ReferenceRuntime(),
+        "inlaid_conformance": lambda target: told,
     }
     for name, hook in hooks.items():
         setattr(module, name, hookimpl(hook))
     sys.modules[module.__name__] = module
     try:
-        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlay.reference.plugin", GROUP)]
+        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
         return Subject("acme", PluginRegistry.discover(points))
     finally:
         del sys.modules[module.__name__]

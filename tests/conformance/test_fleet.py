@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from inlay.conformance import suite
-from inlay.conformance.case import Case, Outcome
-from inlay.conformance.subject import Subject
-from inlay.conformance.suite import CASES, run, run_in_processes
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
+from inlaid.conformance import suite
+from inlaid.conformance.case import Case, Outcome
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.suite import CASES, run, run_in_processes
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def cases(subject: Subject) -> tuple[Case, ...]:
 def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Subject]]:
     """`join(name)` is a target whose plugin is that module of the fleet."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    reference = EntryPoint("reference", "inlay.reference.plugin", GROUP)
+    reference = EntryPoint("reference", "inlaid.reference.plugin", GROUP)
 
     def make(name: str) -> Subject:
         return Subject("fleet", PluginRegistry.discover([EntryPoint("fleet", f"fleet.{name}", GROUP), reference]))

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RUN = (sys.executable, "-m", "pytest", "-p", "inlay.conformance.pytest_plugin", "--pyargs", "inlay.conformance", "-q")
-"""Without `-p`, pytest finds the options by Inlay's entry point; it may be named all the same."""
+RUN = (sys.executable, "-m", "pytest", "-p", "inlaid.conformance.pytest_plugin", "--pyargs", "inlaid.conformance", "-q")
+"""Without `-p`, pytest finds the options by Inlaid's entry point; it may be named all the same."""
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +18,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     facts = folder / "fleet-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: fleet\nVersion: 1.0\n", encoding="utf-8")
-    (facts / "entry_points.txt").write_text("[inlay.plugins]\nfleet = fleet.expects_what_passes\n", encoding="utf-8")
+    (facts / "entry_points.txt").write_text("[inlaid.plugins]\nfleet = fleet.expects_what_passes\n", encoding="utf-8")
     paths = os.pathsep.join(filter(None, (str(folder), str(HERE), *sys.path)))
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run([*RUN, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False)
@@ -26,7 +26,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_cases_are_tests(tmp_path: Path) -> None:
     chosen = "declares-tolerances or add-float32 or add-int64"
-    done = run(tmp_path, "--inlay-target", "fleet", "--inlay-report", "fleet.json", "-k", chosen)
+    done = run(tmp_path, "--inlaid-target", "fleet", "--inlaid-report", "fleet.json", "-k", chosen)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 passed, 2 skipped" in done.stdout.replace("1 failed, ", "")
     assert "it is expected to fail (it was wrong once), and passes" in done.stdout
@@ -42,4 +42,4 @@ def test_cases_are_tests(tmp_path: Path) -> None:
 def test_a_target_has_to_be_named(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode != 0
-    assert "name the target to check: --inlay-target acme" in done.stdout
+    assert "name the target to check: --inlaid-target acme" in done.stdout

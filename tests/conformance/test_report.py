@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from inlay.cli.app import app
-from inlay.conformance.case import LEVELS, Outcome, Result
-from inlay.conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
-from inlay.plugins import DeviceStatus, Tolerance
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
+from inlaid.cli.app import app
+from inlaid.conformance.case import LEVELS, Outcome, Result
+from inlaid.conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
+from inlaid.plugins import DeviceStatus, Tolerance
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
 
-SCHEMA = json.loads(files("inlay.conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(files("inlaid.conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
 PASSED = Result("operators/agrees[exp-float32]", "operators", Outcome.PASSED)
 REFUSED = Result("operators/agrees[det-float32]", "operators", Outcome.SKIPPED, "has no rule for det", claimed=False)
 FAILED = Result("codegen/artifacts-are-whole", "codegen", Outcome.FAILED, "it has | no\nformat <here>")
@@ -28,7 +28,7 @@ EXPECTED = Result("models/agrees[residual]", "models", Outcome.EXPECTED, "it is 
 
 def report(*results: Result, available: bool = True, complete: bool = True) -> Report:
     tolerances = (Tolerance("float32", 1e-2, 1e-3, "exp"),)
-    return Report("acme", "acme", "acme-inlay", "1.2", DeviceStatus(available, "a board"), tolerances, results, complete)
+    return Report("acme", "acme", "acme-inlaid", "1.2", DeviceStatus(available, "a board"), tolerances, results, complete)
 
 
 @pytest.mark.parametrize("results", [(), (PASSED,), (PASSED, REFUSED, FAILED, EXPECTED)])
@@ -64,7 +64,7 @@ def test_markdown_names_what_a_reader_asks_for() -> None:
 def test_the_badge_says_how_it_went(made: Report, text: str) -> None:
     assert badge_text(made) == text
     picture = xml.etree.ElementTree.fromstring(as_svg(made))
-    assert picture.attrib["aria-label"] == f"Inlay conformance: {text}"
+    assert picture.attrib["aria-label"] == f"Inlaid conformance: {text}"
 
 
 def test_files_lie_beside_one_another(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_target_that_is_not_there_is_an_error() -> None:
 def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("broken", "nothing_of_that_name", GROUP)
     registry = PluginRegistry.discover([point])
-    monkeypatch.setattr("inlay.plugins.registry.default_registry", lambda: registry)
+    monkeypatch.setattr("inlaid.plugins.registry.default_registry", lambda: registry)
     done = CliRunner().invoke(app, ["conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1"])
     assert done.exit_code == 1
     assert "plugin/loads: import: ModuleNotFoundError: No module named 'nothing_of_that_name'" in done.output

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-import inlay.plugins
-from inlay.plugins import hookspecs
-from inlay.plugins.contract import PLUGIN_API_VERSION
+import inlaid.plugins
+from inlaid.plugins import hookspecs
+from inlaid.plugins.contract import PLUGIN_API_VERSION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
-HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("inlay_")}
+HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("inlaid_")}
 
 
 def test_every_hook_has_a_section_and_no_other_has() -> None:
-    assert re.findall(r"^### (inlay_\w+)$", PAGE, re.MULTILINE) == list(HOOKS)
+    assert re.findall(r"^### (inlaid_\w+)$", PAGE, re.MULTILINE) == list(HOOKS)
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -40,7 +40,7 @@ def test_who_is_asked_is_what_the_hook_says(name: str) -> None:
 
 def test_every_public_name_is_listed() -> None:
     listed = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(inlay.plugins.__all__) - listed == set()
+    assert set(inlaid.plugins.__all__) - listed == set()
 
 
 def test_the_version_is_the_one_in_force() -> None:

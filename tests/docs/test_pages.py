@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from inlay.plugins.registry import default_registry
+from inlaid.plugins.registry import default_registry
 
 from .pages import blocks_of, run_page
 
@@ -53,7 +53,7 @@ def environment(tmp_path: Path) -> Path:
     outer = sysconfig.get_path("purelib")
     (here / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
     bin_ = tmp_path / "venv" / "bin"
-    for name, call in {"inlay": "from inlay.cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
+    for name, call in {"inlaid": "from inlaid.cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
         (bin_ / name).write_text(f"#!{bin_ / 'python'}\n{call}\n")
         (bin_ / name).chmod(0o755)
     return bin_
@@ -67,7 +67,7 @@ def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Pat
     path = os.pathsep.join((str(environment), os.environ["PATH"]))
     assert run_page(TUTORIAL, folder, path) == 4
     shown = subprocess.run(
-        ["inlay", "partition", "dense.onnx", "--targets", "acme,x86", "--explain"],
+        ["inlaid", "partition", "dense.onnx", "--targets", "acme,x86", "--explain"],
         cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "acme: 6 operators" in shown or "acme: 5 operators" in shown
@@ -87,5 +87,5 @@ def test_a_web_site_is_made_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "inlay_codegen" in (tmp_path / "html" / "contract.html").read_text()
-    assert "inlay.plugins.contract" in (tmp_path / "html" / "reference.html").read_text()
+    assert "inlaid_codegen" in (tmp_path / "html" / "contract.html").read_text()
+    assert "inlaid.plugins.contract" in (tmp_path / "html" / "reference.html").read_text()

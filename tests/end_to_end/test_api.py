@@ -15,10 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import inlay
-from inlay import arith
-from inlay.errors import InputError, KernelFault, ModelImportError, TargetError
-from inlay.tensor import te
+import inlaid
+from inlaid import arith
+from inlaid.errors import InputError, KernelFault, ModelImportError, TargetError
+from inlaid.tensor import te
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -42,15 +42,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_load_compile_run_save(path: Path, tmp_path: Path) -> None:
-    module = inlay.load(path / "small.onnx")
-    assert isinstance(module, inlay.Module) and [param.name for param in module.main.params] == ["x"]
-    executable = inlay.compile(module, targets=["x86:threads=1"])
-    assert isinstance(executable, inlay.Executable)
+    module = inlaid.load(path / "small.onnx")
+    assert isinstance(module, inlaid.Module) and [param.name for param in module.main.params] == ["x"]
+    executable = inlaid.compile(module, targets=["x86:threads=1"])
+    assert isinstance(executable, inlaid.Executable)
     results = executable.run({"x": X})
     assert list(results) == ["y"] and results["y"].dtype == np.float32
     np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
-    executable.save(tmp_path / "small.inlay")
-    again = inlay.runtime.load(tmp_path / "small.inlay")
+    executable.save(tmp_path / "small.inlaid")
+    again = inlaid.runtime.load(tmp_path / "small.inlaid")
     assert again.run({"x": X})["y"].tobytes() == results["y"].tobytes()
     assert [spec.name for spec in again.inputs] == ["x"] and [spec.shape for spec in again.outputs] == [(2, 4)]
     measured = again.profile({"x": X})
@@ -60,31 +60,31 @@ def test_load_compile_run_save(path: Path, tmp_path: Path) -> None:
 def test_what_a_model_may_be(path: Path) -> None:
     """A path, text or not; a model in memory, as an object or as bytes; a module; a function."""
     model = proto()
-    for given in (path / "small.onnx", str(path / "small.onnx"), model, model.SerializeToString(), inlay.load(model)):
-        np.testing.assert_allclose(inlay.compile(given, ["reference"]).run({"x": X})["y"], RIGHT, rtol=1e-6)
-    x = inlay.var("x", inlay.TensorType((3, 3), "float32"))
-    executable = inlay.compile(inlay.function([x], inlay.ops.relu(x)), ["x86:threads=1"])
+    for given in (path / "small.onnx", str(path / "small.onnx"), model, model.SerializeToString(), inlaid.load(model)):
+        np.testing.assert_allclose(inlaid.compile(given, ["reference"]).run({"x": X})["y"], RIGHT, rtol=1e-6)
+    x = inlaid.var("x", inlaid.TensorType((3, 3), "float32"))
+    executable = inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), ["x86:threads=1"])
     assert executable.run({"x": -np.eye(3, dtype=np.float32)})["output0"].tolist() == np.zeros((3, 3)).tolist()
-    for name in ("model.tflite", "model.pt", "model.inlay"):
+    for name in ("model.tflite", "model.pt", "model.inlaid"):
         with pytest.raises(ModelImportError, match=name):
-            inlay.load(name)
+            inlaid.load(name)
 
 
 def test_dimensions(path: Path) -> None:
     """Fixed, bounded, or left open."""
     sizes = {}
     for name, dims in (("fixed", {"batch": 2}), ("bounded", {"batch": (1, 8)}), ("open", None)):
-        executable = inlay.compile(path / "open.onnx", ["x86:threads=1"], dims=dims)
+        executable = inlaid.compile(path / "open.onnx", ["x86:threads=1"], dims=dims)
         np.testing.assert_allclose(executable.run({"x": X})["y"], RIGHT, rtol=1e-6)
         sizes[name] = executable.inputs[0].shape[0]
     assert sizes["fixed"] == 2 and repr(sizes["bounded"]) == repr(sizes["open"]) == "batch"
     for size in (1, 5):
         assert executable.run({"x": np.ones((size, 3), np.float32)})["y"].shape == (size, 4)
-    bounded = inlay.compile(path / "open.onnx", ["x86:threads=1"], dims={"batch": (1, 8)})
+    bounded = inlaid.compile(path / "open.onnx", ["x86:threads=1"], dims={"batch": (1, 8)})
     with pytest.raises(InputError, match="batch"):
         bounded.run({"x": np.ones((9, 3), np.float32)})
-    with pytest.raises(InputError, match=r"give dims to inlay\.load"):
-        inlay.compile(inlay.load(path / "open.onnx"), dims={"batch": 1})
+    with pytest.raises(InputError, match=r"give dims to inlaid\.load"):
+        inlaid.compile(inlaid.load(path / "open.onnx"), dims={"batch": 1})
 
 
 @pytest.mark.parametrize(
@@ -105,24 +105,24 @@ def test_dimensions(path: Path) -> None:
 def test_dimensions_that_are_none(path: Path, size: Any, why: str) -> None:
     for given in (path / "open.onnx", (path / "open.onnx").read_bytes()):
         with pytest.raises(InputError, match=rf"dimension 'batch' cannot be .*: {why}"):
-            inlay.compile(given, ["reference"], dims={"batch": size})
+            inlaid.compile(given, ["reference"], dims={"batch": size})
     with pytest.raises(InputError, match="dimension 'batch'"):
-        inlay.load(path / "open.onnx", {"batch": size})
+        inlaid.load(path / "open.onnx", {"batch": size})
 
 
 def test_arguments_of_a_wrong_kind(path: Path) -> None:
     wrong: Any
     for wrong in (["batch"], 5, {1: 2}):
         with pytest.raises(InputError, match="give sizes by name"):
-            inlay.compile(path / "open.onnx", dims=wrong)
+            inlaid.compile(path / "open.onnx", dims=wrong)
     for wrong in (5, None, [path / "small.onnx"]):
         with pytest.raises(InputError, match=f"of type {type(wrong).__name__} is no model; give the path of an ONNX"):
-            inlay.compile(wrong)
+            inlaid.compile(wrong)
     for wrong in ([1], 5, None, [None]):
         for given in (path / "small.onnx", proto()):
             with pytest.raises(TargetError, match="targets are strings"):
-                inlay.compile(given, wrong)
-    executable = inlay.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
+                inlaid.compile(given, wrong)
+    executable = inlaid.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
     with pytest.raises(InputError, match="the model has no input 1; input 'x' is missing"):
         executable.run({1: X})  # type: ignore[dict-item]
@@ -133,29 +133,29 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
 
 
 def test_saving_where_no_file_can_be(path: Path) -> None:
-    executable = inlay.compile(path / "small.onnx", ["reference"])
+    executable = inlaid.compile(path / "small.onnx", ["reference"])
     for place in (path, "."):
         with pytest.raises(InputError, match="it is a folder"):
             executable.save(place)
 
 
 def test_partition(path: Path) -> None:
-    module = inlay.partition(path / "small.onnx", ["x86:threads=1"])
+    module = inlaid.partition(path / "small.onnx", ["x86:threads=1"])
     assert set(module.functions) == {"main", "region0_x86"}
     assert module["region0_x86"].attr("target") == "x86:threads=1"
 
 
 def test_targets(path: Path) -> None:
     """In order of priority, with options after a colon."""
-    executable = inlay.compile(path / "small.onnx", ["reference", "x86"])
+    executable = inlaid.compile(path / "small.onnx", ["reference", "x86"])
     assert [region.target for region in executable.regions] == ["reference"]
     with pytest.raises(TargetError, match="no target 'gpu' is installed"):
-        inlay.compile(path / "small.onnx", ["gpu"])
+        inlaid.compile(path / "small.onnx", ["gpu"])
 
 
 def test_progress(path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    inlay.compile(path / "small.onnx", ["x86:threads=1"], progress=lambda *entry: seen.append(entry), cache=False)
+    inlaid.compile(path / "small.onnx", ["x86:threads=1"], progress=lambda *entry: seen.append(entry), cache=False)
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages[:2] == ["import", "partition"] and stages[-1] == "load" and any("region0_x86" in stage for stage in stages)
     assert all(0 <= done <= total for _, done, total in seen)
@@ -166,19 +166,19 @@ def test_progress(path: Path) -> None:
 
 def test_builder() -> None:
     """Control flow, functions and tuples, written in Python."""
-    ops, scalar = inlay.ops, inlay.TensorType((), "float32")
-    n = inlay.SizeVar("n", 1, 100)
-    x, limit = inlay.var("x", inlay.TensorType((n, 3), "float32")), inlay.var("limit", scalar)
+    ops, scalar = inlaid.ops, inlaid.TensorType((), "float32")
+    n = inlaid.SizeVar("n", 1, 100)
+    x, limit = inlaid.var("x", inlaid.TensorType((n, 3), "float32")), inlaid.var("limit", scalar)
     total = ops.reduce_sum(x, axes=(0, 1))
-    choice = inlay.if_(ops.less(total, limit), ops.neg(x), x)
-    v = inlay.var("v", scalar)
-    square = inlay.function([v], ops.mul(v, v))
-    i, state = inlay.var("i", inlay.TensorType((), "int64")), inlay.var("state", scalar)
-    body = inlay.function([i, state], inlay.tuple_([inlay.constant(True), inlay.call(square, [state])]))
-    power = inlay.tuple_item(inlay.loop(body, state=[total], trip_count=inlay.constant(np.int64(2))), 0)
-    bound = inlay.var("bound", scalar)
-    result = inlay.let(bound, power, inlay.tuple_([choice, ops.add(bound, bound)]))
-    executable = inlay.compile(inlay.function([x, limit], result), ["x86:threads=1"])
+    choice = inlaid.if_(ops.less(total, limit), ops.neg(x), x)
+    v = inlaid.var("v", scalar)
+    square = inlaid.function([v], ops.mul(v, v))
+    i, state = inlaid.var("i", inlaid.TensorType((), "int64")), inlaid.var("state", scalar)
+    body = inlaid.function([i, state], inlaid.tuple_([inlaid.constant(True), inlaid.call(square, [state])]))
+    power = inlaid.tuple_item(inlaid.loop(body, state=[total], trip_count=inlaid.constant(np.int64(2))), 0)
+    bound = inlaid.var("bound", scalar)
+    result = inlaid.let(bound, power, inlaid.tuple_([choice, ops.add(bound, bound)]))
+    executable = inlaid.compile(inlaid.function([x, limit], result), ["x86:threads=1"])
     for rows, threshold in ((1, 100.0), (4, -100.0)):
         value = np.full((rows, 3), 0.5, np.float32)
         chosen, twice = executable.run({"x": value, "limit": np.float32(threshold)}).values()
@@ -187,7 +187,7 @@ def test_builder() -> None:
 
 
 @dataclass(frozen=True)
-class ShiftAttrs(inlay.Attrs):
+class ShiftAttrs(inlaid.Attrs):
     """by: how far."""
 
     by: int = 1
@@ -200,7 +200,7 @@ def shifted(attrs: ShiftAttrs, x: te.Tensor) -> te.Tensor:
     return result
 
 
-SHIFT = inlay.Operator(
+SHIFT = inlaid.Operator(
     "test.shift",
     lambda attrs, x: x,
     ShiftAttrs,
@@ -210,21 +210,21 @@ SHIFT = inlay.Operator(
 
 
 def test_an_operator_of_ones_own() -> None:
-    """By a tensor expression it runs natively, fused with Inlay's own operators."""
-    x = inlay.var("x", inlay.TensorType((5,), "float32"))
-    model = inlay.function([x], inlay.ops.neg(SHIFT(inlay.ops.relu(x), by=2)))
-    executable = inlay.compile(model, ["x86:threads=1"])
+    """By a tensor expression it runs natively, fused with Inlaid's own operators."""
+    x = inlaid.var("x", inlaid.TensorType((5,), "float32"))
+    model = inlaid.function([x], inlaid.ops.neg(SHIFT(inlaid.ops.relu(x), by=2)))
+    executable = inlaid.compile(model, ["x86:threads=1"])
     assert [region.target for region in executable.regions] == ["x86:threads=1"]
     value = np.array([5, -4, 3, -2, 1], np.float32)
     assert executable.run({"x": value})["output0"].tolist() == [-3, 0, -1, -1, -1]
-    looked_up = inlay.Operator(
+    looked_up = inlaid.Operator(
         "test.lookup",
-        lambda attrs, x, at: inlay.TensorType(at.shape, x.dtype),
+        lambda attrs, x, at: inlaid.TensorType(at.shape, x.dtype),
         compute=lambda attrs, x, at: te.compute(at.shape, lambda i: x[te.checked(at[i], 0, x.shape[0] - 1)], "lookup"),
         arity=(2, 2),
     )
-    at = inlay.var("at", inlay.TensorType((2,), "int64"))
-    executable = inlay.compile(inlay.function([x, at], looked_up(x, at)), ["x86:threads=1"])
+    at = inlaid.var("at", inlaid.TensorType((2,), "int64"))
+    executable = inlaid.compile(inlaid.function([x, at], looked_up(x, at)), ["x86:threads=1"])
     assert executable.run({"x": value, "at": np.array([4, 0])})["output0"].tolist() == [1, 5]
     with pytest.raises(KernelFault, match="an index is out of range in kernel test"):
         executable.run({"x": value, "at": np.array([5, 0])})
@@ -244,7 +244,7 @@ def test_importing_costs_nothing() -> None:
     code = """
         import sys, time
         start = time.perf_counter()
-        import inlay
+        import inlaid
         seconds = time.perf_counter() - start
         heavy = {"numpy", "onnx", "ml_dtypes", "pluggy", "llvmlite", "rich", "click"} & set(sys.modules)
         import json
@@ -260,9 +260,9 @@ def test_the_core_imports_no_vendor_library(path: Path) -> None:
     code = f"""
         import sys
         import numpy as np
-        import inlay
-        from inlay.plugins.registry import default_registry
-        executable = inlay.compile({str(path / "small.onnx")!r}, ["reference"])
+        import inlaid
+        from inlaid.plugins.registry import default_registry
+        executable = inlaid.compile({str(path / "small.onnx")!r}, ["reference"])
         executable.run({{"x": np.ones((2, 3), np.float32)}})
         registry = default_registry()
         assert "x86" in registry.kinds() and registry.op_rules(registry.target("x86"))
@@ -272,8 +272,8 @@ def test_the_core_imports_no_vendor_library(path: Path) -> None:
 
 
 def test_everything_that_is_exported_exists() -> None:
-    for name in inlay.__all__:
-        assert getattr(inlay, name) is not None
-    assert dir(inlay) == sorted(inlay.__all__)
+    for name in inlaid.__all__:
+        assert getattr(inlaid, name) is not None
+    assert dir(inlaid) == sorted(inlaid.__all__)
     with pytest.raises(AttributeError, match="no attribute 'tune'"):
-        _ = inlay.tune  # type: ignore[attr-defined]
+        _ = inlaid.tune  # type: ignore[attr-defined]

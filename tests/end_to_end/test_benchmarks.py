@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from inlay.cli.contest import Result, Timing
-from inlay.plugins.registry import default_registry
+from inlaid.cli.contest import Result, Timing
+from inlaid.plugins.registry import default_registry
 from machine import Limits
 from page import Measurement, draw, latest
 from zoo import path_of
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def measured(name: str, own: float, peer: float, **facts: Any) -> Measurement:
-    engines = (("inlay", own), ("openvino", peer))
+    engines = (("inlaid", own), ("openvino", peer))
     timings = tuple(Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0) for label, time in engines)
     return Measurement.of("model", name, "f32", Limits(1, 1e11, 1e10), Result(timings, ()), **facts)
 
@@ -107,7 +107,7 @@ def test_the_page_of_benchmarks(tmp_path):
     kept = ["--results", str(results), "--write", str(text)]
     options = ["--tiny", "--threads", "1", "--against", "onnxruntime", "--rounds", "2", "--seconds", "0", *kept]
     printed = run("bench.py", *options, "--only", "bert|gemm_64|relu")
-    assert "bert_base f32 1 thread: inlay " in printed
+    assert "bert_base f32 1 thread: inlaid " in printed
     run("bench.py", *options, "--only", "mobilenet", "--models", "--precisions", "int8")
     for part in (
         "## Whole models in f32, 1 thread",
@@ -117,7 +117,7 @@ def test_the_page_of_benchmarks(tmp_path):
         "Geometric mean of the ratios over 2 models",
         "| gemm | gemm_64 | ",
         "| memory | relu_",
-        "- inlay ",
+        "- inlaid ",
         "- onnxruntime, bf16: computes in bfloat16 only what the model has in it (bert_base)",
     ):
         assert part in text.read_text()

@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.cli import main
-from inlay.errors import PluginError
-from inlay.plugins.blame import blame
+from inlaid.cli import main
+from inlaid.errors import PluginError
+from inlaid.plugins.blame import blame
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -51,13 +51,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unknown.graph.node[1].op_type = "Frobnicate"
     onnx.save(unknown, folder / "unknown.onnx")
     with pytest.raises(SystemExit) as done:
-        main(["compile", str(folder / "small.onnx"), "-o", str(folder / "small.inlay"), "--target", "x86:threads=1"])
+        main(["compile", str(folder / "small.onnx"), "-o", str(folder / "small.inlaid"), "--target", "x86:threads=1"])
     assert done.value.code == 0
-    package = (folder / "small.inlay").read_bytes()
-    (folder / "damaged.inlay").write_bytes(package[:-40])
+    package = (folder / "small.inlaid").read_bytes()
+    (folder / "damaged.inlaid").write_bytes(package[:-40])
     flipped = bytearray(package)
     flipped[len(package) // 3] ^= 0x55
-    (folder / "flipped.inlay").write_bytes(bytes(flipped))
+    (folder / "flipped.inlaid").write_bytes(bytes(flipped))
     return folder
 
 
@@ -96,7 +96,7 @@ def wrong(result: tuple[int, str, str], *words: str) -> None:
     """The command must fail in one line that has all the words."""
     code, out, err = result
     assert (code, out) == (2, ""), (code, out, err)
-    assert err.startswith("inlay: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert err.startswith("inlaid: ") and err.count("\n") == 1 and "Traceback" not in err
     for word in words:
         assert word in err, f"{word!r} is not in {err!r}"
 
@@ -108,10 +108,10 @@ def test_help(run: Run) -> None:
     out = good(run("--help"))
     for name in ("targets", "compile", "run", "bench", "export", "partition", "show", "cache"):
         assert f"\n  {name} " in out
-        assert "Usage: inlay " + name in good(run(name, "--help"))
-    assert good(run("--version")).startswith("inlay, version ")
+        assert "Usage: inlaid " + name in good(run(name, "--help"))
+    assert good(run("--version")).startswith("inlaid, version ")
     code, _, err = run()
-    assert code == 2 and "Usage: inlay" in err
+    assert code == 2 and "Usage: inlaid" in err
 
 
 def test_targets(run: Run) -> None:
@@ -122,10 +122,10 @@ def test_targets(run: Run) -> None:
 
 
 def test_compile(run: Run, folder: Path) -> None:
-    out = good(run("compile", "small.onnx", "-o", "a.inlay", "--target", "x86:threads=1"))
-    assert out.startswith("a.inlay: ") and "region0_x86 on x86:threads=1: 2 source nodes" in out
+    out = good(run("compile", "small.onnx", "-o", "a.inlaid", "--target", "x86:threads=1"))
+    assert out.startswith("a.inlaid: ") and "region0_x86 on x86:threads=1: 2 source nodes" in out
     facts = data(run("compile", "small.onnx", "--target", "x86:threads=1", "--json", "--timing", "--no-cache"))
-    assert facts["package"] == "small.inlay" and facts["bytes"] == (folder / "small.inlay").stat().st_size
+    assert facts["package"] == "small.inlaid" and facts["bytes"] == (folder / "small.inlaid").stat().st_size
     assert facts["regions"] == [{"target": "x86:threads=1", "nodes": 2}]
     stages = [entry["name"] for entry in facts["stages"]]
     assert stages[:2] == ["import", "partition"] and stages[-1] == "save"
@@ -134,39 +134,39 @@ def test_compile(run: Run, folder: Path) -> None:
     assert "graph passes" in out and "  generate region0_reference" in out
     # Equal models give equal bytes.
     good(run("compile", "small.onnx", "--target", "x86:threads=1"))
-    assert (folder / "small.inlay").read_bytes() == (folder / "a.inlay").read_bytes()
+    assert (folder / "small.inlaid").read_bytes() == (folder / "a.inlaid").read_bytes()
 
 
 def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    where = str(tmp_path / "inlay")
+    where = str(tmp_path / "inlaid")
     empty = {"entries": 0, "bytes": 0}
     assert data(run("cache", "info", "--json"))["packages"] == {**empty, "limit": 1 << 32}
 
     def stages(*arguments: str) -> list[str]:
-        facts = data(run("compile", "small.onnx", "-o", "c.inlay", "--target", "x86:threads=1", "--json", "--timing", *arguments))
+        facts = data(run("compile", "small.onnx", "-o", "c.inlaid", "--target", "x86:threads=1", "--json", "--timing", *arguments))
         return [entry["name"] for entry in facts["stages"]]
 
     assert "import" in stages("--no-cache") and data(run("cache", "info", "--json"))["objects"]["entries"] == 0
     assert "import" in stages()
-    once = (folder / "c.inlay").read_bytes()
-    assert stages() == ["look up", "save"] and (folder / "c.inlay").read_bytes() == once
+    once = (folder / "c.inlaid").read_bytes()
+    assert stages() == ["look up", "save"] and (folder / "c.inlaid").read_bytes() == once
     facts = data(run("cache", "info", "--json"))
     assert facts["folder"] == where and facts["reason"] == ""
     assert [facts[name]["entries"] for name in ("objects", "models", "packages")] == [2, 1, 1]
     assert facts["packages"]["bytes"] == len(once)
     assert good(run("cache", "info")).startswith(f"{where}\n  objects          2 entries ")
     assert good(run("cache", "clear")) == "" and data(run("cache", "info", "--json"))["models"]["entries"] == 0
-    assert "import" in stages() and (folder / "c.inlay").read_bytes() == once
-    monkeypatch.setenv("INLAY_CACHE", "off")
+    assert "import" in stages() and (folder / "c.inlaid").read_bytes() == once
+    monkeypatch.setenv("INLAID_CACHE", "off")
     assert "import" in stages() and "keep" not in stages()
-    assert good(run("cache", "info")) == "no cache: switched off by INLAY_CACHE\n"
+    assert good(run("cache", "info")) == "no cache: switched off by INLAID_CACHE\n"
     assert data(run("cache", "info", "--json"))["folder"] is None
 
 
-@pytest.mark.parametrize("name", ["small.onnx", "a.inlay"])
+@pytest.mark.parametrize("name", ["small.onnx", "a.inlaid"])
 def test_run(run: Run, folder: Path, name: str) -> None:
-    good(run("compile", "small.onnx", "-o", "a.inlay"))
+    good(run("compile", "small.onnx", "-o", "a.inlaid"))
     for given in ("x=x.npy", "all.npz"):
         out = good(run("run", name, "--input", given, "-o", "out.npz"))
         assert out.startswith("y: float32[2, 4] [") and out.count("\n") == 1
@@ -183,15 +183,15 @@ def test_shadow(run: Run, folder: Path) -> None:
     assert good(run("run", "small.onnx", "--input", "x=x.npy", "--shadow")).startswith(f"{said}y: ")
     code, out, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow", "--json")
     assert code == 0 and err == said and json.loads(out)
-    good(run("compile", "small.onnx", "-o", "a.inlay"))
-    code, _, err = run("run", "a.inlay", "--input", "x=x.npy", "--shadow")
+    good(run("compile", "small.onnx", "-o", "a.inlaid"))
+    code, _, err = run("run", "a.inlaid", "--input", "x=x.npy", "--shadow")
     assert code == 2 and "no graph to compare with" in err
 
 
 def test_placement(run: Run, folder: Path) -> None:
-    pytest.importorskip("scipy", reason='needs SciPy: pip install "inlay[cost]"')
+    pytest.importorskip("scipy", reason='needs SciPy: pip install "inlaid[cost]"')
     assert good(run("partition", "small.onnx", "--placement", "cost")) == good(run("partition", "small.onnx"))
-    assert run("compile", "small.onnx", "--placement", "luck", "-o", "a.inlay")[0] == 2
+    assert run("compile", "small.onnx", "--placement", "luck", "-o", "a.inlaid")[0] == 2
 
 
 def test_element_types_that_numpy_lacks(run: Run, folder: Path) -> None:
@@ -247,10 +247,10 @@ def test_partition_is_locked(run: Run, folder: Path) -> None:
         data(run("partition", "small.onnx", "--target", "x86:threads=1", "--lock", "small.lock", "--json"))["lock_differences"]
         == []
     )
-    good(run("compile", "small.onnx", "-o", "locked.inlay", "--target", "x86:threads=1", "--lock", "small.lock"))
+    good(run("compile", "small.onnx", "-o", "locked.inlaid", "--target", "x86:threads=1", "--lock", "small.lock"))
     other = good(run("partition", "small.onnx", "--target", "reference", "--lock", "small.lock"))
     assert "- relu at act: x86:threads=1\n+ relu at act: reference" in other
-    held = ("compile", "small.onnx", "-o", "held.inlay", "--targets", "x86,reference", "--lock", "small.lock", "--no-cache")
+    held = ("compile", "small.onnx", "-o", "held.inlaid", "--targets", "x86,reference", "--lock", "small.lock", "--no-cache")
     code, out, err = run(*held)
     assert code == 0 and "region0_reference on reference" in out
     assert "- relu at act: reference\n+ relu at act: x86" in err
@@ -284,12 +284,12 @@ def test_show(run: Run) -> None:
 
 
 def test_symbolic_dimensions(run: Run, folder: Path) -> None:
-    good(run("compile", "open.onnx", "-o", "open.inlay"))
-    good(run("run", "open.inlay", "--input", "x=x.npy", "-o", "out.npz"))
+    good(run("compile", "open.onnx", "-o", "open.inlaid"))
+    good(run("run", "open.inlaid", "--input", "x=x.npy", "-o", "out.npz"))
     with np.load(folder / "out.npz") as results:
         np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
-    assert "y: float32[1, 4]" in good(run("run", "open.inlay"))
-    assert "y: float32[5, 4]" in good(run("run", "open.inlay", "--dim", "batch=5"))
+    assert "y: float32[1, 4]" in good(run("run", "open.inlaid"))
+    assert "y: float32[5, 4]" in good(run("run", "open.inlaid", "--dim", "batch=5"))
     assert "y: float32[5, 4]" in good(run("run", "open.onnx", "--dim", "batch=5"))
 
 
@@ -308,10 +308,10 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
     for command in (("run",), ("export", "-o", "a.so"), ("bench",)):
-        wrong(run(*command, "small.inlay", "--target", "x86"), "small.inlay is a package", "--target")
-        wrong(run(*command, "small.inlay", "--dim", "batch=2"), "small.inlay is a package", "--dim")
-    good(run("compile", "open.onnx", "-o", "open.inlay"))
-    wrong(run("run", "open.inlay", "--dim", "batch=1:8"), "open.inlay is a package", "give 'batch' one size")
+        wrong(run(*command, "small.inlaid", "--target", "x86"), "small.inlaid is a package", "--target")
+        wrong(run(*command, "small.inlaid", "--dim", "batch=2"), "small.inlaid is a package", "--dim")
+    good(run("compile", "open.onnx", "-o", "open.inlaid"))
+    wrong(run("run", "open.inlaid", "--dim", "batch=1:8"), "open.inlaid is a package", "give 'batch' one size")
     wrong(run("run", "open.onnx", "--dim", "batch=2", "--dim", "batch=3"), "dimension 'batch' is given twice")
     wrong(run("export", "open.onnx", "-o", "a.so"), "dimension batch is symbolic", "--dim name=size, or dims= in Python")
     for given in ("x=x.npy", "all.npz"):
@@ -326,14 +326,14 @@ def test_wrong_models(run: Run) -> None:
         wrong(run("show", name), name)
     wrong(run("compile", "unknown.onnx"), "Frobnicate", "act", "unknown.onnx")
     for command in ("compile", "show", "partition"):
-        wrong(run(command, "small.inlay"), "small.inlay is a compiled package", "inlay run")
+        wrong(run(command, "small.inlaid"), "small.inlaid is a compiled package", "inlaid run")
 
 
 def test_wrong_packages(run: Run, folder: Path) -> None:
-    for name in ("damaged.inlay", "flipped.inlay"):
+    for name in ("damaged.inlaid", "flipped.inlaid"):
         wrong(run("run", name), name)
-    (folder / "fake.inlay").write_text("no package")
-    wrong(run("run", "fake.inlay"), "fake.inlay")
+    (folder / "fake.inlaid").write_text("no package")
+    wrong(run("run", "fake.inlaid"), "fake.inlaid")
 
 
 def test_wrong_targets(run: Run) -> None:
@@ -353,14 +353,14 @@ def test_wrong_inputs(run: Run, folder: Path) -> None:
     np.save(folder / "ints.npy", np.zeros((2, 3), np.int64))
     np.save(folder / "pickled.npy", np.array([object()]), allow_pickle=True)
     (folder / "text.npy").write_text("no array")
-    wrong(run("run", "small.inlay", "--input", "x=nowhere.npy"), "cannot read nowhere.npy", ".npz")
-    wrong(run("run", "small.inlay", "--input", "x=text.npy"), "cannot read text.npy")
-    wrong(run("run", "small.inlay", "--input", "x=pickled.npy"), "cannot read pickled.npy")
-    wrong(run("run", "small.inlay", "--input", "z=x.npy"), "no input 'z'", "x: float32[2, 3]")
-    wrong(run("run", "small.inlay", "--input", "x=tall.npy"), "x", "7")
-    wrong(run("run", "small.inlay", "--input", "x=ints.npy"), "x", "int64")
-    wrong(run("run", "small.inlay", "--input", "x.npy"), "x.npy holds one array", "NAME=FILE.npy")
-    wrong(run("run", "small.inlay", "--input", "x=all.npz"), "all.npz holds several arrays")
+    wrong(run("run", "small.inlaid", "--input", "x=nowhere.npy"), "cannot read nowhere.npy", ".npz")
+    wrong(run("run", "small.inlaid", "--input", "x=text.npy"), "cannot read text.npy")
+    wrong(run("run", "small.inlaid", "--input", "x=pickled.npy"), "cannot read pickled.npy")
+    wrong(run("run", "small.inlaid", "--input", "z=x.npy"), "no input 'z'", "x: float32[2, 3]")
+    wrong(run("run", "small.inlaid", "--input", "x=tall.npy"), "x", "7")
+    wrong(run("run", "small.inlaid", "--input", "x=ints.npy"), "x", "int64")
+    wrong(run("run", "small.inlaid", "--input", "x.npy"), "x.npy holds one array", "NAME=FILE.npy")
+    wrong(run("run", "small.inlaid", "--input", "x=all.npz"), "all.npz holds several arrays")
 
 
 def test_inputs_larger_than_memory(run: Run, folder: Path) -> None:
@@ -372,8 +372,8 @@ def test_inputs_larger_than_memory(run: Run, folder: Path) -> None:
 
 
 def test_wrong_outputs(run: Run) -> None:
-    wrong(run("compile", "small.onnx", "-o", "nowhere/a.inlay"), "nowhere")
-    wrong(run("run", "small.inlay", "-o", "nowhere/out.npz"), "nowhere/out.npz: No such file or directory")
+    wrong(run("compile", "small.onnx", "-o", "nowhere/a.inlaid"), "nowhere")
+    wrong(run("run", "small.inlaid", "-o", "nowhere/out.npz"), "nowhere/out.npz: No such file or directory")
     wrong(run("export", "small.onnx", "-o", "nowhere/libsmall.so"), "nowhere")
 
 
@@ -406,25 +406,25 @@ def test_failures_of_our_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("inlay.load", broken, raising=False)
+    monkeypatch.setattr("inlaid.load", broken, raising=False)
     code, out, err = run("show", "small.onnx")
     assert (code, out) == (1, "") and err.count("\n") == 1
-    assert "a failure of Inlay's own: KeyError: 'lost'" in err and "--debug" in err
+    assert "a failure of Inlaid's own: KeyError: 'lost'" in err and "--debug" in err
 
 
 def test_failures_of_a_plugin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plugin raises that is no error of Inlay's has a place in its code, which --debug shows."""
+    """What a plugin raises that is no error of Inlaid's has a place in its code, which --debug shows."""
 
     def broken(*_: object, **__: object) -> None:
         with blame("zap", "the code generator"):
             raise cause
 
-    monkeypatch.setattr("inlay.load", broken, raising=False)
+    monkeypatch.setattr("inlaid.load", broken, raising=False)
     cause: Exception = AttributeError("'Step' object has no attribute 'op'")
     words = "the code generator failed: AttributeError: 'Step' object has no attribute 'op' (plugin zap)"
     wrong(run("show", "small.onnx"), f"{words}; --debug shows where")
     code, _, err = run("show", "small.onnx", "--debug")
-    assert code == 2 and "in broken" in err and err.endswith(f"inlay: {words}\n")
+    assert code == 2 and "in broken" in err and err.endswith(f"inlaid: {words}\n")
     cause = PluginError("it gave nothing")
     assert "--debug" not in run("show", "small.onnx")[2]
 
@@ -451,19 +451,19 @@ def test_names_that_a_terminal_would_act_on(run: Run, folder: Path) -> None:
 
 
 def process(folder: Path, *arguments: str, **facts: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from inlay.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from inlaid.cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False, **facts)
 
 
 def test_processes(folder: Path) -> None:
     """Quiet in a pipe, one line for an error, and an end without complaint where nobody reads."""
-    done = process(folder, "compile", "small.onnx", "-o", "p.inlay")
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("p.inlay: ")
-    failed = process(folder, "run", "damaged.inlay")
+    done = process(folder, "compile", "small.onnx", "-o", "p.inlaid")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("p.inlaid: ")
+    failed = process(folder, "run", "damaged.inlaid")
     assert (failed.returncode, failed.stdout) == (2, "") and failed.stderr.count("\n") == 1
-    traced = process(folder, "run", "damaged.inlay", "--debug")
+    traced = process(folder, "run", "damaged.inlaid", "--debug")
     assert "Traceback" in traced.stderr and "PackageError" in traced.stderr
-    shell = f"{sys.executable} -c 'from inlay.cli import main; main()' show small.onnx --weights hash | head -c 10"
+    shell = f"{sys.executable} -c 'from inlaid.cli import main; main()' show small.onnx --weights hash | head -c 10"
     piped = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     assert piped.stdout == "def @main(" and "Traceback" not in piped.stderr
 
@@ -478,11 +478,11 @@ def test_progress_on_a_terminal(folder: Path) -> None:
         command = [
             sys.executable,
             "-c",
-            "from inlay.cli import main; main()",
+            "from inlaid.cli import main; main()",
             "compile",
             "small.onnx",
             "-o",
-            "q.inlay",
+            "q.inlaid",
             "--no-cache",
         ]
         terminal = {**os.environ, "TERM": "xterm-256color"}
@@ -500,17 +500,17 @@ def test_progress_on_a_terminal(folder: Path) -> None:
             if not part:
                 break
         os.close(leader)
-        assert done.returncode == 0 and b"q.inlay" in done.stdout and b"\x1b" not in done.stdout
+        assert done.returncode == 0 and b"q.inlaid" in done.stdout and b"\x1b" not in done.stdout
         assert (b"import" in seen or b"lower" in seen or b"generate" in seen) == shown, seen
 
 
 def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
     """A plugin that cannot be imported is listed with its reason, and so is what could be installed instead."""
-    dist = tmp_path / "inlay_broken-1.2.dist-info"
+    dist = tmp_path / "inlaid_broken-1.2.dist-info"
     dist.mkdir()
-    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: inlay-broken\nVersion: 1.2\n")
-    (dist / "entry_points.txt").write_text("[inlay.plugins]\nbroken = inlay_broken\n")
-    (tmp_path / "inlay_broken.py").write_text("import no_such_vendor_library\n")
+    (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-broken\nVersion: 1.2\n")
+    (dist / "entry_points.txt").write_text("[inlaid.plugins]\nbroken = inlaid_broken\n")
+    (tmp_path / "inlaid_broken.py").write_text("import no_such_vendor_library\n")
     import os
 
     there = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -523,5 +523,5 @@ def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
     assert failed.returncode == 2 and failed.stderr.count("\n") == 1
     for word in ("no target 'broken'", "installed:", "reference, x86", "unusable: broken", "no_such_vendor_library"):
         assert word in failed.stderr
-    absent = process(folder, "compile", "small.onnx", env={**os.environ, "INLAY_DISABLED_PLUGINS": "x86"})
-    assert absent.returncode == 2 and "; unset INLAY_DISABLED_PLUGINS" in absent.stderr and "pip install" not in absent.stderr
+    absent = process(folder, "compile", "small.onnx", env={**os.environ, "INLAID_DISABLED_PLUGINS": "x86"})
+    assert absent.returncode == 2 and "; unset INLAID_DISABLED_PLUGINS" in absent.stderr and "pip install" not in absent.stderr

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from inlay.plugins.registry import default_registry
+from inlaid.plugins.registry import default_registry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -22,7 +22,7 @@ PROMISES = {
     "partition.py": ("string is not among its capabilities", "regions: region0_reference on reference, region1_x86 on x86"),
     "profile_model.py": ("source nodes", "the longest"),
     "resnet50.py": ("top-5", "largest difference", "latency", "where each operator ran", "peak memory", "the answer is right"),
-    "save_and_load.py": ("square.inlay", "the compiler was loaded: False"),
+    "save_and_load.py": ("square.inlaid", "the compiler was loaded: False"),
     "show_model.py": ("def @main", "conv("),
     "symbolic_sizes.py": ("(5, 17, 8): right",),
 }
@@ -92,10 +92,10 @@ def test_the_python_of_the_readme_runs():
 
 @pytest.mark.usefixtures("model")
 def test_the_commands_of_the_readme_run():
-    (line,) = re.findall(r"^inlay compile .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    (line,) = re.findall(r"^inlaid compile .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     for command in line.split(" && "):
         _, *arguments = command.split()
-        main = "from inlay.cli import main; main()"
+        main = "from inlaid.cli import main; main()"
         done = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert "output: float32[2, 3]" in done.stdout

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver.compile import compile_module
-from inlay.driver.export import export_library
-from inlay.errors import CompileError, Unsupported
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.runtime.c_source import find_compiler
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver.compile import compile_module
+from inlaid.driver.export import export_library
+from inlaid.errors import CompileError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.runtime.c_source import find_compiler
+from inlaid.types import TensorType
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 F32 = "float32"
@@ -101,13 +101,13 @@ def test_only_the_function_is_exported(tmp_path: Path) -> None:
         x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
         assert getattr(library, f"{name}_run")(x.ctypes, y.ctypes, None, None) == 0
         np.testing.assert_array_equal(y, x * factor)
-        assert not hasattr(library, "region0_x86") and not hasattr(library, "inlay_weights")
+        assert not hasattr(library, "region0_x86") and not hasattr(library, "inlaid_weights")
 
 
 @needs_compiler
 def test_names_that_c_has_not(tmp_path: Path) -> None:
     """Keywords, digits, the same name twice, and names that the code uses itself; the header keeps the model's own as a remark."""
-    names = ["int", "0", "a/b", "a.b", "workspace", "inlay_arena", "é", "*/"]
+    names = ["int", "0", "a/b", "a.b", "workspace", "inlaid_arena", "é", "*/"]
     params = [ir.var(name, TensorType((2,), F32)) for name in names]
     total = params[0]
     for param in params[1:]:
@@ -115,7 +115,7 @@ def test_names_that_c_has_not(tmp_path: Path) -> None:
     module = ir.Module({"main": ir.function(params, total, (("outputs", '["a b"]'),))})
     done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "3-d.so")
     header = done.header.read_text()
-    for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_1: float32[2] (int)", "a_b_1", "x_0", "x_inlay_arena"):
+    for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_1: float32[2] (int)", "a_b_1", "x_0", "x_inlaid_arena"):
         assert text in header
     compiler = find_compiler()
     for language in ("c", "c++"):
@@ -159,7 +159,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         exported(n, n, folder=tmp_path)
     with pytest.raises(Unsupported, match=r"control flow \(Branch\)"):
         exported(ir.if_(flag, ops.relu(x), x), flag, x, folder=tmp_path)
-    with pytest.raises(Unsupported, match=r"region0_reference is inlay-graph, which is not native code"):
+    with pytest.raises(Unsupported, match=r"region0_reference is inlaid-graph, which is not native code"):
         exported(ops.relu(x), x, folder=tmp_path, targets=("reference",))
     assert not list(tmp_path.iterdir())
 

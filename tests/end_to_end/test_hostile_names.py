@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import inlay
-from inlay.errors import ModelImportError
+import inlaid
+from inlaid.errors import ModelImportError
 
 NAME = "../../escaped"
 
@@ -36,11 +36,11 @@ def files(folder: Path) -> set[str]:
 def test_saving_writes_the_path_given_and_no_other(tmp_path):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
-    inlay.compile(model(), ["reference"]).save(folder / "model.inlay")
-    assert files(tmp_path) == {"a/b/model.inlay"}
-    outputs = inlay.runtime.load(folder / "model.inlay").run({f"{NAME}_x": np.ones(4, np.float32)})
+    inlaid.compile(model(), ["reference"]).save(folder / "model.inlaid")
+    assert files(tmp_path) == {"a/b/model.inlaid"}
+    outputs = inlaid.runtime.load(folder / "model.inlaid").run({f"{NAME}_x": np.ones(4, np.float32)})
     assert outputs[f"{NAME}_y"].tolist() == [2.0] * 4
-    assert files(tmp_path) == {"a/b/model.inlay"}
+    assert files(tmp_path) == {"a/b/model.inlaid"}
 
 
 def test_compiling_leaves_alone_what_external_data_points_at(tmp_path):
@@ -50,6 +50,6 @@ def test_compiling_leaves_alone_what_external_data_points_at(tmp_path):
     victim.write_bytes(b"precious" * 2)
     (folder / "model.onnx").write_bytes(model("../victim.bin").SerializeToString())
     with pytest.raises(ModelImportError, match=r"victim|folder"):
-        inlay.compile(folder / "model.onnx", ["reference"])
+        inlaid.compile(folder / "model.onnx", ["reference"])
     assert victim.read_bytes() == b"precious" * 2
     assert files(tmp_path) == {"models/model.onnx", "victim.bin"}

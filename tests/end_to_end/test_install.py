@@ -1,6 +1,6 @@
 """What the README and CONTRIBUTING say to type works: in a copy of the checkout, in a fresh virtual environment, with real tools.
 
-The index is asked for what Inlay depends on, never for Inlay's own packages.
+The index is asked for what Inlaid depends on, never for Inlaid's own packages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
 USE = """
-import inlay
+import inlaid
 import numpy as np
 
-x = inlay.var("x", inlay.TensorType((3,), "float32"))
-executable = inlay.compile(inlay.Module({"main": inlay.function([x], inlay.ops.relu(x))}), targets=["x86"])
+x = inlaid.var("x", inlaid.TensorType((3,), "float32"))
+executable = inlaid.compile(inlaid.Module({"main": inlaid.function([x], inlaid.ops.relu(x))}), targets=["x86"])
 (result,) = executable.run({"x": np.array([-1, 0.5, 2], np.float32)}).values()
 assert result.tolist() == [0, 0.5, 2], result
 assert {region.target for region in executable.regions} == {"x86"}
@@ -31,11 +31,11 @@ assert {region.target for region in executable.regions} == {"x86"}
 
 
 def check(environment, plugins=("x86",)) -> None:
-    """Inlay works in an environment, from a folder that is not the checkout, and has these plugins."""
+    """Inlaid works in an environment, from a folder that is not the checkout, and has these plugins."""
     elsewhere = environment.folder / "elsewhere"
     elsewhere.mkdir()
     environment.run(environment.python, "-c", USE, folder=elsewhere)
-    rows = json.loads(environment.run(environment.inlay, "targets", "--json", folder=elsewhere))
+    rows = json.loads(environment.run(environment.inlaid, "targets", "--json", folder=elsewhere))
     assert {row["target"] for row in rows} == {"reference", *plugins}
     assert {row["target"] for row in rows if row["available"]} >= {"reference", "x86"}
 
@@ -106,13 +106,13 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
     for file in built:
         needs = metadata(file)
         assert not [line for line in needs if " @ " in line], file.name
-        if file.name.startswith("inlay-"):
+        if file.name.startswith("inlaid-"):
             extras = [line for line in needs if "extra ==" in line]
-            plugins = [line.partition("<")[0] for line in extras if line.startswith("inlay-")]
-            assert plugins == [f"inlay-{name.replace('_', '-')}" for name in PLUGINS]
+            plugins = [line.partition("<")[0] for line in extras if line.startswith("inlaid-")]
+            assert plugins == [f"inlaid-{name.replace('_', '-')}" for name in PLUGINS]
 
-    (core,) = dist.glob("inlay-*.whl")
+    (core,) = dist.glob("inlaid-*.whl")
     with zipfile.ZipFile(core) as wheel:
-        assert {name for name in wheel.namelist() if ".dist-info/" not in name} == modules(checkout / "core" / "inlay")
-    furnished.pip("install", f"{core}[x86]", *map(str, dist.glob("inlay_*.whl")))
+        assert {name for name in wheel.namelist() if ".dist-info/" not in name} == modules(checkout / "core" / "inlaid")
+    furnished.pip("install", f"{core}[x86]", *map(str, dist.glob("inlaid_*.whl")))
     check(furnished, PLUGINS)

@@ -2,7 +2,7 @@
 
 ONNX Runtime has two answers itself. Plain, it computes in float32 what stands between DequantizeLinear and QuantizeLinear;
 optimised, it fuses them to integer operators of its own, some of which round elsewhere (the sum of two branches) or approximate (a
-softmax from a table). Inlay sums products in integers, as the optimised execution does, and computes all else as the plain one.
+softmax from a table). Inlaid sums products in integers, as the optimised execution does, and computes all else as the plain one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay.driver import module_after
-from inlay.graph.ir import Call, post_order
-from inlay.graph.operator import Operator
-from inlay.plugins.registry import default_registry
+import inlaid
+from inlaid.driver import module_after
+from inlaid.graph.ir import Call, post_order
+from inlaid.graph.operator import Operator
+from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, feeds
 from zoo.net import Net
 from zoo.quantised import quantised
@@ -65,7 +65,7 @@ def assert_integers(model, found, expected, most):
 @pytest.mark.parametrize("name", GENERATED)
 def test_tiny(name, signed, per_channel):
     model = in_eight_bits(GENERATED[name].tiny(), signed, per_channel)
-    executable = inlay.compile(model, [TARGET])
+    executable = inlaid.compile(model, [TARGET])
     for seed in (7, 8):
         arrays = feeds(model, seed)
         found = executable.run(arrays)
@@ -101,7 +101,7 @@ def a_network():
 @pytest.mark.parametrize("target", [TARGET, "x86:threads=2", "x86:threads=1,cpu=x86-64-v3", "x86:threads=1,cpu=x86-64-v2"])
 def test_what_networks_are_made_of(target, signed, per_channel):
     model = in_eight_bits(a_network(), signed, per_channel)
-    executable = inlay.compile(model, [target])
+    executable = inlaid.compile(model, [target])
     for seed in range(3):
         arrays = feeds(model, seed)
         assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 1)
@@ -110,7 +110,7 @@ def test_what_networks_are_made_of(target, signed, per_channel):
 def test_products_are_of_integers():
     """No product, mean over an image or concatenation is left in float, and right operands are int8."""
     for built in (a_network(), GENERATED["bert_base"].tiny(), GENERATED["vit_b16"].tiny()):
-        main = module_after(inlay.load(in_eight_bits(built)), [TARGET], "name_sizes").main
+        main = module_after(inlaid.load(in_eight_bits(built)), [TARGET], "name_sizes").main
         for call in post_order(main):
             if isinstance(call, Call) and isinstance(call.callee, Operator):
                 operands = [arg.type.dtype.name for arg in call.args]
@@ -126,7 +126,7 @@ def test_one_executable_for_all_sizes():
 
     model = mobilenet(TINY_MOBILENET, "batch")
     model = quantised(model, lambda seed: feeds(model, seed, {"batch": 2}))
-    executable = inlay.compile(model, [TARGET])
+    executable = inlaid.compile(model, [TARGET])
     for batch in (1, 3, 5):
         arrays = feeds(model, sizes={"batch": batch})
         assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 0)

@@ -1,4 +1,4 @@
-"""inlay compile --isolate."""
+"""inlaid compile --isolate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from inlay.cli import main
-from inlay.plugins.registry import default_registry
-from inlay.runtime import load
+from inlaid.cli import main
+from inlaid.plugins.registry import default_registry
+from inlaid.runtime import load
 
 pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 
@@ -38,7 +38,7 @@ def test_what_works_is_as_without(run):
     assert (code, err) == (0, "")
     facts = json.loads(out)
     assert facts["fallbacks"] == [] and [region["target"] for region in facts["regions"]] == ["x86:threads=1"]
-    (result,) = load("small.inlay").run({"x": np.array([-1, 0, 1, 2], np.float32)}).values()
+    (result,) = load("small.inlaid").run({"x": np.array([-1, 0, 1, 2], np.float32)}).values()
     assert result.tolist() == [0, 0, 1, 2]
 
 
@@ -56,7 +56,7 @@ def test_what_fails_goes_elsewhere_and_is_told_every_time(run, as_json):
             assert json.loads(out)["fallbacks"] == [words]
         else:
             assert "region0_x86_region0_reference on reference: 1 source nodes" in out
-    (result,) = load("small.inlay").run({"x": np.array([-1, 0, 1, 2], np.float32)}).values()
+    (result,) = load("small.inlaid").run({"x": np.array([-1, 0, 1, 2], np.float32)}).values()
     assert result.tolist() == [0, 0, 1, 2]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inlay.plugins.registry import default_registry
+from inlaid.plugins.registry import default_registry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 

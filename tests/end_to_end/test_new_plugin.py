@@ -1,4 +1,4 @@
-"""inlay new-plugin: what it writes installs, works and conforms as it is."""
+"""inlaid new-plugin: what it writes installs, works and conforms as it is."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from inlay.cli import main
-from inlay.cli.new_plugin import render
-from inlay.errors import InputError
-from inlay.plugins import Level
-from inlay.runtime.c_source import find_compiler
+from inlaid.cli import main
+from inlaid.cli.new_plugin import render
+from inlaid.errors import InputError
+from inlaid.plugins import Level
+from inlaid.runtime.c_source import find_compiler
 
 ROOT = Path(__file__).parents[2]
 LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
@@ -32,16 +32,16 @@ def new_plugin(*arguments: str) -> int:
 def test_what_is_written(tmp_path, monkeypatch, capsys, level):
     monkeypatch.chdir(tmp_path)
     assert new_plugin("acme_tpu", "--level", level) == 0
-    folder = tmp_path / "inlay-acme-tpu"
+    folder = tmp_path / "inlaid-acme-tpu"
     assert f"cd {folder.name}" in capsys.readouterr().out
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    sources = {f"src/inlay_acme_tpu/{name}.py" for name in ("__init__", "plugin", "rules", "codegen", "runtime")}
+    sources = {f"src/inlaid_acme_tpu/{name}.py" for name in ("__init__", "plugin", "rules", "codegen", "runtime")}
     assert written == {
         "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml", "tests/test_acme_tpu.py", *sources,
     }  # fmt: skip
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    assert project["name"] == "inlay-acme-tpu"
-    assert project["entry-points"]["inlay.plugins"] == {"acme_tpu": "inlay_acme_tpu.plugin"}
+    assert project["name"] == "inlaid-acme-tpu"
+    assert project["entry-points"]["inlaid.plugins"] == {"acme_tpu": "inlaid_acme_tpu.plugin"}
     text = "".join((folder / name).read_text() for name in written)
     assert "{{ name" not in text and "{%" not in text and "${{ matrix.python }}" in text
     assert "class AcmeTpuCodegen" in text
@@ -88,8 +88,8 @@ def beside(project: Path, site: Path) -> None:
     info = site / f"{facts['name'].replace('-', '_')}-{facts['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {facts['name']}\nVersion: {facts['version']}\n")
-    points = [f"{name} = {module}" for name, module in facts["entry-points"]["inlay.plugins"].items()]
-    (info / "entry_points.txt").write_text("\n".join(["[inlay.plugins]", *points, ""]))
+    points = [f"{name} = {module}" for name, module in facts["entry-points"]["inlaid.plugins"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[inlaid.plugins]", *points, ""]))
 
 
 @LEVELS
@@ -102,7 +102,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, leve
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
     run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
     run_command(sys.executable, "-m", "mypy", "--strict", "src", folder=project, MYPYPATH=str(ROOT / "core"))
-    command = (sys.executable, "-c", "from inlay.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
+    command = (sys.executable, "-c", "from inlaid.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
     run_command(*command, "--only", "plugin", "--only", "annotations", "--jobs", "1", folder=project, PYTHONPATH=path)
     report = json.loads((project / "r.json").read_text())
     assert report["target"] == "acme"
@@ -113,12 +113,12 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, leve
 def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, furnished, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler")
-    project = tmp_path / "inlay-acme"
+    project = tmp_path / "inlaid-acme"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
     furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[conformance]", f"{project}[test]")
     furnished.run(furnished.python, "-m", "pytest", folder=project)
-    rows = json.loads(furnished.run(furnished.inlay, "targets", "--json", folder=tmp_path))
+    rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows} == {"acme": True, "reference": True}
-    command = (furnished.inlay, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1")
+    command = (furnished.inlaid, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1")
     furnished.run(*command, folder=tmp_path)
     assert json.loads((tmp_path / "acme.json").read_text())["target"] == "acme"

@@ -1,4 +1,4 @@
-"""ONNX's own node cases and light models on Inlay, and ONNX's own test runner on Inlay's backend."""
+"""ONNX's own node cases and light models on Inlaid, and ONNX's own test runner on Inlaid's backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import inlay.onnx_backend as backend
+import inlaid.onnx_backend as backend
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def names():
 
 @pytest.mark.parametrize("device", ["reference", "x86"])
 def test_a_sample_of_the_node_cases(names, device):
-    """Every thirtieth case; the draws of random operators are Inlay's own, so that those cases cannot pass."""
+    """Every thirtieth case; the draws of random operators are Inlaid's own, so that those cases cannot pass."""
     names = [name for name in names[::30] if not re.search("bernoulli|training_dropout|image_decoder", name)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

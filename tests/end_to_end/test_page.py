@@ -1,4 +1,4 @@
-"""The page of `inlay partition --html`, in a browser."""
+"""The page of `inlaid partition --html`, in a browser."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from tests.unit.partitioning.fakes import takers_of, taking
 
-from inlay import ops
-from inlay.graph import ir
-from inlay.partitioning import partition
-from inlay.partitioning.explain import explain
-from inlay.partitioning.page import page
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.partitioning import partition
+from inlaid.partitioning.explain import explain
+from inlaid.partitioning.page import page
+from inlaid.types import TensorType
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 in_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")

@@ -1,4 +1,4 @@
-"""Models in bfloat16 on x86: within the tolerance that `inlay.passes.lower_precision` states, and kept apart in caches."""
+"""Models in bfloat16 on x86: within the tolerance that `inlaid.passes.lower_precision` states, and kept apart in caches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 
-import inlay
-from inlay.errors import InputError
-from inlay.graph.ir import Call, children, post_order
-from inlay.graph.operator import Operator
-from inlay.plugins.registry import default_registry
+import inlaid
+from inlaid.errors import InputError
+from inlaid.graph.ir import Call, children, post_order
+from inlaid.graph.operator import Operator
+from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, feeds
 from zoo.language import TINY_BERT, TINY_LSTM, bert, lstm
 from zoo.vision import TINY_MOBILENET, mobilenet
@@ -37,9 +37,9 @@ def depth(module) -> int:
 
 
 def check(model, arrays):
-    tolerance = 3 * math.sqrt(2 / 3 * depth(inlay.load(model))) * 2**-8
-    expected = inlay.compile(model, [TARGET]).run(arrays)
-    executable = inlay.compile(model, [TARGET], precision="bf16")
+    tolerance = 3 * math.sqrt(2 / 3 * depth(inlaid.load(model))) * 2**-8
+    expected = inlaid.compile(model, [TARGET]).run(arrays)
+    executable = inlaid.compile(model, [TARGET], precision="bf16")
     assert {region.target for region in executable.regions} == {TARGET}
     found = executable.run(arrays)
     for name, other in expected.items():
@@ -65,8 +65,8 @@ def test_tolerance(name):
     ids=["bert", "lstm", "mobilenet"],
 )
 def test_one_executable_for_all_sizes(model, sizes):
-    executable = inlay.compile(model, [TARGET], precision="bf16")
-    exact = inlay.compile(model, [TARGET])
+    executable = inlaid.compile(model, [TARGET], precision="bf16")
+    exact = inlaid.compile(model, [TARGET])
     for each in sizes:
         arrays = feeds(model, sizes=each)
         for name, other in exact.run(arrays).items():
@@ -76,7 +76,7 @@ def test_one_executable_for_all_sizes(model, sizes):
 
 def test_weights_take_half_the_bytes():
     model = GENERATED["bert_base"].tiny()
-    whole, half = (inlay.compile(model, [TARGET], precision=precision).package.weight_bytes for precision in ("model", "bf16"))
+    whole, half = (inlaid.compile(model, [TARGET], precision=precision).package.weight_bytes for precision in ("model", "bf16"))
     assert half < 0.8 * whole
 
 
@@ -85,9 +85,9 @@ def test_special_values(target):
     """NaN and infinities stay, and what is greater than bfloat16 holds is infinite. What is less than the least normal number may
     be zero."""
     x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-39, 3.4e38]], np.float32).T
-    param = inlay.var("x", inlay.TensorType(x.shape, "float32"))
-    model = inlay.function([param], inlay.ops.matmul(param, inlay.constant(np.ones((1, 1), np.float32))))
-    (found,) = inlay.compile(model, [target], precision="bf16").run({"x": x}).values()
+    param = inlaid.var("x", inlaid.TensorType(x.shape, "float32"))
+    model = inlaid.function([param], inlaid.ops.matmul(param, inlaid.constant(np.ones((1, 1), np.float32))))
+    (found,) = inlaid.compile(model, [target], precision="bf16").run({"x": x}).values()
     import ml_dtypes
 
     expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -98,8 +98,8 @@ def test_a_precision_that_there_is_not(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(GENERATED["lstm"].tiny(), path)
     with pytest.raises(InputError, match=r"no precision 'fp4'.*model, bf16"):
-        inlay.compile(path, [TARGET], precision="fp4")
-    command = [sys.executable, "-c", "from inlay.cli import main; main()", "run", str(path), "--precision", "fp4"]
+        inlaid.compile(path, [TARGET], precision="fp4")
+    command = [sys.executable, "-c", "from inlaid.cli import main; main()", "run", str(path), "--precision", "fp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "the precisions are model, bf16" in done.stderr
@@ -112,7 +112,7 @@ def test_precisions_are_kept_apart_in_the_cache(tmp_path, monkeypatch):
     onnx.save(model, path)
     arrays = feeds(model)
     first, second, again = (
-        inlay.compile(path, [TARGET], precision=precision).run(arrays)["pooled"] for precision in ("bf16", "model", "bf16")
+        inlaid.compile(path, [TARGET], precision=precision).run(arrays)["pooled"] for precision in ("bf16", "model", "bf16")
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, second)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.graph.strategies import Program, assert_same, programs
 
-from inlay.driver.compile import compile_module
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
+from inlaid.driver.compile import compile_module
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
 
 
 def flat(value: Any) -> tuple[Any, ...]:

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-import inlay
-from inlay.plugins.registry import default_registry
+import inlaid
+from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, LIGHT_MODELS, feeds
 from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
@@ -26,7 +26,7 @@ class Expected:
         try:
             import onnxruntime
         except ImportError:
-            self.run = inlay.compile(model, ["reference"]).run
+            self.run = inlaid.compile(model, ["reference"]).run
             return
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         names = [item.name for item in session.get_outputs()]
@@ -45,7 +45,7 @@ def assert_native(executable):
 
 
 def check(model):
-    executable = inlay.compile(model, [TARGET])
+    executable = inlaid.compile(model, [TARGET])
     assert_native(executable)
     arrays = feeds(model)
     assert_same(executable.run(arrays), Expected(model).run(arrays))
@@ -105,7 +105,7 @@ DYNAMIC = {
 def test_one_executable_for_all_sizes(name, bounded):
     build, bounds, cases = DYNAMIC[name]
     model = build()
-    executable = inlay.compile(model, [TARGET], dims=bounds if bounded else None)
+    executable = inlaid.compile(model, [TARGET], dims=bounds if bounded else None)
     assert_native(executable)
     expected = Expected(model)
     for sizes in cases:
@@ -115,7 +115,7 @@ def test_one_executable_for_all_sizes(name, bounded):
 
 def test_some_sizes_fixed():
     model = bert(TINY_BERT, "batch", "sequence")
-    executable = inlay.compile(model, [TARGET], dims={"batch": (1, 4), "sequence": 12})
+    executable = inlaid.compile(model, [TARGET], dims={"batch": (1, 4), "sequence": 12})
     assert executable.inputs[0].shape[1] == 12
     arrays = feeds(model, sizes={"batch": 2, "sequence": 12})
     assert_same(executable.run(arrays), Expected(model).run(arrays))

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inlay.tensor import interp, ir, primitives, te
-from inlay.tensor.build import Builder
-from inlay.tensor.lower import lower
-from inlay.tensor.primitives import TensorIntrin
-from inlay.tensor.schedule import Schedule
-from inlay.tensor.text import show
-from inlay.types import dtype
+from inlaid.tensor import interp, ir, primitives, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.lower import lower
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.text import show
+from inlaid.types import dtype
 
 
 def scale() -> ir.LoopProgram:

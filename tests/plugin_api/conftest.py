@@ -23,11 +23,11 @@ def make_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mak
 
     def make(name: str, source: str) -> importlib.metadata.EntryPoint:
         module = f"fake_plugin_{name}_{len(modules)}"
-        head = "" if "PLUGIN_API_VERSION" in source else "PLUGIN_API_VERSION = 1\nfrom inlay.plugins import *\n"
+        head = "" if "PLUGIN_API_VERSION" in source else "PLUGIN_API_VERSION = 1\nfrom inlaid.plugins import *\n"
         (tmp_path / f"{module}.py").write_text(head + textwrap.dedent(source))
         importlib.invalidate_caches()
         modules.append(module)
-        return importlib.metadata.EntryPoint(name, module, "inlay.plugins")
+        return importlib.metadata.EntryPoint(name, module, "inlaid.plugins")
 
     yield make
     for module in modules:

@@ -7,14 +7,14 @@ import importlib.metadata
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver import compile_module
-from inlay.errors import KernelFault, PluginError, Unsupported
-from inlay.graph import ir
-from inlay.plugins.blame import blame, some
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver import compile_module
+from inlaid.errors import KernelFault, PluginError, Unsupported
+from inlaid.graph import ir
+from inlaid.plugins.blame import blame, some
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import TensorType
 
 HOOKS = {
     "predicate": "return Accept()",
@@ -24,8 +24,8 @@ HOOKS = {
     "invoke": "outputs[0][...] = 0",
 }
 SOURCE = """
-from inlay.errors import *
-from inlay.graph.pattern import *
+from inlaid.errors import *
+from inlaid.graph.pattern import *
 
 
 def predicate(call):
@@ -33,12 +33,12 @@ def predicate(call):
 
 
 @hookimpl
-def inlay_targets():
+def inlaid_targets():
     return [TargetSpec("acme", "", lambda options: Capabilities(("float32",)))]
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     {rules}
 
 
@@ -57,12 +57,12 @@ class Both:
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     return Both()
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     return Both()
 """
 RULES = 'return [OpRule("relu", "rectify", predicate)] if target.kind == "acme" else []'
@@ -129,7 +129,7 @@ def test_a_pattern_that_raises(run):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ('"rellu"', r"rule rellu names 'rellu', which is no operator \(is 'relu' meant\?\) \(plugin acme\); inlay.ops.TABLE has"),
+        ('"rellu"', r"rule rellu names 'rellu', which is no operator \(is 'relu' meant\?\) \(plugin acme\); inlaid.ops.TABLE has"),
         ('"rellu", "rectify"', "rule rectify names 'rellu', which is no operator .is 'relu' meant"),
         ('is_op("add")(is_op("rellu"), wildcard()), "sum"', "rule sum names 'rellu', which is no operator .is 'relu' meant"),
         ('is_op("qqq") | is_op("relu"), "odd"', r"rule odd names 'qqq', which is no operator \(plugin acme\)"),
@@ -156,7 +156,7 @@ def test_a_rule_for_operators_of_a_vendors_own(run):
         ("invoke", KernelFault, r"no cheese \(at the relu\)"),
     ],
 )
-def test_errors_of_inlays_own_pass_with_the_names(run, hook, error, words):
+def test_errors_of_inlaids_own_pass_with_the_names(run, hook, error, words):
     with pytest.raises(error, match=words):
         run(**{hook: f'raise {error.__name__}("no cheese")'})
 

@@ -8,9 +8,9 @@ from email.message import Message
 
 import pytest
 
-from inlay.errors import PluginError, TargetError, Unsupported
-from inlay.plugins import Phase, Target
-from inlay.plugins.registry import DISABLED, PluginRegistry, default_registry
+from inlaid.errors import PluginError, TargetError, Unsupported
+from inlaid.plugins import Phase, Target
+from inlaid.plugins.registry import DISABLED, PluginRegistry, default_registry
 
 GOOD = """
     from dataclasses import dataclass
@@ -22,7 +22,7 @@ GOOD = """
         cpu: str = "native"
 
     @hookimpl
-    def inlay_targets():
+    def inlaid_targets():
         return [TargetSpec("good", "", lambda options: Capabilities(("float32",), cores=options.threads), options=Options)]
 
     class Codegen:
@@ -36,24 +36,24 @@ GOOD = """
         def load(self, artifact, constants): ...
 
     @hookimpl
-    def inlay_codegen(target):
+    def inlaid_codegen(target):
         return Codegen()
 
     @hookimpl
-    def inlay_runtime(target, device):
+    def inlaid_runtime(target, device):
         return Runtime(device)
 
     @hookimpl
-    def inlay_probe():
+    def inlaid_probe():
         return DeviceStatus(True, "always here")
 
     @hookimpl
-    def inlay_op_rules(target):
+    def inlaid_op_rules(target):
         return [OpRule("relu", "good.relu")]
 """
 HIJACKER = """
     @hookimpl
-    def inlay_targets():
+    def inlaid_targets():
         return [TargetSpec("aaa", "answers for everyone", lambda options: Capabilities(("float32",)))]
 
     class Codegen:
@@ -61,28 +61,28 @@ HIJACKER = """
         def compile(self, unit, context): ...
 
     @hookimpl
-    def inlay_codegen(target):
+    def inlaid_codegen(target):
         return Codegen()
 
     @hookimpl
-    def inlay_probe(target):
+    def inlaid_probe(target):
         raise OSError("no driver")
 
     @hookimpl
-    def inlay_op_rules(target):
+    def inlaid_op_rules(target):
         return [OpRule("add", "aaa.add")]
 """
 ZZZ = """
     @hookimpl
-    def inlay_op_rules(target):
+    def inlaid_op_rules(target):
         return (OpRule("mul", "zzz.mul"),) if target.kind == "good" else ()
 
     @hookimpl
-    def inlay_passes(target, phase):
+    def inlaid_passes(target, phase):
         return [phase.value]
 
     @hookimpl
-    def inlay_schedules(target):
+    def inlaid_schedules(target):
         return ["rule"]
 """
 
@@ -137,40 +137,44 @@ BROKEN = {
     "no_version": ("version", "does not state", "PLUGIN_API_VERSIONS = 1"),
     "old_version": ("version", "version 0", "PLUGIN_API_VERSION = 0"),
     "new_version": ("version", "version 2", "PLUGIN_API_VERSION = 2"),
-    "misspelt": ("hooks", "inlay_target", "@hookimpl\ndef inlay_target(): return []"),
-    "arguments": ("hooks", "speed", "@hookimpl\ndef inlay_codegen(target, speed): return None"),
-    "unmarked": ("hooks", "@hookimpl", "def inlay_targets(): return []"),
-    "raising": ("targets", "ZeroDivisionError", "@hookimpl\ndef inlay_targets(): 1 / 0"),
-    "not_a_list": ("targets", "not a list", "@hookimpl\ndef inlay_targets(): return 'x86'"),
-    "not_a_spec": ("targets", "TargetSpec is due", "@hookimpl\ndef inlay_targets(): return ['x86']"),
-    "bad_kind": ("targets", "is not a kind", "@hookimpl\ndef inlay_targets(): return [TargetSpec('a:b', '', lambda o: o)]"),
+    "misspelt": ("hooks", "inlaid_target", "@hookimpl\ndef inlaid_target(): return []"),
+    "arguments": ("hooks", "speed", "@hookimpl\ndef inlaid_codegen(target, speed): return None"),
+    "unmarked": ("hooks", "@hookimpl", "def inlaid_targets(): return []"),
+    "raising": ("targets", "ZeroDivisionError", "@hookimpl\ndef inlaid_targets(): 1 / 0"),
+    "not_a_list": ("targets", "not a list", "@hookimpl\ndef inlaid_targets(): return 'x86'"),
+    "not_a_spec": ("targets", "TargetSpec is due", "@hookimpl\ndef inlaid_targets(): return ['x86']"),
+    "bad_kind": ("targets", "is not a kind", "@hookimpl\ndef inlaid_targets(): return [TargetSpec('a:b', '', lambda o: o)]"),
     "own_duplicate": (
         "targets",
         "twice",
-        "@hookimpl\ndef inlay_targets():\n    spec = TargetSpec('twin', '', lambda o: o)\n    return [spec, spec]",
+        "@hookimpl\ndef inlaid_targets():\n    spec = TargetSpec('twin', '', lambda o: o)\n    return [spec, spec]",
     ),
     "constant_capabilities": (
         "targets",
         "not a function",
-        "@hookimpl\ndef inlay_targets(): return [TargetSpec('flat', '', Capabilities(()))]",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('flat', '', Capabilities(()))]",
     ),
     "no_default": (
         "targets",
         "has no default",
         "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Options:\n    threads: int\n"
-        "@hookimpl\ndef inlay_targets(): return [TargetSpec('bare', '', lambda o: o, options=Options)]",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('bare', '', lambda o: o, options=Options)]",
     ),
     "mutable_options": (
         "targets",
         "frozen",
         "import dataclasses\n@dataclasses.dataclass\nclass Options:\n    threads: int = 1\n"
-        "@hookimpl\ndef inlay_targets(): return [TargetSpec('soft', '', lambda o: o, options=Options)]",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('soft', '', lambda o: o, options=Options)]",
     ),
-    "thief": ("targets", "provided by plugin good", "@hookimpl\ndef inlay_targets(): return [TargetSpec('good', '', lambda o: o)]"),
+    "thief": (
+        "targets",
+        "provided by plugin good",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('good', '', lambda o: o)]",
+    ),
     "a_thief": (
         "targets",
         "provided by plugin good",
-        "@hookimpl\ndef inlay_targets(): return [TargetSpec('good', '', lambda o: o)]",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('good', '', lambda o: o)]",
     ),
 }
 
@@ -216,37 +220,37 @@ def test_disabled_by_the_environment(make_plugin, monkeypatch):
 
 def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
     source = """
-        from inlay.errors import Unsupported
+        from inlaid.errors import Unsupported
 
         @hookimpl
-        def inlay_targets():
+        def inlaid_targets():
             return [TargetSpec("faulty", "", lambda options: 1 / 0)]
 
         @hookimpl
-        def inlay_codegen(target):
+        def inlaid_codegen(target):
             return object()
 
         @hookimpl
-        def inlay_runtime(target):
+        def inlaid_runtime(target):
             raise Unsupported("not on this machine")
 
         @hookimpl
-        def inlay_op_rules(target):
+        def inlaid_op_rules(target):
             raise KeyError("relu")
 
         @hookimpl
-        def inlay_schedules(target):
+        def inlaid_schedules(target):
             return 3
     """
     registry = PluginRegistry.discover([make_plugin("faulty", source)])
     target = registry.target("faulty")
-    with pytest.raises(PluginError, match=r"inlay_op_rules failed: KeyError: 'relu' \(plugin faulty\)"):
+    with pytest.raises(PluginError, match=r"inlaid_op_rules failed: KeyError: 'relu' \(plugin faulty\)"):
         registry.op_rules(target)
     with pytest.raises(PluginError, match=r"capabilities failed: ZeroDivisionError.*plugin faulty"):
         registry.capabilities(target)
-    with pytest.raises(PluginError, match=r"inlay_codegen returned object, which has no method compile"):
+    with pytest.raises(PluginError, match=r"inlaid_codegen returned object, which has no method compile"):
         registry.codegen(target)
-    with pytest.raises(PluginError, match=r"inlay_schedules returned int"):
+    with pytest.raises(PluginError, match=r"inlaid_schedules returned int"):
         registry.schedules(target)
     with pytest.raises(Unsupported, match=r"not on this machine \(plugin faulty\)"):
         registry.runtime(target)
@@ -260,11 +264,11 @@ def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
     assert "no target 'nope' is installed" in text
     assert "installed: good" in text
     assert "unusable: x86 (import: ModuleNotFoundError" in text
-    assert 'pip install "inlay[' in text
-    with pytest.raises(TargetError, match=r'pip install "inlay\[x86\]" again'):
+    assert 'pip install "inlaid[' in text
+    with pytest.raises(TargetError, match=r'pip install "inlaid\[x86\]" again'):
         registry.target("x86:threads=1")
     empty = PluginRegistry.discover([])
-    with pytest.raises(TargetError, match=r'installed: none; pip install "inlay\[x86\]"'):
+    with pytest.raises(TargetError, match=r'installed: none; pip install "inlaid\[x86\]"'):
         empty.target("x86")
 
 
@@ -274,14 +278,14 @@ def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
         facts["Provides-Extra"] = extra
     for text in (
         "scipy>=1.11; extra == 'cost'",
-        "inlay-x86==0.1.0; extra == 'x86'",
-        "inlay-vta-fpga @ file:///here ; extra == 'vta-fpga'",
+        "inlaid-x86==0.1.0; extra == 'x86'",
+        "inlaid-vta-fpga @ file:///here ; extra == 'vta-fpga'",
     ):
         facts["Requires-Dist"] = text
     monkeypatch.setattr("importlib.metadata.metadata", lambda name: facts)
     with pytest.raises(TargetError) as caught:
         PluginRegistry.discover([]).target("nope")
-    assert str(caught.value).endswith('more can be had by pip install "inlay[vta_fpga]" or pip install "inlay[x86]"')
+    assert str(caught.value).endswith('more can be had by pip install "inlaid[vta_fpga]" or pip install "inlaid[x86]"')
 
 
 @pytest.mark.parametrize(
@@ -307,10 +311,10 @@ def test_the_installed_plugins_are_found_once():
 def test_discovery_loads_no_compiler_package():
     code = """
 import sys
-from inlay.plugins.registry import default_registry
+from inlaid.plugins.registry import default_registry
 default_registry()
 heavy = [name for name in sys.modules if name.split(".")[:2] in
-         [["inlay", part] for part in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends")]]
+         [["inlaid", part] for part in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends")]]
 assert not heavy, heavy
 assert not {"llvmlite", "onnx", "ml_dtypes"} & set(sys.modules)
 """

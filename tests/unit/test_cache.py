@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inlay.cache import SWITCH, Store, Usage, caches, digest, tree_digest
+from inlaid.cache import SWITCH, Store, Usage, caches, digest, tree_digest
 
 KEYS = [digest(str(number)) for number in range(40)]
 
@@ -49,7 +49,7 @@ def test_nothing_is_kept_nowhere() -> None:
     nowhere.clear()
 
 
-@pytest.mark.parametrize("damage", [b"", b"inlay-1\n", b"x" * 60, None])
+@pytest.mark.parametrize("damage", [b"", b"inlaid-1\n", b"x" * 60, None])
 def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes | None) -> None:
     kept = store(tmp_path)
     kept.put(KEYS[0], b"value")
@@ -125,7 +125,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     code = textwrap.dedent("""
         import random, sys
         from pathlib import Path
-        from inlay.cache import Store, digest
+        from inlaid.cache import Store, digest
         kept = Store(Path(sys.argv[1]), 20_000)
         rng = random.Random(int(sys.argv[2]))
         keys = [digest(str(number)) for number in range(20)]
@@ -158,23 +158,23 @@ def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kept = caches()
     kept.objects.put(KEYS[0], b"x")
     kept.packages.add(lambda path: path.write_bytes(b"x"))
-    assert kept.folder == tmp_path / "inlay" and not kept.reason
+    assert kept.folder == tmp_path / "inlaid" and not kept.reason
     assert stat.S_IMODE(kept.folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files(tmp_path))
 
 
 def test_a_folder_that_others_may_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "inlay").mkdir(mode=0o755)
-    (tmp_path / "inlay").chmod(0o755)
+    (tmp_path / "inlaid").mkdir(mode=0o755)
+    (tmp_path / "inlaid").chmod(0o755)
     assert caches().folder is not None
-    assert stat.S_IMODE((tmp_path / "inlay").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "inlaid").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("kind", ["writable", "link", "file"])
 def test_a_folder_that_others_may_fill_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = tmp_path / "inlay"
+    folder = tmp_path / "inlaid"
     if kind == "writable":
         folder.mkdir()
         folder.chmod(0o777)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import inlay
+import inlaid
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ def series(version: str) -> str:
 
 def extras(monkeypatch: pytest.MonkeyPatch, released: bool) -> dict[str, list[str]]:
     """What the build hook makes of the checkout."""
-    monkeypatch.setenv("INLAY_RELEASE", "1" if released else "")
+    monkeypatch.setenv("INLAID_RELEASE", "1" if released else "")
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,7 +46,7 @@ def test_every_folder_of_plugins_is_one():
 
 
 def test_the_package_states_the_version_of_its_project():
-    assert inlay.__version__ == VERSION
+    assert inlaid.__version__ == VERSION
 
 
 def test_the_changelog_knows_the_version():
@@ -56,12 +56,12 @@ def test_the_changelog_knows_the_version():
 
 
 def test_extras_of_a_checkout_are_the_plugin_folders(monkeypatch):
-    expected = {name: [f"inlay-{name.replace('_', '-')} @ {(ROOT / 'plugins' / name).as_uri()}"] for name in PLUGINS}
+    expected = {name: [f"inlaid-{name.replace('_', '-')} @ {(ROOT / 'plugins' / name).as_uri()}"] for name in PLUGINS}
     assert extras(monkeypatch, released=False) == {**expected, **OTHERS}
 
 
 def test_extras_of_a_release_are_versions(monkeypatch):
-    expected = {name: [f"inlay-{name.replace('_', '-')}{series(VERSION)}"] for name in PLUGINS}
+    expected = {name: [f"inlaid-{name.replace('_', '-')}{series(VERSION)}"] for name in PLUGINS}
     assert extras(monkeypatch, released=True) == {**expected, **OTHERS}
 
 
@@ -69,19 +69,19 @@ def test_extras_of_a_release_are_versions(monkeypatch):
 def test_a_plugin_is_named_after_its_folder_and_in_step_with_the_core(name):
     folder = ROOT / "plugins" / name
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["name"] == f"inlay-{name.replace('_', '-')}"
+    assert project["name"] == f"inlaid-{name.replace('_', '-')}"
     assert project["version"] == VERSION
-    assert f"inlay{series(VERSION)}" in project["dependencies"]
+    assert f"inlaid{series(VERSION)}" in project["dependencies"]
     assert project["requires-python"] == PROJECT["project"]["requires-python"]
-    assert project["entry-points"] == {"inlay.plugins": {name: f"inlay_{name}.plugin"}}
-    package = folder / "src" / f"inlay_{name}"
+    assert project["entry-points"] == {"inlaid.plugins": {name: f"inlaid_{name}.plugin"}}
+    package = folder / "src" / f"inlaid_{name}"
     for part in (package / "plugin.py", package / "py.typed", folder / "README.md", folder / "LICENSE", folder / "tests"):
         assert part.exists(), part
 
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_the_tools_look_at_every_plugin(name):
-    tool, package = PROJECT["tool"], f"inlay_{name}"
+    tool, package = PROJECT["tool"], f"inlaid_{name}"
     assert f"plugins/{name}/src" in tool["ruff"]["src"]
     assert package in tool["mypy"]["packages"]
     assert f"plugins/{name}/src" in tool["mypy"]["mypy_path"].split(":")
@@ -93,20 +93,20 @@ def test_the_tools_look_at_every_plugin(name):
 def test_the_import_contract_lists_every_part_of_the_core():
     layers = next(item for item in PROJECT["tool"]["importlinter"]["contracts"] if item["type"] == "layers")
     listed = {part for layer in layers["layers"] for part in layer.split(" | ")}
-    parts = {path.stem for path in (ROOT / "core" / "inlay").iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
+    parts = {path.stem for path in (ROOT / "core" / "inlaid").iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
     assert listed == parts - {"__init__"}
 
 
 def test_no_part_of_the_core_hides_a_public_function():
-    # `import inlay.partition` would put the package in place of the function `inlay.partition`.
+    # `import inlaid.partition` would put the package in place of the function `inlaid.partition`.
     packages = {"onnx_backend", "ops", "runtime"}
-    hidden = {name for name in inlay.__all__ if importlib.util.find_spec(f"inlay.{name}") is not None}
+    hidden = {name for name in inlaid.__all__ if importlib.util.find_spec(f"inlaid.{name}") is not None}
     assert hidden == packages
-    assert all(getattr(inlay, name) is not None for name in inlay.__all__)
+    assert all(getattr(inlaid, name) is not None for name in inlaid.__all__)
 
 
 def test_the_core_is_marked_as_typed():
-    assert (ROOT / "core" / "inlay" / "py.typed").exists()
+    assert (ROOT / "core" / "inlaid" / "py.typed").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
 
 PROJECTS = sorted(Path(__file__).parent.glob("*/pyproject.toml"))
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from inlay.runtime.c_source import find_compiler
+from inlaid.runtime.c_source import find_compiler
 from zoo.net import Net
 
 pytestmark = pytest.mark.slow
@@ -30,18 +30,18 @@ def test_it_installs_and_conforms(tmp_path, checkout, furnished, name):
     if name == "blas" and find_compiler() is None:
         pytest.skip("there is no C compiler")
     furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[x86,conformance]", HERE / name)
-    rows = json.loads(furnished.run(furnished.inlay, "targets", "--json", folder=tmp_path))
+    rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows} == {name: True, "reference": True, "x86": True}
-    command = (furnished.inlay, "conformance", "--target", name, "--report", "report.json", "--examples", "1")
+    command = (furnished.inlaid, "conformance", "--target", name, "--report", "report.json", "--examples", "1")
     furnished.run(*command, folder=tmp_path)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == name
 
     onnx.save(product(), tmp_path / "dense.onnx")
     compiled = json.loads(
-        furnished.run(furnished.inlay, "compile", "dense.onnx", "--targets", f"{name},x86", "--isolate", "--json", folder=tmp_path)
+        furnished.run(furnished.inlaid, "compile", "dense.onnx", "--targets", f"{name},x86", "--isolate", "--json", folder=tmp_path)
     )
     assert compiled["fallbacks"] == []
     assert {region["target"] for region in compiled["regions"]} == ({"blas"} if name == "blas" else {"x86"})
     np.save(tmp_path / "x.npy", np.ones((3, 16), np.float32))
-    furnished.run(furnished.inlay, "run", "dense.inlay", "--input", "x=x.npy", folder=tmp_path)
+    furnished.run(furnished.inlaid, "run", "dense.inlaid", "--input", "x=x.npy", folder=tmp_path)

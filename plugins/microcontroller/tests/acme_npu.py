@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlay.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
+from inlaid.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
 
 PLUGIN_API_VERSION = 1
 FORMAT, VERSION = "acme-c99", 1
@@ -11,12 +11,12 @@ RELU = """
 
 
 @hookimpl
-def inlay_targets():
+def inlaid_targets():
     return [TargetSpec("acme_npu", "the Acme NPU", lambda options: Capabilities(("float32",), dynamic_dims=False))]
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     if target.kind != "acme_npu":
         return ()
     return [
@@ -28,7 +28,7 @@ class AcmeCodegen:
     def compile(self, unit, context):
         from math import prod
 
-        from inlay.codegen.c import pointer, region_source
+        from inlaid.codegen.c import pointer, region_source
 
         program = context.steps(unit)
         sides = ((step, program.buffers[step.buffer("x")], program.buffers[step.outputs[0]]) for step in program.steps)
@@ -38,12 +38,12 @@ class AcmeCodegen:
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     return AcmeCodegen()
 
 
 @hookimpl
-def inlay_runtime(target):
-    from inlay.runtime.c_source import CSourceRuntime
+def inlaid_runtime(target):
+    from inlaid.runtime.c_source import CSourceRuntime
 
     return CSourceRuntime(FORMAT, VERSION)

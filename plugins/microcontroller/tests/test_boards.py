@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.errors import InlayError, KernelFault, TargetError
-from inlay.graph.ir import Expr, Module, constant, function, var
-from inlay.types import TensorType
-from inlay_microcontroller.boards import BOARDS, Board, find_board
-from inlay_microcontroller.boards.emulate import Firmware, build, missing, run, sizes
-from inlay_microcontroller.boards.kernel import firmware_of
-from inlay_microcontroller.export import firmware
-from inlay_microcontroller.options import MicrocontrollerOptions
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.errors import InlaidError, KernelFault, TargetError
+from inlaid.graph.ir import Expr, Module, constant, function, var
+from inlaid.types import TensorType
+from inlaid_microcontroller.boards import BOARDS, Board, find_board
+from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run, sizes
+from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.export import firmware
+from inlaid_microcontroller.options import MicrocontrollerOptions
 
 STRICT = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 INPUT = np.random.default_rng(1).integers(-128, 128, (1, 3, 9, 7)).astype(np.int8)
@@ -78,7 +78,7 @@ def test_a_sample_of_the_conformance_suite_on_a_board() -> None:
     command = [
         sys.executable,
         "-c",
-        "from inlay.cli import main; main()",
+        "from inlaid.cli import main; main()",
         "conformance",
         "--target",
         target,
@@ -133,7 +133,7 @@ def test_a_fault_of_the_processor_is_an_error(tmp_path: Path) -> None:
 
 def test_missing_tools_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(InlayError, match="qemu-system-arm not found: apt-get install gcc-arm-none-eabi"):
+    with pytest.raises(InlaidError, match="qemu-system-arm not found: apt-get install gcc-arm-none-eabi"):
         compile_module(network(), ["microcontroller:cpu=cortex-m4,board=mps2-an386"])
 
 

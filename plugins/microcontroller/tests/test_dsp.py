@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from inlay_microcontroller.boards import ARM, INSTALL, find_board
-from inlay_microcontroller.boards.emulate import FLAGS, Firmware, build, missing, run
-from inlay_microcontroller.intrinsics import support
-from inlay_microcontroller.intrinsics.printed import EXACT
-from inlay_microcontroller.options import CPUS
+from inlaid_microcontroller.boards import ARM, INSTALL, find_board
+from inlaid_microcontroller.boards.emulate import FLAGS, Firmware, build, missing, run
+from inlaid_microcontroller.intrinsics import support
+from inlaid_microcontroller.intrinsics.printed import EXACT
+from inlaid_microcontroller.options import CPUS
 
 RESCALE = """
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
@@ -94,7 +94,7 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
     declared = "const int32_t *t, const int32_t *m, const int8_t *s, int8_t *o, int8_t *p, int32_t z, int32_t l, int32_t h"
     given = f"t, m, s, o, {'p, ' if rows == 2 else ''}z, l, h"
     wide = f"(const int32_t[4]){{{', '.join(f's[{lane}]' for lane in range(4))}}}"
-    calls = f"inlay_{name}({given})", f"inlay_{EXACT}{name}({given.replace(' s,', f' {wide},')})"
+    calls = f"inlaid_{name}({given})", f"inlaid_{EXACT}{name}({given.replace(' s,', f' {wide},')})"
     text, _ = support(CPUS["cortex-m4"], " ".join(calls))
     check = RESCALE.replace("LAST", "-1" if rounding == "away" else "0")
     unused = "" if rows == 2 else "(void)p; "
@@ -104,7 +104,7 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
 @pytest.mark.parametrize("level", ["-O0", "-Og", "-O2", "-Os"])
 def test_tiles_of_two_pixels_and_two_channels_are_summed_and_wrap(level: str, tmp_path: Path) -> None:
     """Compilers that do not optimise hold every address in a register of its own."""
-    tiles = "".join(f"inlay_tile(a + i * 8 + {n}, c + i * 8 + {n}, b + i * 16 + {2 * n}, &total[0]); " for n in (0, 4))
+    tiles = "".join(f"inlaid_tile(a + i * 8 + {n}, c + i * 8 + {n}, b + i * 16 + {2 * n}, &total[0]); " for n in (0, 4))
     call = f"int32_t total[4]; memcpy(total, t, 16); for (int32_t i = 0; i < n; i++) {{ {tiles}}} memcpy(t, total, 16)"
     text, _ = support(CPUS["cortex-m4"], call)
     assert "smlad" in text
@@ -124,7 +124,7 @@ def test_dsp_is_for_processors_that_have_all_of_it(flags: tuple[str, ...], uses:
     if shutil.which(ARM) is None:
         pytest.skip(f"{ARM} not found: {INSTALL}")
     source = tmp_path / "unit.c"
-    caller = "void f(const int8_t *a, int32_t *t) { inlay_tile(a, a + 1, a + 2, t); inlay_dot4(a, a, t); }"
+    caller = "void f(const int8_t *a, int32_t *t) { inlaid_tile(a, a + 1, a + 2, t); inlaid_dot4(a, a, t); }"
     text, _ = support(CPUS["cortex-m4"], caller)
     source.write_text(f"#include <stdint.h>\n#include <string.h>\n{text}{caller}\n")
     command = [ARM, *flags, "-std=c99", "-O2", "-Wall", "-Werror", "-S", "-o", "-", str(source)]

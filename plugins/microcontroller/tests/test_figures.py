@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import inlay
-from inlay.driver.export import export_folder
-from inlay_microcontroller.boards import BOARDS, Board
-from inlay_microcontroller.boards.accesses import count_accesses, uncounted
-from inlay_microcontroller.boards.emulate import build, missing, run
-from inlay_microcontroller.boards.kernel import firmware_of
-from inlay_microcontroller.export import example, firmware
+import inlaid
+from inlaid.driver.export import export_folder
+from inlaid_microcontroller.boards import BOARDS, Board
+from inlaid_microcontroller.boards.accesses import count_accesses, uncounted
+from inlaid_microcontroller.boards.emulate import build, missing, run
+from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.export import example, firmware
 
 MODELS = Path(__file__).parents[4] / "shared/models"
 CASES = [(name, board) for name in ("ad01_int8", "kws_ref_model") for board in BOARDS]
@@ -30,7 +30,7 @@ def test_manifests_hold(name: str, board: Board, tmp_path: Path) -> None:
     spilled registers and the sums that compilers do not keep in registers."""
     if problem := missing(board):
         pytest.skip(problem)
-    executable = inlay.compile(MODELS / f"{name}.tflite", [f"microcontroller:cpu={board.cpu}"])
+    executable = inlaid.compile(MODELS / f"{name}.tflite", [f"microcontroller:cpu={board.cpu}"])
     manifest = export_folder(executable.package, tmp_path, "model").facts
     source, inputs = firmware_of(firmware(executable, "model")), [example(spec).tobytes() for spec in executable.inputs]
     (tmp_path / "board").mkdir()

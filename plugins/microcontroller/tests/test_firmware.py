@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.conformance.nets import NETS, Net
-from inlay.driver.compile import compile_module
-from inlay.driver.export import c_name, export_folder
-from inlay.errors import InputError, Unsupported
-from inlay.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
-from inlay.plugins.registry import PluginRegistry
-from inlay.runtime.c_source import find_compiler
-from inlay.runtime.executable import Executable
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.conformance.nets import NETS, Net
+from inlaid.driver.compile import compile_module
+from inlaid.driver.export import c_name, export_folder
+from inlaid.errors import InputError, Unsupported
+from inlaid.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.c_source import find_compiler
+from inlaid.runtime.executable import Executable
+from inlaid.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 
@@ -181,7 +181,7 @@ def test_files_of_the_users_are_not_written_over(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in first.files} == written
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     (tmp_path / "tiny.h").unlink()
-    with pytest.raises(InputError, match=r"main\.c is not by Inlay"):
+    with pytest.raises(InputError, match=r"main\.c is not by Inlaid"):
         export_folder(package, tmp_path, "tiny")
     assert not (tmp_path / "tiny.h").exists()
     (tmp_path / "main.c").unlink()
@@ -220,8 +220,8 @@ def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path)
 def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the NPU takes is the vendor's C, the rest the controller's: one folder, one arena."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    vendor = importlib.metadata.EntryPoint("acme_npu", "acme_npu", "inlay.plugins")
-    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group="inlay.plugins"), vendor])
+    vendor = importlib.metadata.EntryPoint("acme_npu", "acme_npu", "inlaid.plugins")
+    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group="inlaid.plugins"), vendor])
     x = var("x", TensorType((3, 4), "float32"))
     weights = constant(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4))
     both = module([x], ops.exp(ops.relu(ops.matmul(ops.relu(ops.sub(x, constant(np.float32(0.5)))), weights))))

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import inlay
-from inlay.runtime.c_source import find_compiler
-from inlay_microcontroller.export import example
-from inlay_microcontroller.unit import decode
+import inlaid
+from inlaid.runtime.c_source import find_compiler
+from inlaid_microcontroller.export import example
+from inlaid_microcontroller.unit import decode
 
 MODELS = Path(__file__).parents[4] / "shared/models"
 pytestmark = [
@@ -29,7 +29,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_integers_are_exact(name: str) -> None:
-    executable = inlay.compile(MODELS / f"{name}.tflite", ["microcontroller"])
+    executable = inlaid.compile(MODELS / f"{name}.tflite", ["microcontroller"])
     (spec,) = executable.inputs
     (found,) = executable.run({spec.name: example(spec)}).values()
     begin, arena, products = EXPECTED[name]
@@ -45,7 +45,7 @@ def test_integers_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", ["ad01_fp32", "kws_ref_model_float32"])
 def test_floats_agree_with_the_reference(name: str) -> None:
     path = MODELS / f"{name}.tflite"
-    executable, reference = (inlay.compile(path, [target]) for target in ("microcontroller", "reference"))
+    executable, reference = (inlaid.compile(path, [target]) for target in ("microcontroller", "reference"))
     (spec,) = executable.inputs
     inputs = {spec.name: example(spec)}
     (found,), (expected,) = (each.run(inputs).values() for each in (executable, reference))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.graph.ir import Expr, Module, constant, function, var
-from inlay.types import TensorType
-from inlay_microcontroller.export import firmware
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.graph.ir import Expr, Module, constant, function, var
+from inlaid.types import TensorType
+from inlaid_microcontroller.export import firmware
 
 INPUT = np.random.default_rng(1).integers(-128, 128, (1, 8, 4, 4)).astype(np.int8)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.driver.export import export_folder
-from inlay.graph.ir import Expr, Module, constant, function, tuple_, var
-from inlay.runtime.c_source import find_compiler
-from inlay.types import TensorType
-from inlay_microcontroller.boards import BOARDS, Board
-from inlay_microcontroller.boards.emulate import missing
-from inlay_microcontroller.export import example
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.driver.export import export_folder
+from inlaid.graph.ir import Expr, Module, constant, function, tuple_, var
+from inlaid.runtime.c_source import find_compiler
+from inlaid.types import TensorType
+from inlaid_microcontroller.boards import BOARDS, Board
+from inlaid_microcontroller.boards.emulate import missing
+from inlaid_microcontroller.export import example
 
 from .test_firmware import SANITIZED, STRICT, build
 

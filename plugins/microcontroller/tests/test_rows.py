@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.driver.export import export_folder
-from inlay.graph.ir import Expr, Module, Var, constant, function, var
-from inlay.lowering import arrange
-from inlay.runtime.c_source import find_compiler
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.driver.export import export_folder
+from inlaid.graph.ir import Expr, Module, Var, constant, function, var
+from inlaid.lowering import arrange
+from inlaid.runtime.c_source import find_compiler
+from inlaid.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 

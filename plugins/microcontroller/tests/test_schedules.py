@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import arith, ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Constant, Expr, constant, function, post_order, var
-from inlay.graph.transform import transform
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules.rule import Given, KernelContext
-from inlay.tensor import ir
-from inlay.tensor.interp import run
-from inlay.types import ROW_MAJOR, TensorType
-from inlay_microcontroller.intrinsics import emitters, intrinsics
-from inlay_microcontroller.options import CPUS
-from inlay_microcontroller.schedules.addition import AdditionRule
-from inlay_microcontroller.schedules.depthwise import DepthwiseRule
-from inlay_microcontroller.schedules.direct import DirectRule
-from inlay_microcontroller.schedules.scalar import channels_last
-from inlay_microcontroller.schedules.vector_depthwise import VectorDepthwiseRule, window_sums
-from inlay_microcontroller.schedules.vector_direct import VectorDirectRule
+from inlaid import arith, ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Constant, Expr, constant, function, post_order, var
+from inlaid.graph.transform import transform
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import ir
+from inlaid.tensor.interp import run
+from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_microcontroller.intrinsics import emitters, intrinsics
+from inlaid_microcontroller.options import CPUS
+from inlaid_microcontroller.schedules.addition import AdditionRule
+from inlaid_microcontroller.schedules.depthwise import DepthwiseRule
+from inlaid_microcontroller.schedules.direct import DirectRule
+from inlaid_microcontroller.schedules.scalar import channels_last
+from inlaid_microcontroller.schedules.vector_depthwise import VectorDepthwiseRule, window_sums
+from inlaid_microcontroller.schedules.vector_direct import VectorDirectRule
 
 Rule = DirectRule | DepthwiseRule | VectorDirectRule | VectorDepthwiseRule
 
@@ -209,7 +209,7 @@ def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() ->
         ({}, "exact_window8_up"),
     ):
         assert emitters(kernel, known, CPUS["cortex-m55"])[window.name]([], ["0", "1", "2"]) == [
-            f"inlay_{name}(3, 3, 70, 8, 0, 1, 2);"
+            f"inlaid_{name}(3, 3, 70, 8, 0, 1, 2);"
         ]
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from inlay.driver.compile import compile_module
-from inlay_microcontroller.boards import ARM, BOARDS, INSTALL, Board, Memory
-from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
-from inlay_microcontroller.boards.kernel import firmware_of
-from inlay_microcontroller.export import example, firmware
-from inlay_microcontroller.options import CPUS
-from inlay_microcontroller.toolchain import compiled
+from inlaid.driver.compile import compile_module
+from inlaid_microcontroller.boards import ARM, BOARDS, INSTALL, Board, Memory
+from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run
+from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.export import example, firmware
+from inlaid_microcontroller.options import CPUS
+from inlaid_microcontroller.toolchain import compiled
 
 from .test_random_networks import Network
 

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.graph.ir import Expr, Module, constant, function, var
-from inlay.types import TensorType
-from inlay_microcontroller.boards import find_board
-from inlay_microcontroller.boards.emulate import Firmware, build, missing, run
-from inlay_microcontroller.intrinsics import support
-from inlay_microcontroller.options import CPUS
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.graph.ir import Expr, Module, constant, function, var
+from inlaid.types import TensorType
+from inlaid_microcontroller.boards import find_board
+from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run
+from inlaid_microcontroller.intrinsics import support
+from inlaid_microcontroller.options import CPUS
 
 CHECK = """
 static const int32_t multipliers[] = {0, 1, 3, 1073741823, 1073741824, 1073741825, 1518500250,
     2147483646, 2147483647, -1, -1073741825};
 static int32_t rounded(int32_t value, int32_t multiplier, int32_t shift) {
-    return inlay_ROUNDING(value, multiplier, shift);
+    return inlaid_ROUNDING(value, multiplier, shift);
 }
 int check(void) {
     int32_t sums[4 * 32];
@@ -196,7 +196,7 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     assert board is not None
     if problem := missing(board):
         pytest.skip(problem)
-    text, _ = support(CPUS["cortex-m55"], f"inlay_{name}(")
+    text, _ = support(CPUS["cortex-m55"], f"inlaid_{name}(")
     assert "#include <arm_mve.h>" in text
     declared, given = LISTS[name if name in LISTS else name.split("_")[0].rstrip("12345678")]
     includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
@@ -209,8 +209,8 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_SIMD32\n"
     files = {
         "check.h": header,
-        "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlay_{name}({given}); }}\n',
-        "check.c": f'{without}#include "check.h"\n{text}void plain({declared}) {{ inlay_{name}({given}); }}\n{check}',
+        "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlaid_{name}({given}); }}\n',
+        "check.c": f'{without}#include "check.h"\n{text}void plain({declared}) {{ inlaid_{name}({given}); }}\n{check}',
     }
     source = Firmware({file: content.encode() for file, content in files.items()}, "check.h", (), (), "check()")
     assert run(source, build(source, board, tmp_path), board, []).status == 0

@@ -15,20 +15,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.errors import CompileError, Unsupported
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.schedules.rule import Given, KernelContext
-from inlay.schedules.tile_matmul import TileMatmulRule
-from inlay.tensor import ir
-from inlay.types import ROW_MAJOR, TensorType, dtype
-from inlay_x86 import amx, cpu, runtime
-from inlay_x86.cpu import LEVELS, TILE, processor_features
-from inlay_x86.llvm.function import FunctionPrinter
-from inlay_x86.options import X86Options
+import inlaid
+from inlaid import ops
+from inlaid.errors import CompileError, Unsupported
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.tile_matmul import TileMatmulRule
+from inlaid.tensor import ir
+from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_x86 import amx, cpu, runtime
+from inlaid_x86.cpu import LEVELS, TILE, processor_features
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.options import X86Options
 
 from .native import compile_region, region_of
 
@@ -103,7 +103,7 @@ def model(a, b, total):
 
 
 def run(feed, b, total, threads=1):
-    executable = inlay.compile(model(feed, b, total), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
+    executable = inlaid.compile(model(feed, b, total), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
     (result,) = executable.run({"x": feed}).values()
     return result
 
@@ -255,7 +255,7 @@ def test_integer_convolutions_are_exact(stride, pad, size, threads):
         exact = np.einsum("nchwyx,ocyx->nohw", windows, item.astype(np.int64))
         real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
         wanted = np.clip(real, 0, 255).astype(np.uint8)
-    executable = inlay.compile(graph.function([x], y), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
+    executable = inlaid.compile(graph.function([x], y), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
     (found,) = executable.run({"x": data}).values()
     assert np.array_equal(found, wanted)
 
@@ -274,7 +274,7 @@ def test_bfloat16_convolutions_are_close_to_exact(stride):
     x, r = graph.var("x", TensorType(data.shape, "bfloat16")), graph.var("r", TensorType(other.shape, "float32"))
     w = graph.constant(weights, "bfloat16")
     y = ops.conv(x, w, strides=(stride,) * 2, pads=(1,) * 4, dilations=(1, 1), out_dtype="float32")
-    executable = inlay.compile(graph.function([x, r], ops.relu(ops.add(y, r))), targets=["x86:cpu=sapphirerapids,threads=1"])
+    executable = inlaid.compile(graph.function([x, r], ops.relu(ops.add(y, r))), targets=["x86:cpu=sapphirerapids,threads=1"])
     (found,) = executable.run({"x": data, "r": other}).values()
     wanted = np.maximum(wanted + other, 0)
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5

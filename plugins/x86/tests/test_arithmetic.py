@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.tensor import ir, te
-from inlay.tensor.lower import lower
-from inlay.tensor.schedule import Schedule
-from inlay.types import dtype
-from inlay_x86.llvm.values import NATIVE
+from inlaid.tensor import ir, te
+from inlaid.tensor.lower import lower
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import dtype
+from inlaid_x86.llvm.values import NATIVE
 
 from .native import PLAIN, Array, Native, check, expected
 
@@ -235,7 +235,7 @@ class Expressions:
 
 
 def _inside(index: Any) -> Any:
-    from inlay import arith
+    from inlaid import arith
 
     return arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, COUNT))
 

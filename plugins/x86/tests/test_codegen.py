@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.arith import Const, SizeVar, Var
-from inlay.errors import CompileError, KernelFault, Unsupported
-from inlay.lowering.finish import finish
-from inlay.tensor import interp, ir, te
-from inlay.tensor.build import Builder
-from inlay.tensor.lower import lower
-from inlay.tensor.region import RegionProgram
-from inlay.types import dtype
-from inlay_x86.options import X86Options
+from inlaid import arith
+from inlaid.arith import Const, SizeVar, Var
+from inlaid.errors import CompileError, KernelFault, Unsupported
+from inlaid.lowering.finish import finish
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.lower import lower
+from inlaid.tensor.region import RegionProgram
+from inlaid.types import dtype
+from inlaid_x86.options import X86Options
 
 from .native import PLAIN, Array, Native, check, compile_region, expected, region_of
 

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay.artifact.objects import X86_64, unpack
-from inlay.cache import Store
-from inlay.errors import CompileError, KernelFault
-from inlay.lowering.finish import finish
-from inlay.tensor import ir, te
-from inlay.tensor.lower import lower
-from inlay_x86 import compilers, emit
-from inlay_x86.compilers import Compilers
-from inlay_x86.loader import link
-from inlay_x86.machine import TRIPLE, data_layout
-from inlay_x86.options import X86Options
-from inlay_x86.runtime import X86Runtime
+from inlaid.artifact.objects import X86_64, unpack
+from inlaid.cache import Store
+from inlaid.errors import CompileError, KernelFault
+from inlaid.lowering.finish import finish
+from inlaid.tensor import ir, te
+from inlaid.tensor.lower import lower
+from inlaid_x86 import compilers, emit
+from inlaid_x86.compilers import Compilers
+from inlaid_x86.loader import link
+from inlaid_x86.machine import TRIPLE, data_layout
+from inlaid_x86.options import X86Options
+from inlaid_x86.runtime import X86Runtime
 
 from .native import PLAIN, Context, Native, compile_region, region_of
 
@@ -183,7 +183,7 @@ def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyP
 
 
 def test_objects_are_kept_across_regions(tmp_path: Path) -> None:
-    from inlay_x86.codegen import X86Codegen
+    from inlaid_x86.codegen import X86Codegen
 
     context = Context(PLAIN)
     context.objects = Store(tmp_path, 1 << 20)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
-import inlay
-from inlay import ops
-from inlay.graph.ir import constant, function, var
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph.ir import constant, function, var
+from inlaid.types import TensorType
 
 RNG = np.random.default_rng(0)
 
@@ -43,7 +43,7 @@ def test_a_chain_of_odd_channels(inputs: int, outputs: int, side: int, size: int
     each = ops.conv(pooled, constant(weights[1]), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=outputs)
     last = ops.conv(ops.add(each, constant(bias)), constant(weights[2]), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=1)
     unit = function([x], ops.relu(ops.add(ops.add(last, constant(bias)), first)))
-    (found,) = inlay.compile(unit, [f"x86:threads={threads},cpu={cpu}"]).run({"x": data}).values()
+    (found,) = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"]).run({"x": data}).values()
 
     a = 1 / (1 + np.exp(-convolved(data, weights[0], bias, stride, pad)))
     b = windows(a, 3, 1, 1, -np.inf).max(axis=(4, 5))
@@ -61,7 +61,7 @@ def test_infinities_and_nans_stay_where_they_are(cpu: str) -> None:
     x = var("x", TensorType(data.shape, "float32"))
     pooled = ops.max_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
     unit = function([x], ops.conv(pooled, constant(weights), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=1))
-    (found,) = inlay.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
+    (found,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
     finite = np.ones((5, 5), bool)
     finite[2, 2] = finite[0, 0] = False
     assert np.isnan(found[0, :, 2, 2]).all()

@@ -7,18 +7,18 @@ import re
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph.ir import var
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules.matmul import MatmulRule
-from inlay.schedules.rule import Given, KernelContext
-from inlay.tensor import ir
-from inlay.types import ROW_MAJOR, TensorType
-from inlay_x86.llvm.region import Dialect, print_kernel
-from inlay_x86.machine import TRIPLE, data_layout
-from inlay_x86.options import X86Options
+from inlaid import ops
+from inlaid.graph.ir import var
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.matmul import MatmulRule
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import ir
+from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_x86.llvm.region import Dialect, print_kernel
+from inlaid_x86.machine import TRIPLE, data_layout
+from inlaid_x86.options import X86Options
 
 from .native import Native
 

@@ -6,20 +6,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.types import TensorType
-from inlay_x86.cpu import features
-from inlay_x86.dot import emitters, intrinsics
-from inlay_x86.options import X86Options
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.types import TensorType
+from inlaid_x86.cpu import features
+from inlaid_x86.dot import emitters, intrinsics
+from inlaid_x86.options import X86Options
 
 CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
 BYTES = ("uint8", "int8")
 
 
 def run(function, feeds, cpu, threads=1):
-    executable = inlay.compile(function, targets=[f"x86:threads={threads},cpu={cpu}"])
+    executable = inlaid.compile(function, targets=[f"x86:threads={threads},cpu={cpu}"])
     (result,) = executable.run(feeds).values()
     return result
 

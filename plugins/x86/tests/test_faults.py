@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver.compile import compile_module
-from inlay.errors import KernelFault
-from inlay.graph.ir import Module, function, var
-from inlay.runtime.executable import Executable
-from inlay.types import TensorType, from_numpy
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver.compile import compile_module
+from inlaid.errors import KernelFault
+from inlaid.graph.ir import Module, function, var
+from inlaid.runtime.executable import Executable
+from inlaid.types import TensorType, from_numpy
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

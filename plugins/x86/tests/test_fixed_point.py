@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.graph.interp import evaluate
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.graph.interp import evaluate
+from inlaid.types import TensorType
 
 CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
 LIMITS = np.iinfo(np.int32)
@@ -35,7 +35,7 @@ def test_products(cpu, rounding, shape, axis, several):
         results.append(ops.multiply_fixed(x, graph.constant(multiplier), graph.constant(shift), axis=axis, rounding=rounding))
     unit = graph.function([x], graph.tuple_(results))
     feed = feed.astype(np.int32)
-    found = inlay.compile(unit, targets=[f"x86:threads=1,cpu={cpu}"]).run({"x": feed})
+    found = inlaid.compile(unit, targets=[f"x86:threads=1,cpu={cpu}"]).run({"x": feed})
     for got, wanted in zip(found.values(), evaluate(unit, [feed]), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
@@ -72,7 +72,7 @@ def test_convolutions_of_signed_bytes(cpu, channels, size):
     unit = graph.function([x], stored(ops.add(raised(first, 1 << 30), raised(second, 1234567890)), -19, "away"))
     feed = generator.integers(-128, 128, (1, 3, size, size)).astype(np.int8)
     (found,) = (
-        inlay.compile(unit, targets=[f"x86:cpu={cpu}" if "threads" in cpu else f"x86:threads=1,cpu={cpu}"])
+        inlaid.compile(unit, targets=[f"x86:cpu={cpu}" if "threads" in cpu else f"x86:threads=1,cpu={cpu}"])
         .run({"x": feed})
         .values()
     )

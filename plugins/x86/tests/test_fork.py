@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inlay import arith
-from inlay.arith import Const, SizeVar, Var
-from inlay.tensor import ir
-from inlay.tensor.build import Builder
-from inlay.types import dtype
-from inlay_x86.fork import serial_where_short
+from inlaid import arith
+from inlaid.arith import Const, SizeVar, Var
+from inlaid.tensor import ir
+from inlaid.tensor.build import Builder
+from inlaid.types import dtype
+from inlaid_x86.fork import serial_where_short
 
 FLOAT = dtype("float32")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph.ir import constant, function, var
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph.ir import constant, function, var
+from inlaid.types import TensorType
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
@@ -21,7 +21,7 @@ def test_grouped_pointwise(cpu: str, groups: int, depth: int, outputs: int, side
     x = var("x", TensorType(data.shape, "float32"))
     conv = ops.conv(x, constant(w), strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=groups)
     unit = function([x], ops.relu(ops.add(conv, constant(bias))))
-    (found,) = inlay.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
+    (found,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
     split = data.reshape(2, groups, depth, -1).astype(np.float64)
     wanted = np.einsum("goc,ngcp->ngop", w.reshape(groups, outputs, depth).astype(np.float64), split)
     wanted = np.maximum(wanted.reshape(2, groups * outputs, side, side) + bias, 0)

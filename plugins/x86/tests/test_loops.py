@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import inlay
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.artifact.plan import Loop
-from inlay.driver.compile import build_package
-from inlay.errors import KernelFault
-from inlay.graph import ir as graph
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.artifact.plan import Loop
+from inlaid.driver.compile import build_package
+from inlaid.errors import KernelFault
+from inlaid.graph import ir as graph
+from inlaid.types import TensorType
 
 F32, I64, BOOL = "float32", "int64", "bool"
 TRUE = graph.constant(np.array(True))
@@ -34,7 +34,7 @@ def loops_left(function):
 def check(function, *feeds, threads=1, left=0):
     """One region runs the loop, and gives what the reference gives."""
     assert len(loops_left(function)) == left
-    native, reference = (inlay.compile(function, targets=[name]) for name in (f"x86:threads={threads}", "reference"))
+    native, reference = (inlaid.compile(function, targets=[name]) for name in (f"x86:threads={threads}", "reference"))
     for feed in feeds:
         wanted, found = reference.run(feed), native.run(feed)
         assert wanted.keys() == found.keys()
@@ -145,7 +145,7 @@ def test_a_fault_in_a_round():
 def test_the_profile_adds_up_the_rounds_of_each_kernel():
     function = recurrence(19)
     feed = {"x": random(19, 2, 5), "h": random(2, 5), "w": random(5, 5)}
-    executable = inlay.compile(function, targets=["x86:threads=1"])
+    executable = inlaid.compile(function, targets=["x86:threads=1"])
     plain = executable.run(feed)
     profile = executable.profile(feed)
     names = [event.name for event in profile.events]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import inlay
-from inlay import ops
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.types import TensorType
-from inlay_x86.cpu import LEVELS, host_features
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.types import TensorType
+from inlaid_x86.cpu import LEVELS, host_features
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def check(result: ir.Expr, arrays: dict[str, Array], cpu: str) -> None:
     """x86 against the numpy references: integers exactly, sums of floats but for their order."""
     params = sorted((item for item in ir.post_order(result) if isinstance(item, ir.Var)), key=lambda item: item.name)
     module = ir.Module({"main": ir.function(params, result)})
-    executable = inlay.compile(module, [f"x86:threads=1,cpu={cpu}"])
+    executable = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"])
     assert all(region.target.startswith("x86") for region in executable.regions)
     (found,) = executable.run(arrays).values()
     expected = evaluate(module, arrays)
@@ -129,7 +129,7 @@ def test_special_values_in_bfloat16_products_stay_in_their_rows(cpu: str) -> Non
     b = np.abs(numbers((33, 18), "bfloat16")) + ml_dtypes.bfloat16(0.5)
     product = ops.matmul(var("a", a.shape, "bfloat16"), ir.constant(b), out_dtype="float32")
     module = ir.Module({"main": ir.function([item for item in ir.post_order(product) if isinstance(item, ir.Var)], product)})
-    (found,) = inlay.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"a": a}).values()
+    (found,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"a": a}).values()
     assert np.isnan(found[2]).all()
     assert (found[4] == np.inf).all()
     assert (found[7] == -np.inf).all()

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.errors import KernelFault, PluginError, TargetError, Unsupported
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.plugins.registry import default_registry
-from inlay.runtime import load
-from inlay.types import DTYPES, TensorType, dtype
-from inlay_x86.cpu import LEVELS, host_features, processor_features
-from inlay_x86.loader import link
-from inlay_x86.options import X86Options
-from inlay_x86.runtime import X86Runtime
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.errors import KernelFault, PluginError, TargetError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.plugins.registry import default_registry
+from inlaid.runtime import load
+from inlaid.types import DTYPES, TensorType, dtype
+from inlaid_x86.cpu import LEVELS, host_features, processor_features
+from inlaid_x86.loader import link
+from inlaid_x86.options import X86Options
+from inlaid_x86.runtime import X86Runtime
 
 CPUS = [name for name, features in LEVELS.items() if set(features) <= host_features()]
 NUMBERS = [name for name, of in DTYPES.items() if of.kind in ("int", "uint", "float")]
@@ -69,19 +69,19 @@ MODULE = ir.Module({"main": ir.function([X], ops.relu(X))})
 
 def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package says what it needs; a machine that lacks it says what it lacks."""
-    compile_module(MODULE, ["x86:cpu=x86-64-v3"]).save(tmp_path / "v3.inlay")
+    compile_module(MODULE, ["x86:cpu=x86-64-v3"]).save(tmp_path / "v3.inlaid")
     old = frozenset(LEVELS["x86-64-v2"])
-    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: old)
+    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: old)
     with pytest.raises(Unsupported, match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma"):
-        load(tmp_path / "v3.inlay")
-    compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlay")
-    (found,) = load(tmp_path / "v2.inlay").run({"x": np.float32([-1, 0, 1, 2])}).values()
+        load(tmp_path / "v3.inlaid")
+    compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlaid")
+    (found,) = load(tmp_path / "v2.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
     assert found.tolist() == [0, 0, 1, 2]
 
 
 def test_cross_compiling_needs_no_such_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for AVX-512 can be made anywhere; it is its loading that is refused."""
-    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v2"]))
+    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v2"]))
     with pytest.raises(Unsupported, match="avx512f"):
         compile_module(MODULE, ["x86:cpu=x86-64-v4"])
 
@@ -126,12 +126,12 @@ def test_other_formats_are_refused() -> None:
     assert runtime.check(artifact) is None
     import dataclasses
 
-    assert "inlay-graph" in str(runtime.check(dataclasses.replace(artifact, format="inlay-graph")))
+    assert "inlaid-graph" in str(runtime.check(dataclasses.replace(artifact, format="inlaid-graph")))
     assert "version 99" in str(runtime.check(dataclasses.replace(artifact, format_version=99)))
     assert "amx" in str(runtime.check(dataclasses.replace(artifact, requires=("amx",))))
 
 
 def test_code_for_sapphire_rapids_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlay_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v4"]))
+    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v4"]))
     with pytest.raises(Unsupported, match=r"this machine has no amx-bf16.*avx512vnni"):
         compile_module(MODULE, ["x86:cpu=sapphirerapids"])

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.types import TensorType
-from inlay_x86.cpu import LEVELS, host_features
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.types import TensorType
+from inlaid_x86.cpu import LEVELS, host_features
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +43,7 @@ def module_of(expr: ir.Expr) -> ir.Module:
 def both(expr: ir.Expr, arrays: dict[str, Array], cpu: str = "native") -> tuple[Array, Array]:
     """The answer of x86 and that of the numpy references."""
     module, target = module_of(expr), f"x86:threads=1,cpu={cpu}"
-    executable = inlay.compile(module, [target])
+    executable = inlaid.compile(module, [target])
     assert all(region.target.startswith("x86") for region in executable.regions)
     (found,) = executable.run(arrays).values()
     with np.errstate(all="ignore"):
@@ -194,7 +194,7 @@ def strided(array: Array) -> dict[str, Array]:
 def test_inputs_need_not_be_contiguous_or_aligned(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.uniform(-1, 1, shape).astype(np.float32) for _ in range(2))
-    executable = inlay.compile(module_of(ops.tanh(ops.add(var("x", shape), var("y", shape)))), ["x86:threads=1"])
+    executable = inlaid.compile(module_of(ops.tanh(ops.add(var("x", shape), var("y", shape)))), ["x86:threads=1"])
     (expected,) = executable.run({"x": x, "y": y}).values()
     for name, array in strided(x).items():
         kept = array.copy()

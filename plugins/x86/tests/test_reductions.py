@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.graph.interp import evaluate
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.graph.interp import evaluate
+from inlaid.types import TensorType
 
 LEVELS = ("native", "x86-64-v3", "x86-64-v2")
 SHAPES = ((1, 1, 1), (3, 7, 13), (2, 5, 64), (2, 33, 17), (1, 3, 1000))
@@ -25,7 +25,7 @@ def both(arrays, of, operators, level, threads=1):
     x = graph.var("x", TensorType(arrays[0].shape, of))
     results = [operator(x, axes=axes, keepdims=number % 2 == 0) for operator in operators for number, axes in enumerate(AXES)]
     module = graph.Module({"main": graph.function([x], graph.tuple_(results))})
-    executable = inlay.compile(module, targets=[f"x86:threads={threads},cpu={level}"])
+    executable = inlaid.compile(module, targets=[f"x86:threads={threads},cpu={level}"])
     assert all(region.target.startswith("x86") for region in executable.regions)
     found = [np.asarray(value) for array in arrays for value in executable.run({"x": array}).values()]
     wanted = [np.asarray(value) for array in arrays for value in evaluate(module, {"x": array})]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.types import TensorType
 
 LEVELS = ("native", "x86-64-v3", "x86-64-v2")
 COLUMNS = (1, 2, 15, 16, 17, 100, 1000, 4097)
@@ -17,8 +17,8 @@ COLUMNS = (1, 2, 15, 16, 17, 100, 1000, 4097)
 def run(level, array, *bodies):
     """The results of several operators on one array."""
     x = graph.var("x", TensorType(array.shape, str(array.dtype)))
-    module = inlay.function([x], graph.tuple_([body(x) for body in bodies]))
-    executable = inlay.compile(module, targets=[f"x86:cpu={level},threads=2" if level != "native" else "x86:threads=2"])
+    module = inlaid.function([x], graph.tuple_([body(x) for body in bodies]))
+    executable = inlaid.compile(module, targets=[f"x86:cpu={level},threads=2" if level != "native" else "x86:threads=2"])
     return list(executable.run({"x": array}).values())
 
 

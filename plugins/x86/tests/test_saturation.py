@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.types import TensorType
 
 VALUES = (0.0, -0.0, 0.5, -0.5, 1.99, -1.99, 127.0, 128.0, -128.9, -129.0, 255.9, 256.0, 32767.5, -32769.0, 65536.0)
 VALUES += (2147483520.0, 2147483648.0, -2147483648.0, -3e9, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), 1e-42)
@@ -21,7 +21,7 @@ def test_vectors_saturate(cpu, to, source):
     data = np.resize(np.asarray(VALUES, source), (5, 64))
     x = graph.var("x", TensorType(data.shape, source))
     y = ops.quantize(x, graph.constant(1.0, source), dtype=to) if to != "int32" else ops.cast(x, dtype=to)
-    executable = inlay.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
+    executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
     (got,) = executable.run({"x": data}).values()
     limits = np.iinfo(to)
     whole = np.trunc(data.astype(np.float64)) if to == "int32" else np.rint(data.astype(np.float64))
@@ -36,7 +36,7 @@ def test_zero_points_are_added_before(cpu, to, point):
     data = np.resize(np.asarray(VALUES, np.float32), (5, 64))
     x, zero_point = graph.var("x", TensorType(data.shape, "float32")), graph.constant(np.asarray(point, to), to)
     y = ops.quantize(x, graph.constant(1.0, "float32"), zero_point, dtype=to)
-    executable = inlay.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
+    executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
     (got,) = executable.run({"x": data}).values()
     whole = np.rint(np.nan_to_num(data.astype(np.float64), nan=0.0)) + point
     assert np.array_equal(got, np.clip(whole, np.iinfo(to).min, np.iinfo(to).max).astype(np.int64))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver.compile import compile_module
-from inlay.graph.ir import Module, function, tuple_, var
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver.compile import compile_module
+from inlaid.graph.ir import Module, function, tuple_, var
+from inlaid.types import TensorType
 
 N, M = SizeVar("n"), SizeVar("m")
 

@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.tensor import ir, te
-from inlay.tensor.build import Builder
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import dtype
 
 from .native import Array, check
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph.ir import constant, function, var
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph.ir import constant, function, var
+from inlaid.types import TensorType
 
 
 @pytest.mark.parametrize("target", ["x86:threads=1", "x86:threads=2,cpu=x86-64-v3", "x86:cpu=x86-64-v2"])
@@ -29,7 +29,7 @@ def test_unfolded(target: str, data: tuple[int, ...], weights: tuple[int, ...], 
     pads = tuple(size // 2 for size in weights[2:]) * 2
     x = var("x", TensorType(data, "float32"))
     unit = function([x], ops.relu(ops.add(ops.conv(x, constant(w), strides=strides, pads=pads, groups=groups), constant(bias))))
-    executable = inlay.compile(unit, [target])
+    executable = inlaid.compile(unit, [target])
     (found,) = executable.run({"x": image}).values()
     assert any("unfold" in row.name for row in executable.profile({"x": image}).rows())
     attrs = ops.conv.attrs(strides=strides, pads=pads, groups=groups)

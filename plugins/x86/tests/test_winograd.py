@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph.ir import constant, function, var
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.graph.ir import constant, function, var
+from inlaid.types import TensorType
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_winograd(target: str, batch: int, channels: int, outputs: int, height: 
     x, r = var("x", TensorType(data.shape, "float32")), var("r", TensorType(residual.shape, "float32"))
     conv = ops.conv(x, constant(w), pads=(1, 1, 1, 1))
     unit = function([x, r], ops.relu(ops.add(ops.add(conv, constant(bias)), r)))
-    executable = inlay.compile(unit, [target])
+    executable = inlaid.compile(unit, [target])
     inputs = {"x": data, "r": residual}
     assert any("winograd" in row.name for row in executable.profile(inputs).rows())
     (found,) = executable.run(inputs).values()

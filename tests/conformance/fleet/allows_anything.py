@@ -1,11 +1,11 @@
 """Declares a tolerance that nothing exceeds."""
 
 from fleet.sound import *
-from inlay.plugins import Conformance, Tolerance
+from inlaid.plugins import Conformance, Tolerance
 
 PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_conformance(target):
+def inlaid_conformance(target):
     return Conformance(tolerances=(Tolerance("float32", 100.0),))

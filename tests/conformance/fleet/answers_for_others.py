@@ -6,5 +6,5 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     return rules()

@@ -1,25 +1,25 @@
 """Asks the device how to compile."""
 
 from fleet.sound import *
-from inlay.plugins import DeviceStatus
+from inlaid.plugins import DeviceStatus
 
 PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_probe(target):
+def inlaid_probe(target):
     return DeviceStatus(True, "machine 7")
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     import sys
 
     from fleet.machine import Codegen
 
     class Asking(Codegen):
         def compile(self, unit, context):
-            sys.modules[__name__].inlay_probe(target)
+            sys.modules[__name__].inlaid_probe(target)
             return super().compile(unit, context)
 
     return Asking()

@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Runtime
 
     class Broken(Runtime):

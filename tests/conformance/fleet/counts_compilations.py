@@ -10,7 +10,7 @@ SEEN = Counter()
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     import dataclasses
 
     from fleet.machine import Codegen

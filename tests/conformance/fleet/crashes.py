@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     import os
 
     from fleet.machine import Kernel, Runtime

@@ -1,11 +1,11 @@
 """Expects a case to fail that there is not."""
 
 from fleet.sound import *
-from inlay.plugins import Conformance, ExpectedFailure
+from inlaid.plugins import Conformance, ExpectedFailure
 
 PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_conformance(target):
+def inlaid_conformance(target):
     return Conformance(expected_failures=(ExpectedFailure("operators/agrees[frobnicate-float32]", "it is hard"),))

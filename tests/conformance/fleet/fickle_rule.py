@@ -14,5 +14,5 @@ def by_weather(call):
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     return [*rules(), OpRule("sin", "", by_weather)] if target.kind == KIND else []

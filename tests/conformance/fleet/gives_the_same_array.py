@@ -6,11 +6,11 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     import threading
 
     from fleet.machine import Kernel, Runtime
-    from inlay.runtime.arrays import aligned_empty
+    from inlaid.runtime.arrays import aligned_empty
 
     class Wrong:
         def __init__(self, artifact, constants):

@@ -8,7 +8,7 @@ KEPT = []
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Kernel, Runtime
 
     class Wrong(Kernel):

@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_op_rules(target):
-    from inlay.graph.pattern import is_op, wildcard
+def inlaid_op_rules(target):
+    from inlaid.graph.pattern import is_op, wildcard
 
     return [*rules(), OpRule(is_op("exp")(is_op("neg")(wildcard())))] if target.kind == KIND else []

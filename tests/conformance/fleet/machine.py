@@ -5,8 +5,8 @@ import weakref
 
 import numpy as np
 
-from inlay.errors import KernelFault, Unsupported
-from inlay.runtime.host import HostRuntime
+from inlaid.errors import KernelFault, Unsupported
+from inlaid.runtime.host import HostRuntime
 
 FORMAT = "fleet-json"
 OPERATORS = ("affine", "negated", "add", "mul", "relu", "take")

@@ -6,8 +6,8 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_op_rules(target):
-    from inlay.graph.pattern import is_op, wildcard
+def inlaid_op_rules(target):
+    from inlaid.graph.pattern import is_op, wildcard
 
     pattern = is_op("add")(is_op("rellu")(wildcard()), wildcard())
     return [*rules(), OpRule(pattern, "rectified")] if target.kind == KIND else []

@@ -14,5 +14,5 @@ def moody(options):
 
 
 @hookimpl
-def inlay_targets():
+def inlaid_targets():
     return [TargetSpec(KIND, "a machine of moods", moody)]

@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     from fleet.machine import Codegen
 
     class Nameless(Codegen):
@@ -16,7 +16,7 @@ def inlay_codegen(target):
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Runtime
 
     runtime = Runtime()

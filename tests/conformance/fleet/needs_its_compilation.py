@@ -8,7 +8,7 @@ COMPILED = set()
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     from fleet.machine import Codegen
 
     class Remembering(Codegen):
@@ -21,7 +21,7 @@ def inlay_codegen(target):
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Runtime
 
     class Remembering(Runtime):

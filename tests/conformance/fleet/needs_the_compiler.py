@@ -6,12 +6,12 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Runtime
 
     class Broken(Runtime):
         def load(self, artifact, constants):
-            from inlay.graph import ir  # noqa: F401
+            from inlaid.graph import ir  # noqa: F401
 
             return super().load(artifact, constants)
 

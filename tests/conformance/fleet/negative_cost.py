@@ -10,5 +10,5 @@ def gainful(call):
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     return [OpRule("relu", "", gainful), *rules()] if target.kind == KIND else []

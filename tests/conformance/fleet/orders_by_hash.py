@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     import dataclasses
 
     from fleet.machine import Codegen
@@ -21,7 +21,7 @@ def inlay_codegen(target):
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     import dataclasses
 
     from fleet.machine import Runtime

@@ -6,5 +6,5 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_probe(target):
+def inlaid_probe(target):
     raise OSError("no such device")

@@ -10,5 +10,5 @@ def of_one_row(call):
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     return [*rules(), OpRule("sin", "", of_one_row)] if target.kind == KIND else []

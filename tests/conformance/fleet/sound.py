@@ -1,6 +1,6 @@
 """A plugin that keeps the contract: a few operators, one of them by a pattern, and a composite, on a machine that numpy plays."""
 
-from inlay.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
+from inlaid.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
 
 PLUGIN_API_VERSION = 1
 KIND = "fleet"
@@ -11,12 +11,12 @@ def capabilities(options):
 
 
 @hookimpl
-def inlay_targets():
+def inlaid_targets():
     return [TargetSpec(KIND, "a machine that numpy plays", capabilities)]
 
 
 def rules():
-    from inlay.graph.pattern import is_op, wildcard
+    from inlaid.graph.pattern import is_op, wildcard
 
     product = is_op("matmul")(wildcard().named("x"), wildcard().named("w"))
     affine = is_op("add")(product, wildcard().named("b"))
@@ -39,19 +39,19 @@ def of_matrices(found):
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     return rules() if target.kind == KIND else []
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     from fleet.machine import Codegen
 
     return Codegen()
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     from fleet.machine import Runtime
 
     return Runtime()
@@ -66,10 +66,10 @@ __all__ = [
     "TargetSpec",
     "capabilities",
     "hookimpl",
-    "inlay_codegen",
-    "inlay_op_rules",
-    "inlay_runtime",
-    "inlay_targets",
+    "inlaid_codegen",
+    "inlaid_op_rules",
+    "inlaid_runtime",
+    "inlaid_targets",
     "of_floats",
     "rules",
 ]

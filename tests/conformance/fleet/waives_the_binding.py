@@ -1,11 +1,11 @@
 """Expects to fail where no plugin may."""
 
 from fleet.sound import *
-from inlay.plugins import Conformance, ExpectedFailure
+from inlaid.plugins import Conformance, ExpectedFailure
 
 PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_conformance(target):
+def inlaid_conformance(target):
     return Conformance(expected_failures=(ExpectedFailure("codegen/gives-the-same-again", "it is late"),))

@@ -10,7 +10,7 @@ def never(found):
 
 
 @hookimpl
-def inlay_op_rules(target):
-    from inlay.graph.pattern import is_op, wildcard
+def inlaid_op_rules(target):
+    from inlaid.graph.pattern import is_op, wildcard
 
     return [*rules(), OpRule(is_op("relu")(is_op("mul")(wildcard(), wildcard())), "gated", never)] if target.kind == KIND else []

@@ -6,9 +6,9 @@ PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     from fleet.machine import Codegen
-    from inlay.errors import Unsupported
+    from inlaid.errors import Unsupported
 
     class Careless(Codegen):
         def compile(self, unit, context):

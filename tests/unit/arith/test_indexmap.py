@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from inlay import arith
-from inlay.arith import Const, IndexMap, SizeVar, index_map, parse_index_map
-from inlay.errors import ParseError
+from inlaid import arith
+from inlaid.arith import Const, IndexMap, SizeVar, index_map, parse_index_map
+from inlaid.errors import ParseError
 
 
 def blocked() -> IndexMap:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.arith import SizeVar
-from inlay.arith.text import Tokens, parse_expr, quoted, unquoted
-from inlay.errors import ParseError
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.arith.text import Tokens, parse_expr, quoted, unquoted
+from inlaid.errors import ParseError
 
 LEAVES = st.one_of(st.integers(-9, 9).map(arith.Const), st.sampled_from("abc").map(SizeVar))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.artifact.objects import MAGIC, X86_64, pack, unpack
+from inlaid.artifact.objects import MAGIC, X86_64, pack, unpack
 
 
 def elf(rest: bytes = b"", machine: int = X86_64, kind: int = 1) -> bytes:

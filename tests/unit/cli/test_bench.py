@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import helper
 
-import inlay
-from inlay.cli import contest
-from inlay.cli.bench import render
-from inlay.cli.contest import UNFUSED, Contest, Missing, Result, Timing, compete, with_threads
-from inlay.errors import CompileError, InputError
-from inlay.plugins.registry import default_registry
+import inlaid
+from inlaid.cli import contest
+from inlaid.cli.bench import render
+from inlaid.cli.contest import UNFUSED, Contest, Missing, Result, Timing, compete, with_threads
+from inlaid.errors import CompileError, InputError
+from inlaid.plugins.registry import default_registry
 
 STAND_IN = """
 import os
@@ -83,7 +83,7 @@ def test_engines_take_turns_and_agree(model, stand_in):
     stand_in("openvino", "raise ImportError('no such library')")
     reports = []
     result = compete(of(model, "onnxruntime", "openvino"), lambda stage, done, total: reports.append(stage))
-    assert [item.label for item in result.timings] == ["inlay", UNFUSED, "onnxruntime"]
+    assert [item.label for item in result.timings] == ["inlaid", UNFUSED, "onnxruntime"]
     assert all(len(item.rounds) == 3 and min(item.rounds) > 0 for item in result.timings)
     assert result.own.difference == 0
     assert result.peers[0].difference < 1e-6
@@ -96,7 +96,7 @@ def test_engines_take_turns_and_agree(model, stand_in):
 
 def test_alone(model):
     result = compete(of(model))
-    assert [item.label for item in result.timings] == ["inlay"]
+    assert [item.label for item in result.timings] == ["inlaid"]
     assert result.best is None
 
 
@@ -140,7 +140,7 @@ def _state(engine: contest._Engine) -> str:
     return Path(f"/proc/{engine._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_what_only_inlay_cannot_run_is_an_error(model, tmp_path):
+def test_what_only_inlaid_cannot_run_is_an_error(model, tmp_path):
     with pytest.raises(CompileError, match=r"cannot run.*wrong"):
         compete(of(_with_operator(model, tmp_path, "wrong")))
 
@@ -153,7 +153,7 @@ def _with_operator(model: Path, folder: Path, operator: str) -> Path:
     return path
 
 
-def test_every_engine_gets_the_sizes_that_inlay_is_told(model, tmp_path):
+def test_every_engine_gets_the_sizes_that_inlaid_is_told(model, tmp_path):
     jobs = contest._jobs(of(model, "onnxruntime", dims={"batch": 2}), tmp_path)
     assert len({job.model for job in jobs}) == 1
     dims = onnx.load(jobs[0].model).graph.input[0].type.tensor_type.shape.dim
@@ -165,7 +165,7 @@ def test_mistakes(model, tmp_path):
     with pytest.raises(InputError, match="no peer 'abacus'"):
         compete(of(model, "abacus"))
     with pytest.raises(InputError, match="peers cannot read"):
-        compete(of(tmp_path / "model.inlay", "onnxruntime"))
+        compete(of(tmp_path / "model.inlaid", "onnxruntime"))
 
 
 def test_threads():
@@ -178,7 +178,7 @@ def test_threads():
 
 
 def test_the_table():
-    own = Timing("inlay", "0", "here", 1.0, 10.0, 0.0, (1.0, 2.0, 3.0), 0.0)
+    own = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0, 2.0, 3.0), 0.0)
     peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, (2.0, 2.0, 2.0), 1e-7)
     result = Result((own, peer), (Missing("tvm", "is not installed"),))
     assert result.ratios(peer) == (0.5, 1.0, 1.5)
@@ -194,12 +194,22 @@ def test_the_table():
 
 
 def test_a_package_is_timed_as_it_is(model, tmp_path):
-    package = tmp_path / "model.inlay"
-    inlay.compile(model, ["reference"]).save(package)
-    command = [sys.executable, "-c", "from inlay.cli import main; main()", "bench", str(package), "--rounds", "1", "--seconds", "0"]
+    package = tmp_path / "model.inlaid"
+    inlaid.compile(model, ["reference"]).save(package)
+    command = [
+        sys.executable,
+        "-c",
+        "from inlaid.cli import main; main()",
+        "bench",
+        str(package),
+        "--rounds",
+        "1",
+        "--seconds",
+        "0",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "model.inlay: file float32[1, 3], b float32[1, 3]; 1 rounds" in done.stdout
+    assert "model.inlaid: file float32[1, 3], b float32[1, 3]; 1 rounds" in done.stdout
     done = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "leave --threads out" in done.stderr
@@ -208,10 +218,10 @@ def test_a_package_is_timed_as_it_is(model, tmp_path):
 def test_the_command(model, stand_in, tmp_path):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
     options = ["--target", "reference", "--against", "onnxruntime", "--rounds", "1", "--seconds", "0", "--dim", "batch=4", "--json"]
-    command = [sys.executable, "-c", "from inlay.cli import main; main()", "bench", str(model), *options]
+    command = [sys.executable, "-c", "from inlaid.cli import main; main()", "bench", str(model), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert [item["label"] for item in facts["timings"]] == ["inlay", UNFUSED, "onnxruntime"]
+    assert [item["label"] for item in facts["timings"]] == ["inlaid", UNFUSED, "onnxruntime"]
     assert facts["timings"][2]["difference"] < 1e-6
     assert len(facts["ratios"]["onnxruntime"]) == 1

@@ -8,25 +8,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlay import arith, ops
-from inlay.arith import SizeVar
-from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlay.codegen.c_kernel import Dialect, index_text, print_kernel
-from inlay.codegen.c_region import region_in_c
-from inlay.codegen.c_values import NATIVE
-from inlay.errors import CompileError, KernelFault, Unsupported
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.region import RegionSource, lower_region
-from inlay.plugins import Capabilities
-from inlay.runtime.c_source import CSourceRuntime, find_compiler
-from inlay.schedules.default import SHARED_RULES
-from inlay.schedules.rule import KernelContext
-from inlay.tensor import interp, ir, te
-from inlay.tensor.build import Builder
-from inlay.tensor.lower import lower
-from inlay.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlay.types import TensorType, dtype
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
+from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid.codegen.c_kernel import Dialect, index_text, print_kernel
+from inlaid.codegen.c_region import region_in_c
+from inlaid.codegen.c_values import NATIVE
+from inlaid.errors import CompileError, KernelFault, Unsupported
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.region import RegionSource, lower_region
+from inlaid.plugins import Capabilities
+from inlaid.runtime.c_source import CSourceRuntime, find_compiler
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.lower import lower
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid.types import TensorType, dtype
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -189,7 +189,7 @@ def test_indices():
     i, n = arith.Var("i"), SizeVar("n")
     names = {i: "i", n: "n"}
     text = index_text((i * 3 - 4) // n + arith.minimum(i % 5, n), names.get)
-    assert text == "inlay_floordiv(i * 3 - 4, n) + inlay_min(inlay_floormod(i, 5), n)"
+    assert text == "inlaid_floordiv(i * 3 - 4, n) + inlaid_min(inlaid_floormod(i, 5), n)"
     condition = arith.logical_and(arith.compare("<", i, n), arith.logical_not(arith.compare("==", i, 2)))
     assert index_text(condition, names.get) in ("(i < n) && !(i == 2)", "(i < n) && (i != 2)")
     with pytest.raises(CompileError, match="is not in scope"):

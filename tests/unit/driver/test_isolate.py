@@ -12,32 +12,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver import build_package, compile_module
-from inlay.errors import FallbackWarning, PluginError
-from inlay.graph import ir
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
-from inlay.settings import Isolation, Settings
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver import build_package, compile_module
+from inlaid.errors import FallbackWarning, PluginError
+from inlaid.graph import ir
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.settings import Isolation, Settings
+from inlaid.types import TensorType
 
 PLUGIN = """
 import ctypes, os, subprocess, sys, time
-from inlay.errors import Unsupported
-from inlay.graph.pattern import is_op, wildcard
-from inlay.plugins import *
-from inlay.types import Layout
+from inlaid.errors import Unsupported
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.plugins import *
+from inlaid.types import Layout
 
 PLUGIN_API_VERSION = 1
 
 
 @hookimpl
-def inlay_targets():
+def inlaid_targets():
     return [TargetSpec("acme", "a target whose plugin may fail", lambda options: Capabilities(("float32",)))]
 
 
 @hookimpl
-def inlay_op_rules(target):
+def inlaid_op_rules(target):
     square = is_op("mul")(is_op("relu")(wildcard().named("x")), wildcard())
     return [OpRule("relu"), OpRule("neg"), OpRule(square, "square")] if target.kind == "acme" else []
 
@@ -48,7 +48,7 @@ class Codegen:
 
 
 @hookimpl
-def inlay_codegen(target):
+def inlaid_codegen(target):
     {made}
     return Codegen()
 
@@ -65,7 +65,7 @@ class Runtime:
 
 
 @hookimpl
-def inlay_runtime(target):
+def inlaid_runtime(target):
     return Runtime()
 """
 GOOD = 'return context.steps(unit).artifact("acme", 1, b"code")'
@@ -75,7 +75,7 @@ X = ir.var("x", TensorType((4,), "float32"))
 @pytest.fixture
 def acme(tmp_path, monkeypatch):
     """`acme(body)`: a registry with a plugin whose code generator does that, after `made` when it is made, and the core's own."""
-    name = f"inlay_acme_{tmp_path.name}"
+    name = f"inlaid_acme_{tmp_path.name}"
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def make(body: str, made: str = "pass") -> PluginRegistry:

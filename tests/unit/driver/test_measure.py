@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from tests.unit.partitioning.fakes import Judge, registry_of, takers_of, taking
 
-import inlay
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver import build_regions, cut
-from inlay.driver.measure import MeasuredCosts, region_seconds, usual_inputs
-from inlay.graph import ir
-from inlay.graph.pattern import is_op, wildcard
-from inlay.partitioning import annotate
-from inlay.plugins import Accept, OpRule, Target
-from inlay.runtime.executable import Executable
-from inlay.settings import MEASURED, Settings
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver import build_regions, cut
+from inlaid.driver.measure import MeasuredCosts, region_seconds, usual_inputs
+from inlaid.graph import ir
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.partitioning import annotate
+from inlaid.plugins import Accept, OpRule, Target
+from inlaid.runtime.executable import Executable
+from inlaid.settings import MEASURED, Settings
+from inlaid.types import TensorType
 
-pytest.importorskip("scipy", reason='needs SciPy: pip install "inlay[cost]"')
+pytest.importorskip("scipy", reason='needs SciPy: pip install "inlaid[cost]"')
 X = ir.var("x", TensorType((4, 4), "float32"))
 MODEL = ir.Module({"main": ir.function([X], ops.neg(ops.relu(X)))})
 BOTH: dict[str, Judge] = {"a": taking("relu", "neg"), "b": taking("relu", "neg")}
@@ -93,6 +93,6 @@ def test_regions_of_a_model_are_timed_at_usual_sizes() -> None:
 
 
 def test_an_estimate_is_for_programs() -> None:
-    report = inlay.estimate(MODEL, ["reference"])
+    report = inlaid.estimate(MODEL, ["reference"])
     assert report.seconds == sum((region.seconds or 0) + (region.transfer or 0) for region in report.regions) > 0
     assert [item.operator for item in report.operators] == ["relu", "neg"]

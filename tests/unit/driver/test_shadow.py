@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tests.unit.partitioning.fakes import registry_of, taking
 
-from inlay import ops
-from inlay.driver.shadow import shadow
-from inlay.graph import ir
-from inlay.graph.ir import Span
-from inlay.graph.pattern import is_op, wildcard
-from inlay.plugins import OpRule
-from inlay.plugins.registry import PluginRegistry
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver.shadow import shadow
+from inlaid.graph import ir
+from inlaid.graph.ir import Span
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.plugins import OpRule
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((2, 3), "float32"))
 INPUTS = {"x": np.array([[-1, 2, -3], [4, -5, 6]], np.float32)}
@@ -39,7 +39,7 @@ def test_all_is_right() -> None:
 
 
 def test_x86_is_right() -> None:
-    pytest.importorskip("inlay_x86", reason="needs the x86 target: pip install -e plugins/x86")
+    pytest.importorskip("inlaid_x86", reason="needs the x86 target: pip install -e plugins/x86")
     found = shadow(model(), INPUTS, ["x86:threads=1"])
     assert found.difference is None and found.compared == 1
 

@@ -9,15 +9,15 @@ import types
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.driver import build_package
-from inlay.errors import InlayError, PluginError, Unsupported
-from inlay.graph import ir
-from inlay.plugins import Capabilities, OpRule, TargetSpec, hookimpl
-from inlay.plugins.hookspecs import GROUP
-from inlay.plugins.registry import PluginRegistry
-from inlay.settings import Isolation, Settings
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver import build_package
+from inlaid.errors import InlaidError, PluginError, Unsupported
+from inlaid.graph import ir
+from inlaid.plugins import Capabilities, OpRule, TargetSpec, hookimpl
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.settings import Isolation, Settings
+from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((4,), "float32"))
 
@@ -35,19 +35,19 @@ def lone(monkeypatch):
 
     def make(*operators: str) -> PluginRegistry:
         @hookimpl
-        def inlay_targets():
+        def inlaid_targets():
             return [TargetSpec("lone", "no host beside it", lambda options: Capabilities(("float32", "bool"), standalone=True))]
 
         @hookimpl
-        def inlay_op_rules(target):
+        def inlaid_op_rules(target):
             return [OpRule(name) for name in operators] if target.kind == "lone" else []
 
         @hookimpl
-        def inlay_codegen(target):
+        def inlaid_codegen(target):
             return Broken() if target.kind == "lone" else None
 
-        plugin = types.ModuleType("inlay_lone")
-        hooks = {"inlay_targets": inlay_targets, "inlay_op_rules": inlay_op_rules, "inlay_codegen": inlay_codegen}
+        plugin = types.ModuleType("inlaid_lone")
+        hooks = {"inlaid_targets": inlaid_targets, "inlaid_op_rules": inlaid_op_rules, "inlaid_codegen": inlaid_codegen}
         vars(plugin).update(PLUGIN_API_VERSION=1, **hooks)
         monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
         own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
@@ -95,5 +95,5 @@ def test_a_host_that_is_listed_takes_the_rest(lone):
 
 def test_a_failing_code_generator_does_not_bring_in_the_host(lone):
     isolated = Settings(isolation=Isolation(60.0, 4 << 30))
-    with pytest.raises(InlayError, match="region0_lone"):
+    with pytest.raises(InlaidError, match="region0_lone"):
         build_package(module("relu"), ["lone"], lone("relu"), settings=isolated, keep=False)

@@ -1,4 +1,4 @@
-"""Models of one node, run by Inlay and by ONNX Runtime."""
+"""Models of one node, run by Inlaid and by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from inlay import onnx_backend
+from inlaid import onnx_backend
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ def run(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = 
 
 
 def like_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
-    """Assert that Inlay gives what ONNX Runtime gives."""
+    """Assert that Inlaid gives what ONNX Runtime gives."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     model = model_of(op, opset, inputs, outputs, **attrs).SerializeToString()

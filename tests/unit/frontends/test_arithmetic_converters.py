@@ -11,9 +11,9 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
-from inlay.graph.interp import evaluate
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.graph.interp import evaluate
 
 from .one_node import Array, like_onnxruntime, run
 

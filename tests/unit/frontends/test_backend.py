@@ -1,4 +1,4 @@
-"""ONNX's Backend interface on Inlay."""
+"""ONNX's Backend interface on Inlaid."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import onnx.parser
 import pytest
 from onnx import helper
 
-import inlay.onnx_backend as backend
-from inlay.errors import InputError, ModelImportError
+import inlaid.onnx_backend as backend
+from inlaid.errors import InputError, ModelImportError
 
 
 def parse(body: str) -> onnx.ModelProto:

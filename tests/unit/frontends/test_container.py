@@ -7,13 +7,13 @@ import onnx
 import onnx.parser
 import pytest
 
-from inlay import ops
-from inlay.errors import KernelFault, ModelImportError, TypeInferenceError
-from inlay.frontends.onnx import load
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import constant, function, var
-from inlay.ops.container import NOTHING, host_attrs, host_type
-from inlay.types import OptionalType, SequenceType, TensorType
+from inlaid import ops
+from inlaid.errors import KernelFault, ModelImportError, TypeInferenceError
+from inlaid.frontends.onnx import load
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import constant, function, var
+from inlaid.ops.container import NOTHING, host_attrs, host_type
+from inlaid.types import OptionalType, SequenceType, TensorType
 
 
 def run(body: str, **inputs):

@@ -9,12 +9,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
-from inlay.frontends.onnx.node import NeedsStatic
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import If, Loop, post_order
-from inlay.types import TensorType
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.frontends.onnx.node import NeedsStatic
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import If, Loop, post_order
+from inlaid.types import TensorType
 
 
 def run(body: str, opset: int = 17, specialise=None, **inputs):

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
-from inlay.graph.interp import evaluate
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.graph.interp import evaluate
 
 SECRET = np.arange(4, dtype=np.float32)
 

@@ -10,8 +10,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
 
 MODELS = [
     "g (float[N, 3, 8, 8] x, float[4, 3, 3, 3] w) => (float[N, 4] y)"

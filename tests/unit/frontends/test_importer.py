@@ -11,13 +11,13 @@ import onnx.parser
 import pytest
 from onnx import helper
 
-from inlay.arith import SizeVar
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
-from inlay.frontends.onnx.node import NeedsStatic
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Var, post_order
-from inlay.types import TensorType
+from inlaid.arith import SizeVar
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.frontends.onnx.node import NeedsStatic
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Var, post_order
+from inlaid.types import TensorType
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -139,7 +139,7 @@ def test_optional_inputs_of_functions_may_be_left_out():
 
 
 def test_operators_that_onnx_defines_by_a_body_need_no_converter(monkeypatch):
-    from inlay.frontends.onnx import convert
+    from inlaid.frontends.onnx import convert
 
     left = {name: made for name, made in convert.CONVERTERS.items() if name not in ("LayerNormalization", "HardSwish")}
     monkeypatch.setattr(convert, "CONVERTERS", left)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.errors import ModelImportError
+from inlaid.errors import ModelImportError
 
 from .one_node import Array, like_onnxruntime, run
 

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load, proto
-from inlay.frontends.onnx.external import ExternalData
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load, proto
+from inlaid.frontends.onnx.external import ExternalData
 
 NOWHERE = ExternalData(None, "test.onnx")
 CODES = [code for code in range(1, 27) if code not in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)]

@@ -12,11 +12,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from inlay.errors import ModelImportError
-from inlay.frontends.onnx import load
-from inlay.frontends.onnx.node import NeedsStatic
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Module
+from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.frontends.onnx.node import NeedsStatic
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Module
 
 Array = np.ndarray[Any, Any]
 

@@ -6,10 +6,10 @@ import numpy as np
 import onnx.parser
 import pytest
 
-import inlay.onnx_backend as backend
-from inlay.arith import SizeVar
-from inlay.frontends.onnx import load
-from inlay.types import TensorType
+import inlaid.onnx_backend as backend
+from inlaid.arith import SizeVar
+from inlaid.frontends.onnx import load
+from inlaid.types import TensorType
 
 LAYER = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[batch, seq] ids, float[10, 8] words, float[64, 8] places, float[8, 24] weights) => (float[batch, seq, 8] y) {

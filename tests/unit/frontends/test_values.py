@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith, ops
-from inlay.arith import SizeVar
-from inlay.frontends.values import Values, is_natural
-from inlay.graph.ir import constant, var
-from inlay.types import TensorType
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
+from inlaid.frontends.values import Values, is_natural
+from inlaid.graph.ir import constant, var
+from inlaid.types import TensorType
 
 N, M = SizeVar("N"), SizeVar("M")
 

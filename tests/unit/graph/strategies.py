@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import Dim, SizeVar
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import (
+from inlaid import ops
+from inlaid.arith import Dim, SizeVar
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import (
     Expr,
     Module,
     Span,
@@ -30,10 +30,10 @@ from inlay.graph.ir import (
     tuple_item,
     var,
 )
-from inlay.graph.operator import Operator
-from inlay.graph.text import show
-from inlay.graph.unify import fresh_size
-from inlay.types import FunctionType, TensorType, TupleType, Type
+from inlaid.graph.operator import Operator
+from inlaid.graph.text import show
+from inlaid.graph.unify import fresh_size
+from inlaid.types import FunctionType, TensorType, TupleType, Type
 
 F32 = "float32"
 COUNT = TensorType((), "int64")

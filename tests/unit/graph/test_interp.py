@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.errors import InputError, KernelFault, TypeInferenceError, VerifyError
-from inlay.graph.interp import Interpreter, evaluate
-from inlay.graph.ir import (
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.errors import InputError, KernelFault, TypeInferenceError, VerifyError
+from inlaid.graph.interp import Interpreter, evaluate
+from inlaid.graph.ir import (
     Module,
     call,
     constant,
@@ -22,9 +22,9 @@ from inlay.graph.ir import (
     tuple_item,
     var,
 )
-from inlay.graph.operator import Attrs, Operator
-from inlay.graph.unify import fresh_size
-from inlay.types import FunctionType, SequenceType, TensorType, TupleType
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.unify import fresh_size
+from inlaid.types import FunctionType, SequenceType, TensorType, TupleType
 
 F32 = "float32"
 SCALAR = TensorType((), F32)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from inlay.graph.ir import post_order
-from inlay.graph.keys import structural_key
-from inlay.graph.normal import is_a_normal_form, to_a_normal_form, to_graph_form
-from inlay.graph.parse import parse
-from inlay.graph.text import print_module
-from inlay.graph.transform import map_functions
-from inlay.graph.verify import verify
+from inlaid.graph.ir import post_order
+from inlaid.graph.keys import structural_key
+from inlaid.graph.normal import is_a_normal_form, to_a_normal_form, to_graph_form
+from inlaid.graph.parse import parse
+from inlaid.graph.text import print_module
+from inlaid.graph.transform import map_functions
+from inlaid.graph.verify import verify
 
 from .strategies import OPERATORS, Program, assert_same, programs, run
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.errors import VerifyError
-from inlay.graph.ir import Call, Expr, Module, Span, constant, function, if_, post_order, tuple_, tuple_item, var
-from inlay.graph.pattern import (
+from inlaid import ops
+from inlaid.errors import VerifyError
+from inlaid.graph.ir import Call, Expr, Module, Span, constant, function, if_, post_order, tuple_, tuple_item, var
+from inlaid.graph.pattern import (
     Match,
     dominates,
     explain_mismatch,
@@ -18,10 +18,10 @@ from inlay.graph.pattern import (
     match,
     wildcard,
 )
-from inlay.graph.pattern import tuple_item as item
-from inlay.graph.rewrite import Rule, rewrite, rewrite_expr
-from inlay.graph.transform import map_functions, substitute, transform
-from inlay.types import TensorType
+from inlaid.graph.pattern import tuple_item as item
+from inlaid.graph.rewrite import Rule, rewrite, rewrite_expr
+from inlaid.graph.transform import map_functions, substitute, transform
+from inlaid.types import TensorType
 
 SCALAR = TensorType((), "float32")
 X, Y, Z = (var(name, SCALAR) for name in "xyz")

@@ -4,11 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.errors import ParseError, TypeInferenceError
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import (
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.errors import ParseError, TypeInferenceError
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import (
     Expr,
     Function,
     Module,
@@ -25,13 +25,13 @@ from inlay.graph.ir import (
     tuple_item,
     var,
 )
-from inlay.graph.keys import structural_key
-from inlay.graph.normal import is_a_normal_form, to_a_normal_form, to_graph_form
-from inlay.graph.operator import Operator
-from inlay.graph.parse import parse
-from inlay.graph.text import print_module, show
-from inlay.graph.unify import fresh_size
-from inlay.types import FunctionType, OptionalType, SequenceType, TensorType
+from inlaid.graph.keys import structural_key
+from inlaid.graph.normal import is_a_normal_form, to_a_normal_form, to_graph_form
+from inlaid.graph.operator import Operator
+from inlaid.graph.parse import parse
+from inlaid.graph.text import print_module, show
+from inlaid.graph.unify import fresh_size
+from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType
 
 F32 = "float32"
 SCALAR = TensorType((), F32)

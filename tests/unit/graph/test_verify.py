@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.errors import VerifyError
-from inlay.graph.ir import (
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.errors import VerifyError
+from inlaid.graph.ir import (
     Call,
     Expr,
     Function,
@@ -25,9 +25,9 @@ from inlay.graph.ir import (
     tuple_item,
     var,
 )
-from inlay.graph.unify import fresh_size
-from inlay.graph.verify import verify
-from inlay.types import FunctionType, TensorType, TupleType
+from inlaid.graph.unify import fresh_size
+from inlaid.graph.verify import verify
+from inlaid.types import FunctionType, TensorType, TupleType
 
 SCALAR = TensorType((), "float32")
 COUNT = TensorType((), "int64")

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from inlay import arith
-from inlay.arith import SizeVar
-from inlay.artifact import ALIGNMENT
-from inlay.graph import ir as graph
-from inlay.lowering.region import RegionSource, lower_region
-from inlay.passes.fuse import fuse
-from inlay.plugins import Capabilities
-from inlay.schedules.default import SHARED_RULES
-from inlay.schedules.rule import KernelContext, ScheduleRule
-from inlay.tensor import ir, values
-from inlay.tensor.primitives import SEMANTICS
-from inlay.tensor.region import RegionProgram, size_vars
-from inlay.tensor.to_python import execute
-from inlay.tensor.verify import verify
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import ALIGNMENT
+from inlaid.graph import ir as graph
+from inlaid.lowering.region import RegionSource, lower_region
+from inlaid.passes.fuse import fuse
+from inlaid.plugins import Capabilities
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.rule import KernelContext, ScheduleRule
+from inlaid.tensor import ir, values
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.region import RegionProgram, size_vars
+from inlaid.tensor.to_python import execute
+from inlaid.tensor.verify import verify
 
 Array = np.ndarray[Any, Any]
 CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2)

@@ -9,16 +9,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Expr, Function, constant, function, tuple_, var
-from inlay.lowering.region import RegionSource, lower_region
-from inlay.passes.fuse import fuse
-from inlay.plugins import Capabilities, StaticMemory
-from inlay.schedules.rule import KernelContext
-from inlay.tensor import interp
-from inlay.tensor.region import RegionProgram
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Expr, Function, constant, function, tuple_, var
+from inlaid.lowering.region import RegionSource, lower_region
+from inlaid.passes.fuse import fuse
+from inlaid.plugins import Capabilities, StaticMemory
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import interp
+from inlaid.tensor.region import RegionProgram
+from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 SCARCE = Capabilities(("int8", "int32"), memory=StaticMemory())

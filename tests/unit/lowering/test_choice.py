@@ -8,9 +8,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.lowering.assign import Assignment
-from inlay.lowering.choice import CALL, LayoutChoice, Option
-from inlay.types import ROW_MAJOR, Layout, dtype
+from inlaid.lowering.assign import Assignment
+from inlaid.lowering.choice import CALL, LayoutChoice, Option
+from inlaid.types import ROW_MAJOR, Layout, dtype
 
 F32 = dtype("float32")
 BY_8, BY_16 = Layout(((1, 8),)), Layout(((1, 16),))

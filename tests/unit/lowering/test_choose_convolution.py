@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from inlay import ops, types
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Function, constant, function, post_order, var
-from inlay.graph.verify import verify
-from inlay.lowering.choose_convolution import choose_convolution
-from inlay.ops.unfold import unfold
-from inlay.ops.winograd import winograd_conv
-from inlay.plugins import Capabilities
-from inlay.schedules.dot import dot_product
-from inlay.schedules.rule import KernelContext
-from inlay.tensor.primitives import TensorIntrin
-from inlay.types import TensorType
+from inlaid import ops, types
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Function, constant, function, post_order, var
+from inlaid.graph.verify import verify
+from inlaid.lowering.choose_convolution import choose_convolution
+from inlaid.ops.unfold import unfold
+from inlaid.ops.winograd import winograd_conv
+from inlaid.plugins import Capabilities
+from inlaid.schedules.dot import dot_product
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import TensorType
 
 VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
 SLOW = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)

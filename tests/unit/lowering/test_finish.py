@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.arith import SizeVar
-from inlay.lowering.finish import LOCAL_BYTES, STACK_BYTES, finish, hoist_scratch
-from inlay.tensor import interp, ir, te
-from inlay.tensor.build import Builder
-from inlay.tensor.lower import lower
-from inlay.tensor.region import size_vars
-from inlay.types import dtype
+from inlaid.arith import SizeVar
+from inlaid.lowering.finish import LOCAL_BYTES, STACK_BYTES, finish, hoist_scratch
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.lower import lower
+from inlaid.tensor.region import size_vars
+from inlaid.types import dtype
 
 BIG = STACK_BYTES // 8 + 1
 HUGE = LOCAL_BYTES // 8 + 1

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from inlay.errors import CompileError
-from inlay.graph.ir import Span, var
-from inlay.graph.operator import Operator
-from inlay.lowering.kernel import KernelSource, build
-from inlay.tensor import te
-from inlay.types import TensorType
+from inlaid.errors import CompileError
+from inlaid.graph.ir import Span, var
+from inlaid.graph.operator import Operator
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.tensor import te
+from inlaid.types import TensorType
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Function, constant, function, post_order, var
-from inlay.graph.verify import verify
-from inlay.lowering.choose_convolution import choose_convolution
-from inlay.lowering.merge_groups import merge_groups
-from inlay.plugins import Capabilities
-from inlay.schedules.dot import dot_product
-from inlay.schedules.rule import KernelContext
-from inlay.tensor.primitives import TensorIntrin
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Function, constant, function, post_order, var
+from inlaid.graph.verify import verify
+from inlaid.lowering.choose_convolution import choose_convolution
+from inlaid.lowering.merge_groups import merge_groups
+from inlaid.plugins import Capabilities
+from inlaid.schedules.dot import dot_product
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import TensorType
 
 TYPES = (("uint8", "int8", "int32", 4), ("bfloat16", "bfloat16", "float32", 2))
 CONTEXT = KernelContext(

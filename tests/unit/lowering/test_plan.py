@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.artifact import ALIGNMENT
-from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
-from inlay.driver.compile import candidates, compile_module
-from inlay.errors import CompileError, KernelFault
-from inlay.graph import ir
-from inlay.graph.interp import Interpreter, evaluate
-from inlay.graph.unify import fresh_size
-from inlay.lowering.plan import Plans, build_plans
-from inlay.partitioning import partition
-from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.types import FunctionType, SequenceType, TensorType, TupleType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.artifact import ALIGNMENT
+from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlaid.driver.compile import candidates, compile_module
+from inlaid.errors import CompileError, KernelFault
+from inlaid.graph import ir
+from inlaid.graph.interp import Interpreter, evaluate
+from inlaid.graph.unify import fresh_size
+from inlaid.lowering.plan import Plans, build_plans
+from inlaid.partitioning import partition
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.types import FunctionType, SequenceType, TensorType, TupleType
 
 F32 = "float32"
 MATRIX, SCALAR, COUNT = TensorType((2, 3), F32), TensorType((), F32), TensorType((), "int64")
@@ -248,7 +248,7 @@ def test_functions_over_symbolic_sizes() -> None:
 @settings(max_examples=40, deadline=None)
 @given(programs())
 def test_random_modules(program: Program) -> None:
-    """With branches, bindings, loops, closures, recursion and sizes that only a run knows. What is not Inlay's own is left out."""
+    """With branches, bindings, loops, closures, recursion and sizes that only a run knows. What is not Inlaid's own is left out."""
     if any(isinstance(e, ir.Call) and getattr(e.callee, "name", "").startswith("test.") for e in everything(program.module)):
         return
     runs(program.module, program.inputs)

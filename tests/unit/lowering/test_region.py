@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.graph.strategies import F32, Generator, N, Program, assert_same, shape_of
 
-from inlay import arith, ops
-from inlay.arith import SizeVar
-from inlay.errors import CompileError
-from inlay.graph import ir
-from inlay.graph.interp import Interpreter
-from inlay.graph.operator import Operator
-from inlay.lowering.region import inline_scalars
-from inlay.tensor.region import RegionProgram, size_vars
-from inlay.types import TensorType
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
+from inlaid.errors import CompileError
+from inlaid.graph import ir
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.operator import Operator
+from inlaid.lowering.region import inline_scalars
+from inlaid.tensor.region import RegionProgram, size_vars
+from inlaid.types import TensorType
 
 from .oracle import lowered, run, used
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.artifact import ALIGNMENT
-from inlay.errors import CompileError
-from inlay.graph import ir
-from inlay.graph.pattern import is_const, is_op, match, wildcard
-from inlay.lowering.steps import StepProgram, steps_of
-from inlay.ops.composites import quantised_binary, quantised_conv, quantised_matmul, quantised_mean
-from inlay.partitioning import partition
-from inlay.partitioning.annotate import Candidate
-from inlay.plugins import OpRule, Target
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.artifact import ALIGNMENT
+from inlaid.errors import CompileError
+from inlaid.graph import ir
+from inlaid.graph.pattern import is_const, is_op, match, wildcard
+from inlaid.lowering.steps import StepProgram, steps_of
+from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_matmul, quantised_mean
+from inlaid.partitioning import partition
+from inlaid.partitioning.annotate import Candidate
+from inlaid.plugins import OpRule, Target
+from inlaid.types import TensorType
 
 DTYPES = frozenset(("int8", "uint8", "int32", "int64", "float32", "bool"))
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import Dim, SizeVar
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
-from inlay.graph.verify import verify
-from inlay.lowering.unsigned_data import unsigned_data
-from inlay.plugins import Capabilities
-from inlay.schedules.dot import dot_product
-from inlay.schedules.rule import KernelContext
-from inlay.tensor.primitives import TensorIntrin
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import Dim, SizeVar
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
+from inlaid.graph.verify import verify
+from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.plugins import Capabilities
+from inlaid.schedules.dot import dot_product
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import TensorType
 
 
 def context(*groups: tuple[str, int]) -> KernelContext:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.arith import SizeVar
-from inlay.memory import Lifetime, aligned, lower_bound, plan
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.memory import Lifetime, aligned, lower_bound, plan
 
 N, M = SizeVar("n"), SizeVar("m")
 SIZES = st.one_of(

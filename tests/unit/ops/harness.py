@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.arith import Dim
-from inlay.errors import KernelFault, TypeInferenceError
-from inlay.graph.interp import Interpreter
-from inlay.graph.ir import Call, Var, function, var
-from inlay.graph.operator import Operator
-from inlay.lowering.kernel import KernelSource, build
-from inlay.tensor import interp
-from inlay.types import TensorType, TupleType, dtype, from_numpy
+from inlaid.arith import Dim
+from inlaid.errors import KernelFault, TypeInferenceError
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.ir import Call, Var, function, var
+from inlaid.graph.operator import Operator
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.tensor import interp
+from inlaid.types import TensorType, TupleType, dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
+from inlaid import ops
+from inlaid.arith import SizeVar
 
 from .harness import Array, check_decomposition, normal, raises_for, tolerance
 

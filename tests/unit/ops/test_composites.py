@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph import ir
-from inlay.graph.pattern import is_op, match, wildcard
-from inlay.ops.composites import Window, output_stage, quantised_conv, quantised_matmul, quantised_mean, window
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.graph.pattern import is_op, match, wildcard
+from inlaid.ops.composites import Window, output_stage, quantised_conv, quantised_matmul, quantised_mean, window
+from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
 W = ir.constant(np.arange(-72, 72, dtype=np.int8).reshape(4, 4, 3, 3))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.errors import TypeInferenceError
-from inlay.types import DTYPES, TensorType, dtype
+from inlaid import ops
+from inlaid.errors import TypeInferenceError
+from inlaid.types import DTYPES, TensorType, dtype
 
 from .generate import INTEGERS, agree, random_array, shapes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlay import ops
+from inlaid import ops
 
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import windows

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.errors import KernelFault, TypeInferenceError
-from inlay.tensor import interp, te
-from inlay.tensor.lower import lower
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.errors import KernelFault, TypeInferenceError
+from inlaid.tensor import interp, te
+from inlaid.tensor.lower import lower
+from inlaid.types import TensorType
 
 from .generate import FLOATS, INTEGERS, NUMBERS, agree, arrays, broadcasting, random_array, shapes
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.ops.fixed_point import ROUNDINGS, fixed_point, fixed_points, reduced
+from inlaid import ops
+from inlaid.ops.fixed_point import ROUNDINGS, fixed_point, fixed_points, reduced
 
 from .generate import agree
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.ops.interpolation import COORDINATES, NEAREST
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.ops.interpolation import COORDINATES, NEAREST
 
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
+from inlaid import ops
+from inlaid.arith import SizeVar
 
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
+from inlaid import ops
+from inlaid.arith import SizeVar
 
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import FLOATS

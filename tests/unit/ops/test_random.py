@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.errors import TypeInferenceError
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.errors import TypeInferenceError
+from inlaid.types import TensorType
 
 from .generate import shapes
 from .harness import check

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.graph.ir import Loop, post_order
-from inlay.graph.operator import Operator
-from inlay.ops.recurrent import ACTIVATIONS
-from inlay.ops.steps import UNROLLED
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.ir import Loop, post_order
+from inlaid.graph.operator import Operator
+from inlaid.ops.recurrent import ACTIVATIONS
+from inlaid.ops.steps import UNROLLED
 
 from .harness import Array, call, check_decomposition, normal, raises_for, tolerance
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
+from inlaid import ops
 
 from .harness import check, check_faults, normal, raises_for
 

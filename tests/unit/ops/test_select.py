@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import Dim, SizeVar
-from inlay.graph.ir import var
-from inlay.types import TensorType, Type, dtype
+from inlaid import ops
+from inlaid.arith import Dim, SizeVar
+from inlaid.graph.ir import var
+from inlaid.types import TensorType, Type, dtype
 
 from .harness import Array, check, raises_for
 

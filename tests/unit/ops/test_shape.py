@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import Dim, SizeVar, simplify
-from inlay.types import TensorType, dtype
+from inlaid import ops
+from inlaid.arith import Dim, SizeVar, simplify
+from inlaid.types import TensorType, dtype
 
 from .harness import Array, call, check, raises_for
 
@@ -66,7 +66,7 @@ def test_reshape_of_symbolic_shapes(actual: tuple[int, ...], declared: tuple[Dim
 
 
 def test_reshape_divides_only_within_runs_of_equal_size() -> None:
-    from inlay.ops.shape import reindex
+    from inlaid.ops.shape import reindex
 
     i, j, k = (SizeVar(name) for name in "ijk")
     assert reindex((i, j, k), (N, 3, 4), (N, 12)) == (i, j * 4 + k)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.types import dtype
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.types import dtype
 
 from .harness import check, raises_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inlay import ops
+from inlaid import ops
 
 
 @pytest.mark.parametrize("operator", ops.OPERATORS, ids=lambda operator: operator.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay.ops.unfold import unfold
+from inlaid.ops.unfold import unfold
 
 from .harness import check, raises_for
 

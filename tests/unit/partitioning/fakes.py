@@ -10,13 +10,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from inlay.artifact import Artifact
-from inlay.driver.compile import candidates
-from inlay.graph.ir import Call
-from inlay.graph.operator import Operator
-from inlay.partitioning.annotate import Candidate
-from inlay.partitioning.borders import stored_function
-from inlay.plugins import (
+from inlaid.artifact import Artifact
+from inlaid.driver.compile import candidates
+from inlaid.graph.ir import Call
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.borders import stored_function
+from inlaid.plugins import (
     Accept,
     Border,
     Borders,
@@ -31,10 +31,10 @@ from inlay.plugins import (
     Verdict,
     hookimpl,
 )
-from inlay.plugins.registry import PluginRegistry
-from inlay.reference.codegen import ReferenceCodegen
-from inlay.reference.runtime import ReferenceRuntime
-from inlay.types import TupleType, Type
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.reference.codegen import ReferenceCodegen
+from inlaid.reference.runtime import ReferenceRuntime
+from inlaid.types import TupleType, Type
 
 Judge = Callable[[Call], Verdict] | tuple[OpRule, ...]
 """A predicate on every operator, or all the rules."""
@@ -80,24 +80,24 @@ def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None =
     module.PLUGIN_API_VERSION = 1
 
     @hookimpl
-    def inlay_targets() -> list[TargetSpec]:
+    def inlaid_targets() -> list[TargetSpec]:
         return [TargetSpec(kind, "of a test", lambda options: Capabilities(dtypes, **facts), options=NoOptions)]
 
     @hookimpl
-    def inlay_op_rules(target: Target) -> list[OpRule]:
+    def inlaid_op_rules(target: Target) -> list[OpRule]:
         if target.kind != kind:
             return []
         return list(judge) if isinstance(judge, tuple) else [OpRule("*", "rule", judge)]
 
     @hookimpl
-    def inlay_codegen(target: Target) -> ReferenceCodegen:
+    def inlaid_codegen(target: Target) -> ReferenceCodegen:
         return ReferenceCodegen() if form is None else FormsCodegen(form)
 
     @hookimpl
-    def inlay_runtime(target: Target) -> ReferenceRuntime:
+    def inlaid_runtime(target: Target) -> ReferenceRuntime:
         return ReferenceRuntime()
 
-    for hook in (inlay_targets, inlay_op_rules, inlay_codegen, inlay_runtime):
+    for hook in (inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime):
         setattr(module, hook.__name__, hook)
     return module  # type: ignore[no-any-return]
 
@@ -113,8 +113,8 @@ def registry_of(
     for kind, judge in judges.items():
         module = plugin(kind, judge, dtypes, forms.get(kind), **facts)
         sys.modules[module.__name__] = module
-        points.append(importlib.metadata.EntryPoint(kind, module.__name__, "inlay.plugins"))
-    points.append(importlib.metadata.EntryPoint("reference", "inlay.reference.plugin", "inlay.plugins"))
+        points.append(importlib.metadata.EntryPoint(kind, module.__name__, "inlaid.plugins"))
+    points.append(importlib.metadata.EntryPoint("reference", "inlaid.reference.plugin", "inlaid.plugins"))
     try:
         found = PluginRegistry.discover(points)
     finally:

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.graph.strategies import Program, assert_same
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver.compile import compile_module
-from inlay.errors import PluginError
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.graph.pattern import is_op, wildcard
-from inlay.partitioning.borders import _decode, encode, stored_function
-from inlay.plugins import Accept, Border, Borders, OpRule
-from inlay.types import Layout, TensorType, TupleType, Type
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver.compile import compile_module
+from inlaid.errors import PluginError
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.partitioning.borders import _decode, encode, stored_function
+from inlaid.plugins import Accept, Border, Borders, OpRule
+from inlaid.types import Layout, TensorType, TupleType, Type
 
 from .fakes import Form, FormsCodegen, Judge, registry_of, taking
 from .test_random import judges_of, plan_programs, targets
@@ -142,7 +142,7 @@ def test_sizes_that_are_not_cut_may_be_symbolic() -> None:
 
 
 def test_a_loop_level_target_computes_on_what_is_stored() -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     results = TupleType((IMAGE,))
     function = ir.function([X], ir.tuple_([ops.neg(X)]), (("target", "x86"),))
     stored = stored_function(function, Borders((BLOCKED,), (LAST,)))

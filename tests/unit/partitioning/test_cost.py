@@ -12,25 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.graph.strategies import Program, assert_same
 
-from inlay import ops
-from inlay.driver.compile import candidates, compile_module
-from inlay.errors import InputError, PlacementWarning
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.graph.pattern import is_op, wildcard
-from inlay.partitioning import annotate, partition, verify_partition
-from inlay.partitioning.annotate import Annotated, Claim
-from inlay.partitioning.cost import CostModel, typical
-from inlay.partitioning.flow import values_of
-from inlay.partitioning.optimise import Solution, by_cost
-from inlay.plugins import Accept, Capabilities, Link, OpRule
-from inlay.settings import COST, Settings
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver.compile import candidates, compile_module
+from inlaid.errors import InputError, PlacementWarning
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.partitioning import annotate, partition, verify_partition
+from inlaid.partitioning.annotate import Annotated, Claim
+from inlaid.partitioning.cost import CostModel, typical
+from inlaid.partitioning.flow import values_of
+from inlaid.partitioning.optimise import Solution, by_cost
+from inlaid.plugins import Accept, Capabilities, Link, OpRule
+from inlaid.settings import COST, Settings
+from inlaid.types import TensorType
 
 from .fakes import Judge, registry_of
 from .test_random import judges_of, plan_programs, targets
 
-pytest.importorskip("scipy", reason='needs SciPy: pip install "inlay[cost]"')
+pytest.importorskip("scipy", reason='needs SciPy: pip install "inlaid[cost]"')
 X = ir.var("x", TensorType((64, 64), "float32"))
 
 
@@ -153,6 +153,6 @@ def test_the_driver_places_by_cost() -> None:
 def test_a_placement_that_may_not_be_the_best_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = registry_of({"a": priced(relu=1.0)})
     whole = ir.Module({"main": ir.function([X], ops.relu(X))})
-    monkeypatch.setattr("inlay.driver.placement.by_cost", lambda *given: replace(by_cost(*given), gap=0.25))
+    monkeypatch.setattr("inlaid.driver.placement.by_cost", lambda *given: replace(by_cost(*given), gap=0.25))
     with pytest.warns(PlacementWarning, match="a placement of main may be up to 25.0% faster than this one"):
         compile_module(whole, ["a"], registry, settings=Settings(placement=COST))

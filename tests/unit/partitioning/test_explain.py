@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program
 
-from inlay import arith, ops
-from inlay.arith import SizeVar
-from inlay.driver import cut
-from inlay.driver.report import report_of
-from inlay.errors import InlayWarning
-from inlay.graph import ir
-from inlay.graph.pattern import is_const, is_op, wildcard
-from inlay.partitioning import partition
-from inlay.partitioning.annotate import Annotated, Claim
-from inlay.partitioning.explain import explain
-from inlay.partitioning.page import page
-from inlay.partitioning.place import by_priority
-from inlay.partitioning.report import Report, duration
-from inlay.plugins import Accept, AcceptIf, Border, OpRule, Reject
-from inlay.types import Layout, TensorType, Type
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
+from inlaid.driver import cut
+from inlaid.driver.report import report_of
+from inlaid.errors import InlaidWarning
+from inlaid.graph import ir
+from inlaid.graph.pattern import is_const, is_op, wildcard
+from inlaid.partitioning import partition
+from inlaid.partitioning.annotate import Annotated, Claim
+from inlaid.partitioning.explain import explain
+from inlaid.partitioning.page import page
+from inlaid.partitioning.place import by_priority
+from inlaid.partitioning.report import Report, duration
+from inlaid.plugins import Accept, AcceptIf, Border, OpRule, Reject
+from inlaid.types import Layout, TensorType, Type
 
 from .fakes import Form, registry_of, takers_of, taking
 from .test_random import judges_of, plan_programs, targets
@@ -174,7 +174,7 @@ def test_borders_that_are_not_known() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
     registry = registry_of({"a": taking("neg")}, forms={"a": fails})
     partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
-    with pytest.warns(InlayWarning, match="what is converted at the borders of regions is not known: .*no driver"):
+    with pytest.warns(InlaidWarning, match="what is converted at the borders of regions is not known: .*no driver"):
         found = report_of(partitioned, takers, registry)
     assert len(found.regions) == 1 and not found.conversions
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.partitioning.layered import LONGEST, _spread, draw
+from inlaid.partitioning.layered import LONGEST, _spread, draw
 
 
 @st.composite

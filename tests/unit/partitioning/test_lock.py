@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program
 
-from inlay import ops
-from inlay.driver.compile import cut
-from inlay.errors import CompileError, InputError, LockWarning
-from inlay.graph import ir
-from inlay.graph.pattern import is_op, wildcard
-from inlay.partitioning import partition
-from inlay.partitioning.lock import Lock, replay
-from inlay.partitioning.outline import first_come
-from inlay.plugins import OpRule
-from inlay.settings import Settings
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver.compile import cut
+from inlaid.errors import CompileError, InputError, LockWarning
+from inlaid.graph import ir
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.partitioning import partition
+from inlaid.partitioning.lock import Lock, replay
+from inlaid.partitioning.outline import first_come
+from inlaid.plugins import OpRule
+from inlaid.settings import Settings
+from inlaid.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of, taking
 from .test_random import judges_of, plan_programs, targets
@@ -87,7 +87,7 @@ def test_a_lock_that_cannot_be_kept_is_an_error(module: ir.Module, judges: dict[
     takers = takers_of(judges)
     with pytest.raises(CompileError, match=message) as caught:
         partition(module, takers, place=replay(Lock.from_text(TEXT), takers, first_come, lambda lines: None))
-    assert "inlay partition --lock" in str(caught.value)
+    assert "inlaid partition --lock" in str(caught.value)
 
 
 def test_an_operator_that_the_lock_does_not_know_is_an_error() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.partitioning import Partitioned, partition, verify_partition
-from inlay.partitioning.loops import absorb_loops
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.partitioning import Partitioned, partition, verify_partition
+from inlaid.partitioning.loops import absorb_loops
+from inlaid.types import TensorType
 
 from .fakes import takers_of, taking
 

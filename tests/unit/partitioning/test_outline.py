@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import arith, ops
-from inlay.arith import SizeVar
-from inlay.driver.compile import compile_module
-from inlay.errors import CompileError, VerifyError
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.graph.operator import Operator
-from inlay.graph.pattern import is_const, is_op, wildcard
-from inlay.partitioning import Partitioned, dissolve, partition, verify_partition
-from inlay.partitioning.outline import region_operators
-from inlay.plugins import Accept, AcceptIf, OpRule, Reject
-from inlay.plugins.contract import COMPOSITE
-from inlay.types import FunctionType, TensorType, TupleType
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
+from inlaid.driver.compile import compile_module
+from inlaid.errors import CompileError, VerifyError
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import is_const, is_op, wildcard
+from inlaid.partitioning import Partitioned, dissolve, partition, verify_partition
+from inlaid.partitioning.outline import region_operators
+from inlaid.plugins import Accept, AcceptIf, OpRule, Reject
+from inlaid.plugins.contract import COMPOSITE
+from inlaid.types import FunctionType, TensorType, TupleType
 
 from .fakes import Judge, registry_of, takers_of, taking
 

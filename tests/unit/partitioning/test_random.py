@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.graph.strategies import F32, Generator, Program, assert_same, shape_of
 
-from inlay import ops
-from inlay.driver.compile import compile_module
-from inlay.graph import ir
-from inlay.graph.interp import evaluate
-from inlay.graph.operator import Operator
-from inlay.graph.pattern import is_op, tuple_item, wildcard
-from inlay.graph.text import show
-from inlay.graph.verify import verify
-from inlay.partitioning import Partitioned, partition, verify_partition
-from inlay.partitioning.explain import explain
-from inlay.plugins import Accept, OpRule, Reject, Verdict
-from inlay.plugins.contract import COMPOSITE
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.driver.compile import compile_module
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import is_op, tuple_item, wildcard
+from inlaid.graph.text import show
+from inlaid.graph.verify import verify
+from inlaid.partitioning import Partitioned, partition, verify_partition
+from inlaid.partitioning.explain import explain
+from inlaid.plugins import Accept, OpRule, Reject, Verdict
+from inlaid.plugins.contract import COMPOSITE
+from inlaid.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of
 

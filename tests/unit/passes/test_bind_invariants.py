@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs, run
 
-from inlay import ops
-from inlay.graph import ir
-from inlay.graph.interp import Interpreter, evaluate
-from inlay.graph.normal import to_graph_form
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.bind_invariants import bind_invariants
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.graph.interp import Interpreter, evaluate
+from inlaid.graph.normal import to_graph_form
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.bind_invariants import bind_invariants
+from inlaid.types import TensorType
 
 MATRIX, COUNT = TensorType((2, 3), "float32"), TensorType((), "int64")
 X, Y = ir.var("x", MATRIX), ir.var("y", MATRIX)

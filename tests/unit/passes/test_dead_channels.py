@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.frontends import tflite
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Constant, Expr, Function, Var, constant, function, post_order, tuple_, var
-from inlay.graph.verify import verify
-from inlay.passes.dead_channels import remove_dead_channels
-from inlay.passes.integer_ranges import integer_ranges
-from inlay.passes.manager import PassManager
-from inlay.passes.pipeline import CANONICAL
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.frontends import tflite
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Expr, Function, Var, constant, function, post_order, tuple_, var
+from inlaid.graph.verify import verify
+from inlaid.passes.dead_channels import remove_dead_channels
+from inlaid.passes.integer_ranges import integer_ranges
+from inlaid.passes.manager import PassManager
+from inlaid.passes.pipeline import CANONICAL
+from inlaid.types import TensorType
 
 ZERO = -128
 """Where the ranges of the tests' tensors begin, as after a relu: the zero point."""

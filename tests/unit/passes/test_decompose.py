@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.errors import CompileError
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Loop, Span, constant, function, post_order, tuple_item, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.decompose import decompose
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.errors import CompileError
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Loop, Span, constant, function, post_order, tuple_item, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.decompose import decompose
+from inlaid.types import TensorType
 
 
 def test_loops_that_decompositions_bring_in_keep_their_variables() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Function, constant, function, post_order, var
-from inlay.passes.fixed_products import fixed_products
-from inlay.plugins import Capabilities
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Function, constant, function, post_order, var
+from inlaid.passes.fixed_products import fixed_products
+from inlaid.plugins import Capabilities
+from inlaid.types import TensorType
 
 VECTORS = Capabilities((), vector_bits=512)
 LEAST, GREATEST = -(1 << 31), (1 << 31) - 1

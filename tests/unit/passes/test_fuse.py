@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Function, call, constant, function, if_, loop, post_order, tuple_, tuple_item, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.fuse import PRIMITIVE, fuse
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, call, constant, function, if_, loop, post_order, tuple_, tuple_item, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.fuse import PRIMITIVE, fuse
+from inlaid.types import TensorType
 
 X = var("x", TensorType((1, 2, 6, 6), "float32"))
 Y = var("y", TensorType((1, 2, 6, 6), "float32"))

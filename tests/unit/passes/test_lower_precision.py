@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.cse import share_common
-from inlay.passes.fold_constants import fold_constants
-from inlay.passes.lower_precision import lower_precision
-from inlay.passes.simplify import simplify
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.cse import share_common
+from inlaid.passes.fold_constants import fold_constants
+from inlaid.passes.lower_precision import lower_precision
+from inlaid.passes.simplify import simplify
+from inlaid.types import TensorType
 
 RNG = np.random.default_rng(0)
 X = var("x", TensorType((1, 4, 6, 6), "float32"))

@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.errors import CompileError, VerifyError
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Module, constant, function, var
-from inlay.graph.text import show
-from inlay.graph.verify import verify
-from inlay.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassManager, Timing, UnitPass, Verify, bisect
-from inlay.tensor import te
-from inlay.tensor.ir import LoopProgram
-from inlay.tensor.lower import lower
-from inlay.tensor.lower_blocks import flatten_blocks, simplify_program
-from inlay.tensor.text import show as show_program
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.errors import CompileError, VerifyError
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Module, constant, function, var
+from inlaid.graph.text import show
+from inlaid.graph.verify import verify
+from inlaid.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassManager, Timing, UnitPass, Verify, bisect
+from inlaid.tensor import te
+from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.lower import lower
+from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program
+from inlaid.tensor.text import show as show_program
+from inlaid.types import TensorType
 
 X = var("x", TensorType((), "float32"))
 MODULE = Module({"main": function([X], ops.neg(X))})

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlay import ops
-from inlay.graph.attrs import attr_vars, sizes_in
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Function, function, let, post_order, tuple_, var
-from inlay.graph.verify import verify
-from inlay.passes.name_sizes import name_sizes
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.attrs import attr_vars, sizes_in
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Function, function, let, post_order, tuple_, var
+from inlaid.graph.verify import verify
+from inlaid.passes.name_sizes import name_sizes
+from inlaid.types import TensorType
 
 
 def model() -> Function:

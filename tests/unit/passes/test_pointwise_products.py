@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.pointwise_products import pointwise_products
-from inlay.plugins import Capabilities
-from inlay.types import TensorType, dtype
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.plugins import Capabilities
+from inlaid.types import TensorType, dtype
 
 VECTORS = Capabilities(("float32",), vector_bits=512, peak=1e9, bandwidth=1e10)
 RNG = np.random.default_rng(0)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs, run
 
-from inlay.graph.transform import map_functions
-from inlay.graph.verify import verify
-from inlay.passes.decompose import decompose
-from inlay.passes.fuse import fuse
-from inlay.passes.manager import FunctionPass, PassManager, Verify
-from inlay.passes.pipeline import CANONICAL
+from inlaid.graph.transform import map_functions
+from inlaid.graph.verify import verify
+from inlaid.passes.decompose import decompose
+from inlaid.passes.fuse import fuse
+from inlaid.passes.manager import FunctionPass, PassManager, Verify
+from inlaid.passes.pipeline import CANONICAL
 
 PASSES = {
     **{step.name: step for step in CANONICAL},

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Constant, Expr, Function, constant, function, post_order, tuple_, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.canonicalise_quantised import narrow_integers, quantize_integers
-from inlay.passes.fold_constants import fold_constants
-from inlay.passes.simplify import simplify
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant, function, post_order, tuple_, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlaid.passes.fold_constants import fold_constants
+from inlaid.passes.simplify import simplify
+from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inlay.frontends.onnx import load
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, post_order
-from inlay.graph.operator import Operator
-from inlay.passes.manager import PassManager
-from inlay.passes.pipeline import CANONICAL
+from inlaid.frontends.onnx import load
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, post_order
+from inlaid.graph.operator import Operator
+from inlaid.passes.manager import PassManager
+from inlaid.passes.pipeline import CANONICAL
 
 TENSOR = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8}
 

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph.ir import Call, Expr, Module, constant, function, post_order, var
-from inlay.graph.normal import to_a_normal_form, to_graph_form
-from inlay.graph.parse import parse
-from inlay.graph.text import print_module
-from inlay.graph.verify import verify
-from inlay.passes.decompose import decompose
-from inlay.passes.fuse import fuse
-from inlay.passes.manager import FunctionPass, PassManager, Timing
-from inlay.passes.pipeline import CANONICAL
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.ir import Call, Expr, Module, constant, function, post_order, var
+from inlaid.graph.normal import to_a_normal_form, to_graph_form
+from inlaid.graph.parse import parse
+from inlaid.graph.text import print_module
+from inlaid.graph.verify import verify
+from inlaid.passes.decompose import decompose
+from inlaid.passes.fuse import fuse
+from inlaid.passes.manager import FunctionPass, PassManager, Timing
+from inlaid.passes.pipeline import CANONICAL
+from inlaid.types import TensorType
 
 
 def model(count: int) -> Module:

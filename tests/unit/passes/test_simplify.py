@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Constant, Expr, Module, Span, constant, function, if_, let, post_order, tuple_, var
-from inlay.graph.operator import Operator
-from inlay.passes.cse import share_common
-from inlay.passes.dead_code import remove_dead_code
-from inlay.passes.decompose import decompose
-from inlay.passes.fold_constants import fold_constants
-from inlay.passes.simplify import simplify
-from inlay.passes.simplify_inference import simplify_inference
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Expr, Module, Span, constant, function, if_, let, post_order, tuple_, var
+from inlaid.graph.operator import Operator
+from inlaid.passes.cse import share_common
+from inlaid.passes.dead_code import remove_dead_code
+from inlaid.passes.decompose import decompose
+from inlaid.passes.fold_constants import fold_constants
+from inlaid.passes.simplify import simplify
+from inlaid.passes.simplify_inference import simplify_inference
+from inlaid.types import TensorType
 
 X = var("x", TensorType((2, 3), "float32"))
 J = var("j", TensorType((2, 3), "int32"))

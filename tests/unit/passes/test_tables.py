@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.passes.tables import tabulate
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.passes.tables import tabulate
+from inlaid.types import TensorType
 
 BYTES = ("uint8", "int8")
 

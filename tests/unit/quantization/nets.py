@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Expr, Function, Module, Span, Var, constant, function, var
-from inlay.quantization.calibrate import Run
-from inlay.quantization.quantize import QuantizedModule, quantize_module
-from inlay.quantization.settings import Quantization
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, var
+from inlaid.quantization.calibrate import Run
+from inlaid.quantization.quantize import QuantizedModule, quantize_module
+from inlaid.quantization.settings import Quantization
+from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Expr, Module, constant, function, tuple_
-from inlay.graph.verify import verify
-from inlay.quantization.ranges import Scale
-from inlay.quantization.settings import Quantization
+import inlaid
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Expr, Module, constant, function, tuple_
+from inlaid.graph.verify import verify
+from inlaid.quantization.ranges import Scale
+from inlaid.quantization.settings import Quantization
 
 from .nets import a_function, drawn, exact_weights, quantised, real, through_product
 
@@ -141,10 +141,10 @@ def all_forms() -> Module:
     ],
 )
 def test_x86_gives_the_same_integers(target: str, chosen: Quantization) -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     main = all_forms().main
     found = quantised(main, drawn(main, count=2), chosen)
-    executable = inlay.compile(found, [target])
+    executable = inlaid.compile(found, [target])
     sample = drawn(main, seed=3, count=1)[0]
     if chosen.borders == "int8":
         borders = zip(sample.items(), found.report.inputs, strict=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import inlay
-from inlay.frontends.tflite.model import read_model
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Module
-from inlay.plugins.registry import default_registry
-from inlay.quantization.ranges import Scale
-from inlay.quantization.settings import Quantization
+import inlaid
+from inlaid.frontends.tflite.model import read_model
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Module
+from inlaid.plugins.registry import default_registry
+from inlaid.quantization.ranges import Scale
+from inlaid.quantization.settings import Quantization
 
 from .nets import Array, quantised
 
@@ -66,10 +66,10 @@ def decibels(found: list[Array], wanted: list[Array]) -> float:
 @pytest.mark.parametrize("name", ["anomalies", "keywords", pytest.param("images", marks=pytest.mark.slow)])
 def test_ours_is_as_good_as_what_was_published(name: str) -> None:
     of_float, of_int8, least = PAIRS[name]
-    real, published = (inlay.load(MODELS / f"{each}.tflite") for each in (of_float, of_int8))
+    real, published = (inlaid.load(MODELS / f"{each}.tflite") for each in (of_float, of_int8))
     taken, given = borders_of(MODELS / f"{of_int8}.tflite")
     (param,) = real.main.params
-    assert isinstance(param.type, inlay.TensorType)
+    assert isinstance(param.type, inlaid.TensorType)
     low, high = ((end - taken.zero_point) * taken.scale for end in (-128, 127))
     shape = tuple(int(dim) for dim in param.type.shape)  # type: ignore[arg-type]
     values = patterns(shape, low, high, 12)
@@ -90,11 +90,11 @@ def samples(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif("microcontroller" not in default_registry().kinds(), reason='needs pip install "inlay[microcontroller]"')
+@pytest.mark.skipif("microcontroller" not in default_registry().kinds(), reason='needs pip install "inlaid[microcontroller]"')
 def test_firmware_has_the_same_integers(samples: Path) -> None:
-    real = inlay.load(MODELS / f"{PAIRS['keywords'][0]}.tflite")
-    found = inlay.quantize(real, samples, Quantization(borders="int8"), targets=["reference"])
-    executable = inlay.compile(found, ["microcontroller"])
+    real = inlaid.load(MODELS / f"{PAIRS['keywords'][0]}.tflite")
+    found = inlaid.quantize(real, samples, Quantization(borders="int8"), targets=["reference"])
+    executable = inlaid.compile(found, ["microcontroller"])
     assert [region.target for region in executable.regions] == ["microcontroller"]
     for seed in range(3):
         stored = np.random.default_rng(seed).integers(-128, 128, (1, 49, 10, 1)).astype(np.int8)

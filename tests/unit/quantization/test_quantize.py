@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.errors import InputError
-from inlay.graph.interp import evaluate
-from inlay.graph.ir import Call, Expr, Module, constant, function, if_, post_order, tuple_
-from inlay.graph.operator import Operator
-from inlay.graph.verify import verify
-from inlay.quantization.report import Difference
-from inlay.quantization.samples import read_samples
-from inlay.quantization.settings import Quantization
+import inlaid
+from inlaid import ops
+from inlaid.errors import InputError
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Module, constant, function, if_, post_order, tuple_
+from inlaid.graph.operator import Operator
+from inlaid.graph.verify import verify
+from inlaid.quantization.report import Difference
+from inlaid.quantization.samples import read_samples
+from inlaid.quantization.settings import Quantization
 
 from .nets import Array, drawn, named, quantised, real
 
@@ -41,7 +41,7 @@ def random_net(seed: int) -> Module:
     value: Expr = ops.conv(image, weights(generator, 4, 3, 3, 3), pads=(1, 1, 1, 1))
     for layer in range(5):
         type_ = value.type
-        assert isinstance(type_, inlay.TensorType)
+        assert isinstance(type_, inlaid.TensorType)
         width = int(type_.shape[1])  # type: ignore[arg-type]
         kind = generator.integers(0, 6)
         conv = ops.conv(value, weights(generator, 4 + layer, width, 3, 3), pads=(1, 1, 1, 1), span=named(f"conv{layer}"))
@@ -60,7 +60,7 @@ def random_net(seed: int) -> Module:
             value = ops.mul(conv, ops.reduce_max(gate, axes=(1,), keepdims=True))
         else:
             value = ops.avg_pool(conv, kernel=(3, 3), pads=(1, 1, 1, 1))
-    assert isinstance(value.type, inlay.TensorType)
+    assert isinstance(value.type, inlaid.TensorType)
     width = int(value.type.shape[1])  # type: ignore[arg-type]
     features = ops.reshape(ops.avg_pool(value, kernel=(9, 9)), shape=(1, width))
     logits = ops.matmul(features, weights(generator, width, 5))
@@ -83,10 +83,10 @@ def test_random_models_lose_little(seed: int, calibration: str) -> None:
 
 
 def test_x86_and_the_reference_agree_on_random_models() -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     main = random_net(3).main
     found = quantised(main, drawn(main), Quantization(arithmetic="float"))
-    executable = inlay.compile(found, ["x86:threads=1"])
+    executable = inlaid.compile(found, ["x86:threads=1"])
     for sample in drawn(main, seed=5):
         for got, wanted in zip(executable.run(sample).values(), evaluate(found, sample), strict=True):
             np.testing.assert_array_equal(got, wanted)
@@ -213,8 +213,8 @@ def test_large_biases_and_dead_channels_are_kept() -> None:
 
 
 def test_symbolic_sizes_stay_symbolic() -> None:
-    batch = inlay.SizeVar("batch", 1, 64)
-    x = inlay.var("x", inlay.TensorType((batch, 3, 6, 6), "float32"))
+    batch = inlaid.SizeVar("batch", 1, 64)
+    x = inlaid.var("x", inlaid.TensorType((batch, 3, 6, 6), "float32"))
     generator = np.random.default_rng(0)
     conv = ops.relu(ops.conv(x, weights(generator, 4, 3, 3, 3), pads=(1, 1, 1, 1)))
     main = function([x], ops.softmax(ops.reshape(ops.avg_pool(conv, kernel=(6, 6)), shape=(batch, 4)), axis=1))
@@ -290,22 +290,22 @@ def sample(*shape: int, value: float = 0.5) -> dict[str, Array]:
 )
 def test_samples_that_do_not_fit_are_refused(data: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        inlay.quantize(two_layers(ops.relu), data, targets=["reference"])
+        inlaid.quantize(two_layers(ops.relu), data, targets=["reference"])
 
 
 def test_values_that_are_not_finite_are_told_with_their_layer() -> None:
     with pytest.raises(InputError, match="sample 1 makes NaN or infinity at relu"):
-        inlay.quantize(two_layers(ops.relu), [sample(4, 8), sample(4, 8, value=3e38)], targets=["reference"])
+        inlaid.quantize(two_layers(ops.relu), [sample(4, 8), sample(4, 8, value=3e38)], targets=["reference"])
 
 
 def test_a_module_and_settings_from_the_interface(tmp_path: Path) -> None:
     module = two_layers(ops.relu)
-    found = inlay.quantize(module, drawn(module.main), inlay.Quantization("percentile"), targets=["reference"])
-    executable = inlay.compile(found, ["reference"])
+    found = inlaid.quantize(module, drawn(module.main), inlaid.Quantization("percentile"), targets=["reference"])
+    executable = inlaid.compile(found, ["reference"])
     assert executable.run(drawn(module.main)[0])["output0"].shape == (4, 8)
     stacked = tmp_path / "samples.npz"
     np.savez(stacked, x=np.stack([each["x"] for each in drawn(module.main)]))
-    again = inlay.quantize(module, stacked, inlay.Quantization("percentile"), targets=["reference"], evaluation_data=stacked)
+    again = inlaid.quantize(module, stacked, inlaid.Quantization("percentile"), targets=["reference"], evaluation_data=stacked)
     assert again.report == found.report
 
 
@@ -352,5 +352,5 @@ def test_settings_that_there_are_not_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_settings_of_another_type_are_refused() -> None:
-    with pytest.raises(InputError, match=r"settings are 'mse'; give inlay\.Quantization"):
-        inlay.quantize(two_layers(ops.relu), [sample(4, 8)], "mse", targets=["reference"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"settings are 'mse'; give inlaid\.Quantization"):
+        inlaid.quantize(two_layers(ops.relu), [sample(4, 8)], "mse", targets=["reference"])  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.quantization.histogram import BINS, Histogram
-from inlay.quantization.ranges import ENTROPY_ENDS, Scale, choose_scale, scales_of
-from inlay.quantization.settings import Quantization
+from inlaid.quantization.histogram import BINS, Histogram
+from inlaid.quantization.ranges import ENTROPY_ENDS, Scale, choose_scale, scales_of
+from inlaid.quantization.settings import Quantization
 
 ASYMMETRIC, SYMMETRIC = Quantization(), Quantization(activations="symmetric")
 

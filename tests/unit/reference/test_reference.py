@@ -8,18 +8,18 @@ import random
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
-from inlay.errors import InlayError, InputError, PackageError, Unsupported
-from inlay.graph import ir
-from inlay.graph.operator import Operator
-from inlay.plugins import Accept, Region, Reject
-from inlay.plugins.registry import default_registry
-from inlay.reference.codegen import ReferenceCodegen, accepts
-from inlay.reference.runtime import ReferenceRuntime
-from inlay.runtime import Executable, Package, load
-from inlay.types import OptionalType, SequenceType, TensorType, dtype
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
+from inlaid.errors import InlaidError, InputError, PackageError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.plugins import Accept, Region, Reject
+from inlaid.plugins.registry import default_registry
+from inlaid.reference.codegen import ReferenceCodegen, accepts
+from inlaid.reference.runtime import ReferenceRuntime
+from inlaid.runtime import Executable, Package, load
+from inlaid.types import OptionalType, SequenceType, TensorType, dtype
 
 N = SizeVar("n")
 
@@ -60,8 +60,8 @@ def test_a_region_before_and_after_a_package(tmp_path):
         [tensor("input", (N, 30))],
         [tensor("output", (N, 4)), tensor("output", (N, 30))],
     )
-    model.save(tmp_path / "m.inlay")
-    for each in (model, load(tmp_path / "m.inlay")):
+    model.save(tmp_path / "m.inlaid")
+    for each in (model, load(tmp_path / "m.inlaid")):
         data = np.random.default_rng(1).standard_normal((5, 30)).astype(np.float32)
         result = each.run({"x0": data})
         np.testing.assert_allclose(result["y0"], np.maximum(data @ weight.data, 0), rtol=1e-5)
@@ -76,8 +76,8 @@ def test_results_whose_size_data_decides(tmp_path):
     found = ops.nonzero(x)
     size = found.type.shape[1]
     model = build(ir.function([x], found), [tensor("input", (N,))], [tensor("output", (1, size), "int64")])
-    model.save(tmp_path / "m.inlay")
-    for each in (model, load(tmp_path / "m.inlay")):
+    model.save(tmp_path / "m.inlaid")
+    for each in (model, load(tmp_path / "m.inlaid")):
         assert each.run({"x0": np.array([0, 1, 0, 2], np.float32)})["y0"].tolist() == [[1, 3]]
         assert each.run({"x0": np.zeros(3, np.float32)})["y0"].shape == (1, 0)
 
@@ -89,8 +89,8 @@ def test_sequences_optionals_and_strings(tmp_path):
     text = ir.var("t", TensorType((2,), "string"))
     host = Value("host", None)
     model = build(ir.function([sequence, maybe, text], ir.tuple_([sequence, maybe, text])), [Value("input", None)] * 3, [host] * 3)
-    model.save(tmp_path / "m.inlay")
-    for each in (model, load(tmp_path / "m.inlay")):
+    model.save(tmp_path / "m.inlaid")
+    for each in (model, load(tmp_path / "m.inlaid")):
         given = [np.ones(2, np.float32)]
         result = each.run({"x0": given, "x1": None, "x2": np.array(["a", "b"])})
         assert result["y0"][0].tolist() == [1, 1]
@@ -104,7 +104,7 @@ def test_an_operator_of_the_user_is_refused():
     x = ir.var("x", TensorType((2,), "float32"))
     assert isinstance(accepts(ops.relu(x)), Accept)
     assert isinstance(accepts(own(x)), Reject)
-    with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlay's own"):
+    with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlaid's own"):
         ReferenceCodegen().compile(Region("r", ir.function([x], own(x)), default_registry().target("reference")), None)
 
 
@@ -137,7 +137,7 @@ def test_mutated_graphs_are_refused_or_run():
         try:
             kernel = ReferenceRuntime().load(dataclasses.replace(artifact, code=changed.encode()), artifact.constants)
             kernel.call([np.ones((2, 4, 3), np.float32)])
-        except InlayError:
+        except InlaidError:
             refused += 1
     assert refused > 200
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlay.artifact.plan import Plan, Program, RegionInfo, Value
-from inlay.plugins import Capabilities, KernelTime, TargetSpec, hookimpl
-from inlay.plugins.registry import PluginRegistry
-from inlay.runtime import Executable, Package
-from inlay.runtime.host import HostRuntime
-from inlay.types import dtype
+from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid.artifact.plan import Plan, Program, RegionInfo, Value
+from inlaid.plugins import Capabilities, KernelTime, TargetSpec, hookimpl
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime import Executable, Package
+from inlaid.runtime.host import HostRuntime
+from inlaid.types import dtype
 
 FORMAT = "python-function"
 
@@ -102,21 +102,21 @@ def lab() -> Iterator[Lab]:
                 return FreeKernel(function)
             return (TimedKernel if kind == "timed" else Kernel)(function, artifact.symbol)
 
-    module = types.ModuleType("inlay_lab_plugin")
+    module = types.ModuleType("inlaid_lab_plugin")
     module.PLUGIN_API_VERSION = 1
 
     @hookimpl
-    def inlay_targets():
+    def inlaid_targets():
         return [TargetSpec("lab", "functions of a test", lambda options: Capabilities(("float32",)))]
 
     @hookimpl
-    def inlay_runtime(target, device):
+    def inlaid_runtime(target, device):
         lab.devices.append(device)
         return Runtime(FORMAT, 1, ("fma",))
 
-    module.inlay_targets, module.inlay_runtime = inlay_targets, inlay_runtime
+    module.inlaid_targets, module.inlaid_runtime = inlaid_targets, inlaid_runtime
     sys.modules[module.__name__] = module
-    lab.registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", module.__name__, "inlay.plugins")])
+    lab.registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", module.__name__, "inlaid.plugins")])
     yield lab
     del sys.modules[module.__name__]
 
@@ -145,7 +145,7 @@ def chain(lab) -> Callable[[], Executable]:
         dims = (("n", 0, 0),) if not isinstance(n, int) else ()
         lab.region("add", add, [((n, 3), "float32")], [((n, 3), "float32")], dims=dims, constants={"c": np.arange(5.0)})
         lab.region("scale", scale, [((n, 3), "float32"), ((3,), "float32")], [((n, 3), "float32")], dims=dims)
-        from inlay.artifact.plan import Invoke
+        from inlaid.artifact.plan import Invoke
 
         plan = Plan(
             "main",

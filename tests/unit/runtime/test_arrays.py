@@ -8,15 +8,15 @@ import numpy as np
 import onnx.parser
 import pytest
 
-import inlay
-from inlay.errors import InputError
-from inlay.runtime import Executable
+import inlaid
+from inlaid.errors import InputError
+from inlaid.runtime import Executable
 
 
 @pytest.fixture(scope="module")
 def joining() -> Executable:
     text = '<ir_version: 8, opset_import: ["" : 20]> g (string[n] a, string[n] b) => (string[n] y) { y = StringConcat(a, b) }'
-    return inlay.compile(onnx.parser.parse_model(text), targets=["reference"])
+    return inlaid.compile(onnx.parser.parse_model(text), targets=["reference"])
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_what_is_no_string_is_refused(joining: Executable, value: Any, message: 
 
 def test_sequences_of_strings_stay_sequences() -> None:
     text = '<ir_version: 8, opset_import: ["" : 20]> g (seq(string[n]) s, int64 i) => (string[k] y) { y = SequenceAt(s, i) }'
-    model = inlay.compile(onnx.parser.parse_model(text), targets=["reference"])
+    model = inlaid.compile(onnx.parser.parse_model(text), targets=["reference"])
     parts = [np.array(["a"], object), np.array(["b", "c"], object)]
     assert model.run({"s": parts, "i": np.array(1)})["y"].tolist() == ["b", "c"]

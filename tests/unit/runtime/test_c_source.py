@@ -7,12 +7,12 @@ import ctypes
 import numpy as np
 import pytest
 
-from inlay.artifact import Artifact, Signature, TensorSpec
-from inlay.codegen.c import c_type, pointer, region_source
-from inlay.errors import CompileError, KernelFault, Unsupported
-from inlay.runtime.c_source import CSourceRuntime, find_compiler, link_shared
-from inlay.tensor.region import RegionBuffer
-from inlay.types import dtype
+from inlaid.artifact import Artifact, Signature, TensorSpec
+from inlaid.codegen.c import c_type, pointer, region_source
+from inlaid.errors import CompileError, KernelFault, Unsupported
+from inlaid.runtime.c_source import CSourceRuntime, find_compiler, link_shared
+from inlaid.tensor.region import RegionBuffer
+from inlaid.types import dtype
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 F32 = dtype("float32")

@@ -16,13 +16,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import inlay
-from inlay import runtime
-from inlay.api import Compiled, compile_file
-from inlay.cache import SWITCH, caches
-from inlay.plugins.registry import PluginRegistry, default_registry
-from inlay.runtime.compiled import recipe
-from inlay.settings import Settings
+import inlaid
+from inlaid import runtime
+from inlaid.api import Compiled, compile_file
+from inlaid.cache import SWITCH, caches
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.runtime.compiled import recipe
+from inlaid.settings import Settings
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -62,7 +62,7 @@ def compiled(path: Path, **facts: Any) -> tuple[Compiled, bool]:
 
 
 def product(found: Compiled) -> np.ndarray[Any, Any]:
-    (value,) = inlay.Executable(found.package).run({"x": X}).values()
+    (value,) = inlaid.Executable(found.package).run({"x": X}).values()
     assert isinstance(value, np.ndarray)
     return value
 
@@ -122,7 +122,7 @@ def test_files_beside_the_model_count(folder: Path) -> None:
     assert not known
     np.testing.assert_array_equal(product(found), X @ (WEIGHTS * 2))
     (folder / "weights.bin").unlink()
-    with pytest.raises(inlay.InlayError, match=r"weights\.bin"):
+    with pytest.raises(inlaid.InlaidError, match=r"weights\.bin"):
         compiled(path)
 
 
@@ -166,8 +166,8 @@ def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
     caches().packages.clear()
     assert known and found.file is not None and not found.file.exists()
     np.testing.assert_array_equal(product(found), X @ WEIGHTS)
-    found.save(folder / "saved.inlay")
-    (value,) = inlay.runtime.load(folder / "saved.inlay").run({"x": X}).values()
+    found.save(folder / "saved.inlaid")
+    (value,) = inlaid.runtime.load(folder / "saved.inlaid").run({"x": X}).values()
     np.testing.assert_array_equal(value, X @ WEIGHTS)
 
 
@@ -190,14 +190,14 @@ def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compiled(folder / "model.onnx", cache=False)[1]
     monkeypatch.setenv(SWITCH, "off")
     assert not compiled(folder / "model.onnx")[1] and not compiled(folder / "model.onnx")[1]
-    assert not (folder / "cache" / "inlay").exists()
+    assert not (folder / "cache" / "inlaid").exists()
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(folder: Path) -> None:
-    (folder / "cache" / "inlay" / "v1").mkdir(parents=True, mode=0o700)
-    (folder / "cache" / "inlay").chmod(0o700)
+    (folder / "cache" / "inlaid" / "v1").mkdir(parents=True, mode=0o700)
+    (folder / "cache" / "inlaid").chmod(0o700)
     for name in ("models", "packages", "objects"):
-        (folder / "cache" / "inlay" / "v1" / name).write_bytes(b"in the way")
+        (folder / "cache" / "inlaid" / "v1" / name).write_bytes(b"in the way")
     found, known = compiled(folder / "model.onnx", targets=["x86:threads=1"])
     assert not known and found.file is None
     np.testing.assert_array_equal(product(found), X @ WEIGHTS)
@@ -227,30 +227,30 @@ def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
             def find_spec(self, name, path=None, target=None):
                 parts = name.split(".")
                 compiler = ("graph", "tensor", "ops", "passes", "lowering", "partitioning", "driver", "schedules")
-                if parts[0] == "onnx" or parts[-1] == "onnx" or parts[0] == "inlay" and set(parts[1:2]) & set(compiler):
+                if parts[0] == "onnx" or parts[-1] == "onnx" or parts[0] == "inlaid" and set(parts[1:2]) & set(compiler):
                     raise ImportError(f"{name} is barred")
         sys.meta_path.insert(0, Barred())
-        import inlay
+        import inlaid
         import numpy as np
-        executable = inlay.compile(sys.argv[1], ["x86"])
+        executable = inlaid.compile(sys.argv[1], ["x86"])
         executable.run({"x": np.zeros((2, 3), np.float32)})
-        from inlay.cli import main
+        from inlaid.cli import main
         main(["compile", sys.argv[1], "-o", sys.argv[2]])
     """)
-    out = str(folder / "out.inlay")
+    out = str(folder / "out.inlaid")
     subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder / "model.onnx"), out], check=True, timeout=120)
-    assert (folder / "out.inlay").stat().st_size > 0
+    assert (folder / "out.inlaid").stat().st_size > 0
 
 
 def test_many_processes_at_once(folder: Path) -> None:
     """All compile the same, and get the same."""
-    code = "import sys; from inlay.cli import main; main(sys.argv[1:])"
+    code = "import sys; from inlaid.cli import main; main(sys.argv[1:])"
     arguments = ["compile", str(folder / "model.onnx"), "--target", "x86:threads=1", "-o"]
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, *arguments, str(folder / f"{number}.inlay")], stdout=subprocess.DEVNULL)
+        subprocess.Popen([sys.executable, "-c", code, *arguments, str(folder / f"{number}.inlaid")], stdout=subprocess.DEVNULL)
         for number in range(3)
     ]
     assert [process.wait(timeout=120) for process in processes] == [0] * 3
-    assert len({(folder / f"{number}.inlay").read_bytes() for number in range(3)}) == 1
+    assert len({(folder / f"{number}.inlaid").read_bytes() for number in range(3)}) == 1
     assert caches().packages.usage().entries == caches().models.usage().entries == 1
     assert compiled(folder / "model.onnx", targets=["x86:threads=1"])[1]

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from inlay.arith import SizeVar
-from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
-from inlay.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
-from inlay.runtime import aligned_empty
+from inlaid.arith import SizeVar
+from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
+from inlaid.runtime import aligned_empty
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
@@ -529,7 +529,7 @@ def test_the_device_is_chosen_at_load(lab, value):
     lab.executable(_plan("main", value, "id"))
     lab.executable(_plan("main", value, "id"), devices={"lab": 2})
     assert lab.devices == [0, 2]
-    from inlay.errors import TargetError
+    from inlaid.errors import TargetError
 
     with pytest.raises(TargetError, match="no region runs on cuda"):
         lab.executable(_plan("main", value, "id"), devices={"cuda": 1})

@@ -8,11 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from inlay.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
-from inlay.errors import KernelFault
-from inlay.runtime import aligned_empty
-from inlay.runtime.host import REGION, CFunctionKernel, Context, HostRuntime
-from inlay.types import dtype
+from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
+from inlaid.errors import KernelFault
+from inlaid.runtime import aligned_empty
+from inlaid.runtime.host import REGION, CFunctionKernel, Context, HostRuntime
+from inlaid.types import dtype
 
 F32 = dtype("float32")
 

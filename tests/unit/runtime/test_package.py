@@ -14,14 +14,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from inlay.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
-from inlay.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
-from inlay.errors import InlayError, PackageError
-from inlay.runtime import Executable, Package
-from inlay.runtime import package as package_module
-from inlay.runtime.codec import decode, encode
-from inlay.runtime.package import PAGE, read_package, write_package
-from inlay.types import DTYPES
+from inlaid.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
+from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
+from inlaid.errors import InlaidError, PackageError
+from inlaid.runtime import Executable, Package
+from inlaid.runtime import package as package_module
+from inlaid.runtime.codec import decode, encode
+from inlaid.runtime.package import PAGE, read_package, write_package
+from inlaid.types import DTYPES
 
 N, M = SizeVar("n", 1, 64), SizeVar("?m", 0, SizeVar("n", 1, 64) * 2)
 
@@ -30,7 +30,7 @@ N, M = SizeVar("n", 1, 64), SizeVar("?m", 0, SizeVar("n", 1, 64) * 2)
 def saved(chain, tmp_path):
     """The path of a sound package, and its executable."""
     model = chain(SizeVar("n"))
-    path = tmp_path / "model.inlay"
+    path = tmp_path / "model.inlaid"
     model.save(path)
     return path, model
 
@@ -43,9 +43,9 @@ def model_registry(model):
     """The registry of the test's own target, from the module that its fixture made."""
     import importlib.metadata
 
-    from inlay.plugins.registry import PluginRegistry
+    from inlaid.plugins.registry import PluginRegistry
 
-    return PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlay_lab_plugin", "inlay.plugins")])
+    return PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlaid_lab_plugin", "inlaid.plugins")])
 
 
 def test_a_package_runs_as_the_model_did(saved):
@@ -66,10 +66,10 @@ def test_a_package_runs_as_the_model_did(saved):
 
 def test_equal_models_give_equal_bytes(saved, tmp_path):
     path, model = saved
-    model.save(tmp_path / "again.inlay")
-    reload(path, model).save(tmp_path / "from_loaded.inlay")
-    assert path.read_bytes() == (tmp_path / "again.inlay").read_bytes() == (tmp_path / "from_loaded.inlay").read_bytes()
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["again.inlay", "from_loaded.inlay", "model.inlay"]
+    model.save(tmp_path / "again.inlaid")
+    reload(path, model).save(tmp_path / "from_loaded.inlaid")
+    assert path.read_bytes() == (tmp_path / "again.inlaid").read_bytes() == (tmp_path / "from_loaded.inlaid").read_bytes()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["again.inlaid", "from_loaded.inlaid", "model.inlaid"]
 
 
 def test_weights_are_mapped_aligned_and_stored_once(lab, value, tmp_path):
@@ -90,7 +90,7 @@ def test_weights_are_mapped_aligned_and_stored_once(lab, value, tmp_path):
         64,
     )
     weights = {"w": big, "s": np.asarray(1.5, DTYPES["bfloat16"].numpy)}
-    path = tmp_path / "m.inlay"
+    path = tmp_path / "m.inlaid"
     write_package(lab.package(plan, weights=weights), path)
     assert path.stat().st_size < 2 * PAGE + big.nbytes + 4000
     with zipfile.ZipFile(path) as archive:
@@ -121,7 +121,7 @@ def test_every_element_type_survives(lab, value, tmp_path):
         weights[name] = data
         weights[f"{name} empty"] = data[:0]
         weights[f"{name} scalar"] = np.array(data[1, 0], data.dtype)
-    path = tmp_path / "m.inlay"
+    path = tmp_path / "m.inlaid"
     write_package(Package(Program({}, ()), (), weights), path)
     read = read_package(path).weights
     assert set(read) == set(weights)
@@ -179,9 +179,9 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     with pytest.raises(PackageError, match="cannot be written: No space left"):
         model.save(path)
     assert path.read_bytes() == before
-    assert [item.name for item in path.parent.iterdir()] == ["model.inlay"]
+    assert [item.name for item in path.parent.iterdir()] == ["model.inlaid"]
     with pytest.raises(PackageError, match="cannot be written: No such file"):
-        model.save(path.parent / "nowhere" / "model.inlay")
+        model.save(path.parent / "nowhere" / "model.inlaid")
 
 
 def test_a_package_beyond_four_gigabytes_has_the_long_header(saved, monkeypatch):
@@ -203,15 +203,15 @@ def test_the_expected_hash(saved):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(PackageError, match="cannot be read: No such file"):
-        read_package(tmp_path / "none.inlay")
+        read_package(tmp_path / "none.inlaid")
     with pytest.raises(PackageError, match="cannot be read: Is a directory"):
         read_package(tmp_path)
-    (tmp_path / "empty.inlay").write_bytes(b"")
+    (tmp_path / "empty.inlaid").write_bytes(b"")
     with pytest.raises(PackageError, match="too short"):
-        read_package(tmp_path / "empty.inlay")
-    (tmp_path / "text.inlay").write_bytes(b"no zip file at all, only some text")
+        read_package(tmp_path / "empty.inlaid")
+    (tmp_path / "text.inlaid").write_bytes(b"no zip file at all, only some text")
     with pytest.raises(PackageError, match="not a zip file"):
-        read_package(tmp_path / "text.inlay")
+        read_package(tmp_path / "text.inlaid")
 
 
 # --- hostile packages -------------------------------------------------------------------------------------------------------
@@ -373,11 +373,11 @@ HOSTILE = {
     "not utf-8": (lambda m: b'"\xff"', "not JSON"),
     "deep json": (lambda m: b"[" * 200_000 + b"]" * 200_000, "not JSON|not that of a package"),
     "a list": (lambda m: b"[]", "not that of a package"),
-    "twice the same field": (lambda m: b'{"format": "inlay-package", "format": 1}', "a field occurs twice"),
+    "twice the same field": (lambda m: b'{"format": "inlaid-package", "format": 1}', "a field occurs twice"),
     "infinity": (lambda m: b'{"format": Infinity}', "is no number"),
     "huge number": (lambda m: b'{"format": ' + b"9" * 10_000 + b"}", "not JSON"),
     "another format": (edit("format", "zip"), "not that of a package"),
-    "a newer version": (edit("version", 2), "is a package of version 2, this Inlay reads version 1"),
+    "a newer version": (edit("version", 2), "is a package of version 2, this Inlaid reads version 1"),
     "an unknown field": (edit("more", 1), "unknown"),
     "a lost field": (lambda m: m.pop("plans") and None, "'plans' is missing"),
     "plans of the wrong type": (edit("plans", {}), "plans: dict stands where list is due"),
@@ -466,14 +466,14 @@ def test_hostile_manifests(saved, name):
         refuse(path, model, message)
     else:
         # Such a package is found out by the machine or by the run.
-        with pytest.raises(InlayError):
+        with pytest.raises(InlaidError):
             reload(path, model).run({"x": np.ones((4, 3), np.float32)})
 
 
 def test_an_unknown_target_says_what_to_install(saved):
     path, model = saved
     rewrite(path, edit("regions", 0, "target", "vta_fpga"))
-    with pytest.raises(InlayError, match=r"no target 'vta_fpga' is installed.*installed: lab"):
+    with pytest.raises(InlaidError, match=r"no target 'vta_fpga' is installed.*installed: lab"):
         reload(path, model)
 
 
@@ -510,7 +510,7 @@ def test_mutated_packages_are_refused_or_run(saved):
         try:
             reload(path, model).run({"x": x})
             outcomes["ran"] += 1
-        except InlayError:
+        except InlaidError:
             outcomes["refused"] += 1
     assert outcomes["refused"] > 300
 
@@ -554,7 +554,7 @@ def test_mutated_manifests_are_refused_or_run(saved):
         compose(path, {**members, "manifest.json": json.dumps(changed).encode()}.items())
         try:
             reload(path, model).run({"x": x})
-        except InlayError:
+        except InlaidError:
             refused += 1
     assert refused > 200
 

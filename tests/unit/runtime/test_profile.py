@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from inlay.artifact.plan import Invoke, Plan
-from inlay.runtime import Profile
-from inlay.runtime.profile import Event
+from inlaid.artifact.plan import Invoke, Plan
+from inlaid.runtime import Profile
+from inlaid.runtime.profile import Event
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import textwrap
 import numpy as np
 import pytest
 
-from inlay import ops
-from inlay.graph import ir
-from inlay.plugins.registry import default_registry
-from inlay.types import TensorType
+from inlaid import ops
+from inlaid.graph import ir
+from inlaid.plugins.registry import default_registry
+from inlaid.types import TensorType
 
 BARRED = ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends", "codegen", "driver", "reference")
 
@@ -21,7 +21,7 @@ import sys
 
 class Barred:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[:1] == ["inlay"] and name.split(".")[1:2] and name.split(".")[1] in {BARRED}:
+        if name.split(".")[:1] == ["inlaid"] and name.split(".")[1:2] and name.split(".")[1] in {BARRED}:
             raise ImportError(f"{{name}} is barred")
 
 sys.meta_path.insert(0, Barred())
@@ -34,19 +34,19 @@ def run(code: str, *arguments: str) -> None:
 
 def test_the_runtime_imports_no_compiler():
     run("""
-        import inlay.runtime
-        import inlay.runtime.host
-        import inlay.memory
+        import inlaid.runtime
+        import inlaid.runtime.host
+        import inlaid.memory
         assert "onnx" not in sys.modules and "llvmlite" not in sys.modules
     """)
 
 
 def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
     """A package whose one target is a plugin on the path, loaded where the compiler is barred."""
-    chain().save(tmp_path / "m.inlay")
-    (tmp_path / "inlay_lab_plugin.py").write_text(
+    chain().save(tmp_path / "m.inlaid")
+    (tmp_path / "inlaid_lab_plugin.py").write_text(
         textwrap.dedent("""
-            from inlay.plugins import Capabilities, TargetSpec, hookimpl
+            from inlaid.plugins import Capabilities, TargetSpec, hookimpl
             PLUGIN_API_VERSION = 1
 
             class Kernel:
@@ -62,11 +62,11 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
                     return Kernel(artifact.symbol)
 
             @hookimpl
-            def inlay_targets():
+            def inlaid_targets():
                 return [TargetSpec("lab", "", lambda options: Capabilities(("float32",)))]
 
             @hookimpl
-            def inlay_runtime(target):
+            def inlaid_runtime(target):
                 return Runtime()
         """)
     )
@@ -76,11 +76,11 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
         import numpy as np
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
-        from inlay.plugins.registry import PluginRegistry
-        from inlay.runtime import Executable
-        from inlay.runtime.package import read_package
-        registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlay_lab_plugin", "inlay.plugins")])
-        model = Executable(read_package(Path(sys.argv[1], "m.inlay")), registry=registry)
+        from inlaid.plugins.registry import PluginRegistry
+        from inlaid.runtime import Executable
+        from inlaid.runtime.package import read_package
+        registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlaid_lab_plugin", "inlaid.plugins")])
+        model = Executable(read_package(Path(sys.argv[1], "m.inlaid")), registry=registry)
         result = model.run({"x": np.ones((2, 3), np.float32)})["y"]
         assert result.tolist() == [[4, 8, 12]] * 2, result
         """,
@@ -90,18 +90,18 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
 
 @pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 def test_an_x86_package(tmp_path):
-    from inlay.driver import compile_module
+    from inlaid.driver import compile_module
 
     x = ir.var("x", TensorType(("n", 3), "float32"))
     body = ops.relu(ops.add(x, ir.constant(np.array([1, -2, 3], np.float32))))
-    compile_module(ir.Module({"main": ir.function([x], body)}), ["x86"]).save(tmp_path / "m.inlay")
+    compile_module(ir.Module({"main": ir.function([x], body)}), ["x86"]).save(tmp_path / "m.inlaid")
     run(
         """
         import numpy as np
-        import inlay.runtime
-        model = inlay.runtime.load(sys.argv[1])
+        import inlaid.runtime
+        model = inlaid.runtime.load(sys.argv[1])
         (result,) = model.run({"x": np.zeros((2, 3), np.float32)}).values()
         assert result.tolist() == [[1, 0, 3]] * 2, result
         """,
-        str(tmp_path / "m.inlay"),
+        str(tmp_path / "m.inlaid"),
     )

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inlay import arith
-from inlay.tensor import interp, ir, te
-from inlay.tensor.lower import lower
+from inlaid import arith
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.lower import lower
 
 Check = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 

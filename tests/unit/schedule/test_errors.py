@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from inlay import arith
-from inlay.errors import ScheduleError
-from inlay.tensor import ir
-from inlay.tensor.build import Builder
-from inlay.tensor.primitives import TensorIntrin
-from inlay.tensor.schedule import Schedule
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.build import Builder
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import dtype
 
 
 def fails(schedule: Schedule, match: str, attempt: Callable[[], object], marked: bool = True) -> None:

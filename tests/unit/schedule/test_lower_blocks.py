@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from inlay import arith
-from inlay.errors import ScheduleError
-from inlay.tensor import ir
-from inlay.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
-from inlay.tensor.rewrite import Rewriter
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import dtype
 
 
 def unrolled(program: ir.LoopProgram, name: str) -> ir.LoopProgram:

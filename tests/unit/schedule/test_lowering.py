@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlay import arith
-from inlay.lowering.finish import finish
-from inlay.tensor import interp, ir
-from inlay.tensor.align import align_buffers
-from inlay.tensor.build import Builder
-from inlay.tensor.compact import compact_buffers
-from inlay.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
-from inlay.tensor.schedule import Schedule
-from inlay.tensor.vthread import lower_vthreads
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.lowering.finish import finish
+from inlaid.tensor import interp, ir
+from inlaid.tensor.align import align_buffers
+from inlaid.tensor.build import Builder
+from inlaid.tensor.compact import compact_buffers
+from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.vthread import lower_vthreads
+from inlaid.types import dtype
 
 Same = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 

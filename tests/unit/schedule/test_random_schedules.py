@@ -13,20 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.arith import SizeVar, Var
-from inlay.errors import ScheduleError
-from inlay.tensor import interp, ir, primitives, te
-from inlay.tensor.align import align_buffers
-from inlay.tensor.compact import compact_buffers
-from inlay.tensor.keys import structurally_equal
-from inlay.tensor.lower import lower
-from inlay.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
-from inlay.tensor.parse import parse
-from inlay.tensor.schedule import Schedule, replay
-from inlay.tensor.text import show
-from inlay.tensor.transform import sites
-from inlay.tensor.vthread import lower_vthreads
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.errors import ScheduleError
+from inlaid.tensor import interp, ir, primitives, te
+from inlaid.tensor.align import align_buffers
+from inlaid.tensor.compact import compact_buffers
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.lower import lower
+from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.parse import parse
+from inlaid.tensor.schedule import Schedule, replay
+from inlaid.tensor.text import show
+from inlaid.tensor.transform import sites
+from inlaid.tensor.vthread import lower_vthreads
 
 Draw = Callable[[st.SearchStrategy], object]
 

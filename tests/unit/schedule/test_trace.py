@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from inlay.errors import ParseError, ScheduleError
-from inlay.tensor import ir
-from inlay.tensor.keys import structurally_equal
-from inlay.tensor.primitives import AnnotationKey
-from inlay.tensor.schedule import Schedule, parse_trace, replay
+from inlaid.errors import ParseError, ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.primitives import AnnotationKey
+from inlaid.tensor.schedule import Schedule, parse_trace, replay
 
 LIMIT = AnnotationKey("limit", int)
 

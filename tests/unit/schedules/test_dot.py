@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules.dot import dot_product
-from inlay.schedules.dot_conv import DotConvRule
-from inlay.schedules.dot_matmul import DotMatmulRule
-from inlay.schedules.rule import Given, KernelContext
-from inlay.tensor import interp, ir
-from inlay.tensor.layouts import relayout
-from inlay.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
-from inlay.tensor.rewrite import Rewriter
-from inlay.types import ROW_MAJOR, Layout, TensorType, dtype
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.dot import dot_product
+from inlaid.schedules.dot_conv import DotConvRule
+from inlaid.schedules.dot_matmul import DotMatmulRule
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import interp, ir
+from inlaid.tensor.layouts import relayout
+from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import ROW_MAJOR, Layout, TensorType, dtype
 
 PAIRS = (
     ("uint8", "int8", "int32", 4),

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules import matmul
-from inlay.schedules.matmul import MatmulRule
-from inlay.schedules.register_tile import PANEL_BYTES, Tile, choose_tile, cycles, fits
-from inlay.schedules.rule import Given, KernelContext
-from inlay.tensor import interp, ir
-from inlay.tensor.primitives import PREFETCH, SEMANTICS
-from inlay.types import ROW_MAJOR, TensorType
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules import matmul
+from inlaid.schedules.matmul import MatmulRule
+from inlaid.schedules.register_tile import PANEL_BYTES, Tile, choose_tile, cycles, fits
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import PREFETCH, SEMANTICS
+from inlaid.types import ROW_MAJOR, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 CHECKED = settings(max_examples=25, deadline=None)

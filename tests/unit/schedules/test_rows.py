@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith, ops
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules.collapse import collapse
-from inlay.schedules.default import SHARED_RULES
-from inlay.schedules.rows import RowsRule
-from inlay.schedules.rule import Given, KernelContext
-from inlay.tensor import interp, ir
-from inlay.types import ROW_MAJOR, Layout, TensorType
+from inlaid import arith, ops
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.collapse import collapse
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.rows import RowsRule
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import interp, ir
+from inlaid.types import ROW_MAJOR, Layout, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 CHECKED = settings(max_examples=25, deadline=None)

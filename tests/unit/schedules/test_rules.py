@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities
-from inlay.schedules.blocked import BlockedRule
-from inlay.schedules.conv import ConvRule
-from inlay.schedules.generic import GenericRule
-from inlay.schedules.rule import Given, KernelContext
-from inlay.schedules.transpose import TransposeRule
-from inlay.schedules.window import WindowRule
-from inlay.tensor import interp, ir
-from inlay.tensor.primitives import SEMANTICS
-from inlay.types import ROW_MAJOR, Layout, TensorType
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.blocked import BlockedRule
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.transpose import TransposeRule
+from inlaid.schedules.window import WindowRule
+from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.types import ROW_MAJOR, Layout, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 BLOCKED = Layout(((1, 4),))

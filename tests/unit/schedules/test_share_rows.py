@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inlay.schedules.shape import axis_loops, loop_extent, share_rows
-from inlay.tensor import ir, te
-from inlay.tensor.lower import lower
-from inlay.tensor.schedule import Schedule
+from inlaid.schedules.shape import axis_loops, loop_extent, share_rows
+from inlaid.tensor import ir, te
+from inlaid.tensor.lower import lower
+from inlaid.tensor.schedule import Schedule
 
 
 def _parallel_extent(rows: int, threads: int) -> tuple[int, int]:

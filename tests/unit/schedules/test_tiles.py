@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.plugins import Capabilities, MemoryScope
-from inlay.schedules.rule import Given, KernelContext
-from inlay.schedules.tile_conv import TileConvRule
-from inlay.schedules.tile_matmul import TileMatmulRule
-from inlay.schedules.tile_nest import LEAST_ROWS
-from inlay.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
-from inlay.tensor import interp, ir
-from inlay.tensor.primitives import TensorIntrin
-from inlay.types import ROW_MAJOR, Layout, TensorType
+from inlaid import ops
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities, MemoryScope
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.tile_conv import TileConvRule
+from inlaid.schedules.tile_matmul import TileMatmulRule
+from inlaid.schedules.tile_nest import LEAST_ROWS
+from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
+from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import ROW_MAJOR, Layout, TensorType
 
 TILES = MemoryScope("tile", count=8, rows=3, row_bytes=16)
 """Smaller than any that exist, so that small products have many: 3 rows of 4 sums, of 6 or 12 elements."""

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inlay import ops
-from inlay.errors import TypeInferenceError
-from inlay.graph import ir as graph
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
-from inlay.plugins import Capabilities
-from inlay.schedules.rule import Given, KernelContext
-from inlay.schedules.winograd import WinogradRule, plan_winograd
-from inlay.tensor import interp, ir
-from inlay.tensor.primitives import SEMANTICS
-from inlay.types import ROW_MAJOR, TensorType, dtype
+from inlaid import ops
+from inlaid.errors import TypeInferenceError
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
+from inlaid.plugins import Capabilities
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.winograd import WinogradRule, plan_winograd
+from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.types import ROW_MAJOR, TensorType, dtype
 
 NARROW = Capabilities(("float32",), vector_bits=128, vector_registers=16)
 WIDE = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)

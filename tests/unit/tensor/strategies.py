@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.tensor import ir, te
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.tensor import ir, te
+from inlaid.types import dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.tensor import interp, ir
-from inlay.tensor.copies import between, copy_program
-from inlay.tensor.layouts import relayout
-from inlay.tensor.verify import verify
-from inlay.types import ROW_MAJOR, Layout, dtype
+from inlaid import arith
+from inlaid.tensor import interp, ir
+from inlaid.tensor.copies import between, copy_program
+from inlaid.tensor.layouts import relayout
+from inlaid.tensor.verify import verify
+from inlaid.types import ROW_MAJOR, Layout, dtype
 
 LAYOUTS = (ROW_MAJOR, Layout(((1, 4),)), Layout(((1, 8),)), Layout(((1, 16),)))
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 20, 33])

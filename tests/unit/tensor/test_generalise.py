@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.lowering.finish import finish
-from inlay.tensor import interp, ir, te
-from inlay.tensor.generalise import generalise
-from inlay.tensor.lower import lower
+from inlaid.lowering.finish import finish
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.generalise import generalise
+from inlaid.tensor.lower import lower
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "shl", "shr", "and", "or", "xor")
 INPUT = np.arange(-8, 8, dtype=np.int32) * 12_345

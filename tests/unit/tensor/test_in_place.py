@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith, ops
-from inlay.graph.ir import Expr, constant, var
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.tensor import ir
-from inlay.tensor.footprint import values_of
-from inlay.tensor.in_place import head_start
-from inlay.tensor.schedule import Schedule
-from inlay.types import TensorType, dtype
+from inlaid import arith, ops
+from inlaid.graph.ir import Expr, constant, var
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+from inlaid.tensor.in_place import head_start
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import TensorType, dtype
 
 HEIGHT, WIDTH, CHANNELS = 5, 4, 3
 

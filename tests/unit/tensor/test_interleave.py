@@ -11,14 +11,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith, ops
-from inlay.graph.ir import Expr, constant, var
-from inlay.lowering.finish import finish
-from inlay.lowering.kernel import KernelSource, build
-from inlay.tensor import interp, ir
-from inlay.tensor.interleave import Interleaved, Member, interleave
-from inlay.tensor.schedule import Schedule
-from inlay.types import TensorType, dtype
+from inlaid import arith, ops
+from inlaid.graph.ir import Expr, constant, var
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.tensor import interp, ir
+from inlaid.tensor.interleave import Interleaved, Member, interleave
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay import arith
-from inlay.errors import InputError, KernelFault
-from inlay.tensor import ir, te, values
-from inlay.tensor.build import Builder
-from inlay.tensor.interp import evaluate_vector, run
-from inlay.tensor.lower import lower
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.errors import InputError, KernelFault
+from inlaid.tensor import ir, te, values
+from inlaid.tensor.build import Builder
+from inlaid.tensor.interp import evaluate_vector, run
+from inlaid.tensor.lower import lower
+from inlaid.types import dtype
 
 Array = np.ndarray[Any, Any]
 INTEGERS = ["int2", "int4", "int8", "int16", "int32", "int64", "uint2", "uint4", "uint8", "uint16", "uint32", "uint64"]

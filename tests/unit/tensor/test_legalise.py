@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay.tensor import interp, ir, te
-from inlay.tensor.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, carrier, decode, encode, legalise, round_to_odd
-from inlay.tensor.lower import lower
-from inlay.types import DTYPES, dtype
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, carrier, decode, encode, legalise, round_to_odd
+from inlaid.tensor.lower import lower
+from inlaid.types import DTYPES, dtype
 
 NATIVE = frozenset({"float32", "float64", "bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64))})
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 6.0, 7.0, 448.0, 464.0, 480.0, 57344.0, 61440.0, 65504.0, 65519.0, 65520.0]

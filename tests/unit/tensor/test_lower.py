@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import arith
-from inlay.errors import InputError, KernelFault
-from inlay.tensor import ir, te
-from inlay.tensor.interp import run
-from inlay.tensor.lower import lower
-from inlay.tensor.verify import verify
+from inlaid import arith
+from inlaid.errors import InputError, KernelFault
+from inlaid.tensor import ir, te
+from inlaid.tensor.interp import run
+from inlaid.tensor.lower import lower
+from inlaid.tensor.verify import verify
 
 RNG = np.random.default_rng(7)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.tensor import ir, te, values
-from inlay.tensor.interp import evaluate_vector, run
-from inlay.tensor.lower import lower
-from inlay.tensor.math import expand, expand_program
-from inlay.types import dtype
+from inlaid.tensor import ir, te, values
+from inlaid.tensor.interp import evaluate_vector, run
+from inlaid.tensor.lower import lower
+from inlaid.tensor.math import expand, expand_program
+from inlaid.types import dtype
 
 Array = np.ndarray[Any, Any]
 WIDE = np.finfo(np.longdouble).nmant > 60

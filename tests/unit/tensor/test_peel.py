@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import arith
-from inlay.tensor import interp, ir
-from inlay.tensor.lower_blocks import guarded
-from inlay.tensor.peel import peel_loops
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.tensor import interp, ir
+from inlaid.tensor.lower_blocks import guarded
+from inlaid.tensor.peel import peel_loops
+from inlaid.types import dtype
 
 ROWS, COLUMNS, SIZE = 4, 3, 10
 

@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.tensor import ir
-from inlay.tensor.interp import run
-from inlay.tensor.keys import structural_key
-from inlay.tensor.legalise import legalise
-from inlay.tensor.lower import lower
-from inlay.tensor.parse import parse
-from inlay.tensor.text import show
-from inlay.tensor.verify import verify
-from inlay.types import dtype
+from inlaid.tensor import ir
+from inlaid.tensor.interp import run
+from inlaid.tensor.keys import structural_key
+from inlaid.tensor.legalise import legalise
+from inlaid.tensor.lower import lower
+from inlaid.tensor.parse import parse
+from inlaid.tensor.text import show
+from inlaid.tensor.verify import verify
+from inlaid.types import dtype
 
 from .strategies import NARROW, NATIVE, Array, Example, computes, inputs_of, programs
 

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.tensor import interp, ir, te
-from inlay.tensor.build import Builder
-from inlay.tensor.lower import lower
-from inlay.tensor.ranges import Ranges, narrow
-from inlay.types import dtype
+from inlaid.tensor import interp, ir, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.lower import lower
+from inlaid.tensor.ranges import Ranges, narrow
+from inlaid.types import dtype
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "div", "mod", "shl", "shr", "and", "or", "xor")
 
@@ -23,7 +23,7 @@ def pointwise(body, *types):
     tensors = [te.placeholder((16,), of, f"x{number}") for number, of in enumerate(types)]
     program = lower([te.compute((16,), lambda i: body(*(x[i] for x in tensors)), "y")], tensors, "program")
     # As code generators see it: plain loops.
-    from inlay.lowering.finish import finish
+    from inlaid.lowering.finish import finish
 
     return finish(program)
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from inlay import arith
-from inlay.errors import ParseError
-from inlay.tensor import ir, te
-from inlay.tensor.build import Builder
-from inlay.tensor.keys import structural_key, structurally_equal
-from inlay.tensor.lower import lower
-from inlay.tensor.parse import parse
-from inlay.tensor.text import show, show_expr, show_stmt
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.errors import ParseError
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.tensor.keys import structural_key, structurally_equal
+from inlaid.tensor.lower import lower
+from inlaid.tensor.parse import parse
+from inlaid.tensor.text import show, show_expr, show_stmt
+from inlaid.types import dtype
 
 
 def matmul() -> ir.LoopProgram:

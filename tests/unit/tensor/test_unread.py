@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlay import arith
-from inlay.codegen.c_kernel import print_kernel
-from inlay.errors import KernelFault
-from inlay.tensor import interp, ir
-from inlay.tensor.build import Builder
-from inlay.tensor.ranges import narrow
-from inlay.tensor.unread import without_unread
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.codegen.c_kernel import print_kernel
+from inlaid.errors import KernelFault
+from inlaid.tensor import interp, ir
+from inlaid.tensor.build import Builder
+from inlaid.tensor.ranges import narrow
+from inlaid.tensor.unread import without_unread
+from inlaid.types import dtype
 
 
 def summing(index: bool = False) -> ir.LoopProgram:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from inlay import arith
-from inlay.errors import VerifyError
-from inlay.tensor import ir
-from inlay.tensor.parse import parse
-from inlay.tensor.verify import verify
-from inlay.types import dtype
+from inlaid import arith
+from inlaid.errors import VerifyError
+from inlaid.tensor import ir
+from inlaid.tensor.parse import parse
+from inlaid.tensor.verify import verify
+from inlaid.types import dtype
 
 X, Y = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("y", (4,), dtype("float32"))
 P, J = arith.Var("i"), arith.Var("j")

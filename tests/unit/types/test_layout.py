@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay import arith
-from inlay.arith import SizeVar
-from inlay.types.layout import ROW_MAJOR, Layout
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.types.layout import ROW_MAJOR, Layout
 
 PROPERTY = settings(deadline=None, max_examples=60)
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlay.frontends.tflite import load
-from inlay.graph.interp import evaluate
-from inlay.types import dtype, from_numpy
+from inlaid.frontends.tflite import load
+from inlaid.graph.interp import evaluate
+from inlaid.types import dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 VERSIONS = {"BROADCAST_TO": 2}
@@ -84,7 +84,7 @@ def _is_input(tensor: Tensor) -> bool:
 def file(*graphs: Graph) -> bytes:
     """The file of a model whose first graph is the entry."""
     schema = _schema()
-    flatbuffers = pytest.importorskip("flatbuffers", reason='needs flatbuffers: pip install "inlay[tflite]"')
+    flatbuffers = pytest.importorskip("flatbuffers", reason='needs flatbuffers: pip install "inlaid[tflite]"')
     model = schema.ModelT(version=3, buffers=[schema.BufferT()], operatorCodes=[], subgraphs=[])
     codes: dict[str, int] = {}
     for number, graph in enumerate(graphs):

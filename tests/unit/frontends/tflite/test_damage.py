@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, single
 
-from inlay.errors import ModelImportError
-from inlay.frontends.tflite import first_states, load
+from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite import first_states, load
 
 EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
@@ -92,7 +92,7 @@ def test_random_damage() -> None:
 
 def test_lists_that_overlap_are_not_walked_over_and_over() -> None:
     """A thousand tensors, whose shapes are one long list in the file."""
-    flatbuffers = pytest.importorskip("flatbuffers", reason='needs flatbuffers: pip install "inlay[tflite]"')
+    flatbuffers = pytest.importorskip("flatbuffers", reason='needs flatbuffers: pip install "inlaid[tflite]"')
     builder = flatbuffers.Builder(1 << 16)
     shape = builder.CreateNumpyVector(np.ones(20000, np.int32))
     builder.StartObject(1)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import inlay
-from inlay.errors import ModelImportError
-from inlay.frontends.tflite import load
-from inlay.graph.interp import evaluate
+import inlaid
+from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite import load
+from inlaid.graph.interp import evaluate
 
 from .build import litert
 
@@ -21,16 +21,16 @@ MODELS = Path(__file__).parents[5] / "shared" / "models"
 INTEGERS = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")
 FLOATS = ("ad01_fp32", "pretrainedResnet", "vww_96_float")
 HYBRID = "kws_ref_model_float32"
-"""Weights in eight bits between floats: LiteRT rounds the data to eight bits too, Inlay does not."""
+"""Weights in eight bits between floats: LiteRT rounds the data to eight bits too, Inlaid does not."""
 
 needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="the trained models are not beside the checkout, in ../shared/models")
 
 
-def drawn(module: inlay.Module, seed: int) -> list[np.ndarray[Any, Any]]:
+def drawn(module: inlaid.Module, seed: int) -> list[np.ndarray[Any, Any]]:
     generator = np.random.default_rng(seed)
     found = []
     for param in module.main.params:
-        assert isinstance(param.type, inlay.TensorType)
+        assert isinstance(param.type, inlaid.TensorType)
         shape = tuple(int(dim) for dim in param.type.shape if isinstance(dim, int))
         integers = generator.integers(-128, 128, shape)
         found.append(
@@ -42,10 +42,10 @@ def drawn(module: inlay.Module, seed: int) -> list[np.ndarray[Any, Any]]:
 @needs_models
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_are_equal(name: str) -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     data = (MODELS / f"{name}.tflite").read_bytes()
     module = load(data)
-    executable = inlay.compile(module, ["x86:threads=1"])
+    executable = inlaid.compile(module, ["x86:threads=1"])
     for seed in range(10):
         inputs = drawn(module, seed)
         found = list(executable.run({p.name: value for p, value in zip(module.main.params, inputs, strict=True)}).values())
@@ -57,11 +57,11 @@ def test_integers_are_equal(name: str) -> None:
 @needs_models
 @pytest.mark.parametrize("name", [*FLOATS, HYBRID])
 def test_floats_are_close(name: str) -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     data = (MODELS / f"{name}.tflite").read_bytes()
     module = load(data)
     inputs = drawn(module, 0)
-    executable = inlay.compile(module, ["x86:threads=1"])
+    executable = inlaid.compile(module, ["x86:threads=1"])
     (found,) = executable.run({module.main.params[0].name: inputs[0]}).values()
     (wanted,) = litert(data, inputs)
     allowed = 0.05 if name == HYBRID else 1e-4 * float(np.abs(wanted).max()) + 1e-5
@@ -80,12 +80,12 @@ def test_the_reference_gives_the_same_integers() -> None:
 @needs_models
 def test_a_model_is_loaded_by_path_and_by_bytes() -> None:
     path = MODELS / "ad01_int8.tflite"
-    by_path, by_bytes = inlay.load(path), inlay.load(path.read_bytes())
+    by_path, by_bytes = inlaid.load(path), inlaid.load(path.read_bytes())
     assert by_path.main.type == by_bytes.main.type
-    spans = {expr.span.file for expr in inlay.load(path).main.body.args if expr.span is not None}  # type: ignore[attr-defined]
+    spans = {expr.span.file for expr in inlaid.load(path).main.body.args if expr.span is not None}  # type: ignore[attr-defined]
     assert spans <= {"ad01_int8.tflite"}
     with pytest.raises(ModelImportError, match="no size of the model is named 'batch'"):
-        inlay.load(path, dims={"batch": 2})
+        inlaid.load(path, dims={"batch": 2})
 
 
 @needs_models

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.frontends.tflite.convert.normalise import CONVERTERS as NORMALISE
-from inlay.frontends.tflite.convert.pool import CONVERTERS as POOL
+from inlaid.frontends.tflite.convert.normalise import CONVERTERS as NORMALISE
+from inlaid.frontends.tflite.convert.pool import CONVERTERS as POOL
 
 from .build import Options, Tensor, drawn, same, single
 from .test_elements import STORED, TOLERANCE, cases, seeds, stands_for

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.errors import ModelImportError
-from inlay.frontends.tflite import load
+from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite import load
 
 from .build import Array, Tensor, drawn, same, single
 from .test_elements import STORED, seeds

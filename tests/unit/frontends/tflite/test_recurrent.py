@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, agree, file, litert_runs, single
 
-from inlay.errors import ModelImportError
-from inlay.frontends.tflite import first_states, load
-from inlay.frontends.tflite.convert.integer_lstm import tangents
-from inlay.graph.interp import evaluate
+from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite import first_states, load
+from inlaid.frontends.tflite.convert.integer_lstm import tangents
+from inlaid.graph.interp import evaluate
 
 Array = np.ndarray[Any, Any]
 TIME, BATCH, INPUTS, UNITS = 4, 2, 3, 5

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.errors import ModelImportError
-from inlay.frontends.tflite import load
-from inlay.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
-from inlay.types import dtype
+from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite import load
+from inlaid.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
+from inlaid.types import dtype
 
 from .build import Options, Tensor, drawn, same, single
 from .test_elements import STORED, cases, seeds, stands_for

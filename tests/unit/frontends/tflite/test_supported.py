@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import inlay
+import inlaid
 import tflite_operators
-from inlay.frontends.tflite import load
-from inlay.frontends.tflite.convert import CONVERTERS
-from inlay.graph.ir import Call, children
-from inlay.graph.operator import Operator
+from inlaid.frontends.tflite import load
+from inlaid.frontends.tflite.convert import CONVERTERS
+from inlaid.graph.ir import Call, children
+from inlaid.graph.operator import Operator
 
 from .build import Options, Tensor, agree, drawn, litert, single
 
@@ -96,7 +96,7 @@ SAMPLES: dict[str, tuple[list[Tensor], Tensor, Options | None]] = {
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_integers_of_native_code_are_equal(name: str) -> None:
-    pytest.importorskip("inlay_x86", reason='needs the x86 plugin: pip install "inlay[x86]"')
+    pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     given, result, options = SAMPLES[name]
     data = single(name, given, result, options)
     generator = np.random.default_rng(5)
@@ -104,13 +104,13 @@ def test_integers_of_native_code_are_equal(name: str) -> None:
     module = load(data)
     operators = _operators(module)
     assert all(each.compute is not None or each.decompose is not None for each in operators), "an operator has no loop program"
-    executable = inlay.compile(module, ["x86:threads=1"])
+    executable = inlaid.compile(module, ["x86:threads=1"])
     found = executable.run({param.name: value for param, value in zip(module.main.params, inputs, strict=True)})
     agree(next(iter(found.values())), litert(data, inputs)[0])
     assert {region.target for region in executable.regions} == {"x86:threads=1"}
 
 
-def _operators(module: inlay.Module) -> set[Operator]:
+def _operators(module: inlaid.Module) -> set[Operator]:
     seen: dict[int, Any] = {}
     stack: list[Any] = [module.main.body]
     while stack:

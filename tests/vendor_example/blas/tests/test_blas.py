@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.arith import SizeVar
-from inlay.driver import compile_module, cut
-from inlay.graph import ir
-from inlay.partitioning.explain import explain
-from inlay.runtime.c_source import find_compiler
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.driver import compile_module, cut
+from inlaid.graph import ir
+from inlaid.partitioning.explain import explain
+from inlaid.runtime.c_source import find_compiler
+from inlaid.types import TensorType
 from zoo import GENERATED, feeds
 
 needs_library = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
@@ -93,29 +93,29 @@ def test_a_transformer_shared_with_x86(vendors):
         pytest.skip("the x86 plugin is not installed")
     model = GENERATED["vit_b16"].tiny()
     arrays = feeds(model, 3)
-    shared = compile_module(inlay.load(model), ["blas:threads=2", "x86:threads=1"], vendors)
+    shared = compile_module(inlaid.load(model), ["blas:threads=2", "x86:threads=1"], vendors)
     assert {region.target for region in shared.regions} == {"blas:threads=2", "x86:threads=1"}
-    for key, expected in compile_module(inlay.load(model), ["reference"], vendors).run(arrays).items():
+    for key, expected in compile_module(inlaid.load(model), ["reference"], vendors).run(arrays).items():
         np.testing.assert_allclose(shared.run(arrays)[key], expected, rtol=0, atol=1e-3 * np.abs(expected).max())
 
 
 @needs_library
 def test_a_package_runs_without_the_compiler(vendors, tmp_path):
     body, _ = PRODUCTS["bias, then relu"]
-    path = tmp_path / "model.inlay"
+    path = tmp_path / "model.inlaid"
     compile_module(module(body), ["blas"], vendors).save(path)
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 import importlib.metadata as metadata
 for name in ("graph", "ops", "tensor", "lowering", "codegen"):
-    sys.modules["inlay." + name] = None
+    sys.modules["inlaid." + name] = None
 import numpy as np
-from inlay.plugins.registry import PluginRegistry
-from inlay.runtime.executable import Executable
-from inlay.runtime.package import read_package
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.executable import Executable
+from inlaid.runtime.package import read_package
 from pathlib import Path
-registry = PluginRegistry.discover([metadata.EntryPoint("blas", "inlay_blas.plugin", "inlay.plugins")])
+registry = PluginRegistry.discover([metadata.EntryPoint("blas", "inlaid_blas.plugin", "inlaid.plugins")])
 (result,) = Executable(read_package(Path({str(path)!r})), registry=registry).run({{"x": np.ones((3, 5, 9), np.float32)}}).values()
 assert result.shape == (3, 5, 11)
 """

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import inlay
-from inlay import ops
-from inlay.driver import compile_module, cut
-from inlay.driver.context import DriverContext
-from inlay.errors import Unsupported
-from inlay.graph import ir
-from inlay.partitioning.explain import explain
-from inlay.plugins import Region
-from inlay.types import TensorType
+import inlaid
+from inlaid import ops
+from inlaid.driver import compile_module, cut
+from inlaid.driver.context import DriverContext
+from inlaid.errors import Unsupported
+from inlaid.graph import ir
+from inlaid.partitioning.explain import explain
+from inlaid.plugins import Region
+from inlaid.types import TensorType
 from zoo import feeds
 from zoo.net import Net
 from zoo.quantised import quantised
@@ -202,7 +202,7 @@ def in_eight_bits():
 def test_a_network_shared_with_another_target(vendors, in_eight_bits, others):
     if not {*others} <= {*vendors.kinds()}:
         pytest.skip("the x86 plugin is not installed")
-    whole = inlay.load(in_eight_bits)
+    whole = inlaid.load(in_eight_bits)
     shared = compile_module(whole, ["npu", *others], vendors)
     targets = [region.target for region in shared.regions]
     assert targets.count("npu") == 2 and set(targets) == {"npu", *(others or ("reference",))}

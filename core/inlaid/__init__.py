@@ -1,0 +1,87 @@
+"""Inlaid: a deep-learning compiler with a minimal core into which every hardware target plugs.
+
+    import inlaid
+
+    module = inlaid.load("model.onnx")
+    executable = inlaid.compile(module, targets=["x86"])
+    outputs = executable.run({"input": array})
+
+Everything here is loaded on first use, so that `import inlaid` costs nothing. A program that only runs packages needs
+`inlaid.runtime.load` alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inlaid import ops as ops
+    from inlaid import runtime as runtime
+    from inlaid.api import compile as compile
+    from inlaid.api import estimate as estimate
+    from inlaid.api import load as load
+    from inlaid.api import partition as partition
+    from inlaid.api import quantize as quantize
+    from inlaid.arith import SizeVar as SizeVar
+    from inlaid.errors import InlaidError as InlaidError
+    from inlaid.errors import LockWarning as LockWarning
+    from inlaid.graph.ir import Module as Module
+    from inlaid.graph.ir import call as call
+    from inlaid.graph.ir import constant as constant
+    from inlaid.graph.ir import function as function
+    from inlaid.graph.ir import global_var as global_var
+    from inlaid.graph.ir import if_ as if_
+    from inlaid.graph.ir import let as let
+    from inlaid.graph.ir import loop as loop
+    from inlaid.graph.ir import tuple_ as tuple_
+    from inlaid.graph.ir import tuple_item as tuple_item
+    from inlaid.graph.ir import var as var
+    from inlaid.graph.operator import Attrs as Attrs
+    from inlaid.graph.operator import FusionKind as FusionKind
+    from inlaid.graph.operator import Operator as Operator
+    from inlaid.quantization.quantize import QuantizedModule as QuantizedModule
+    from inlaid.quantization.report import QuantizationReport as QuantizationReport
+    from inlaid.quantization.settings import Quantization as Quantization
+    from inlaid.runtime.executable import Executable as Executable
+    from inlaid.types import FunctionType as FunctionType
+    from inlaid.types import TensorType as TensorType
+    from inlaid.types import TupleType as TupleType
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "compile": "inlaid.api",
+    "estimate": "inlaid.api",
+    "load": "inlaid.api",
+    "partition": "inlaid.api",
+    "quantize": "inlaid.api",
+    "SizeVar": "inlaid.arith",
+    "InlaidError": "inlaid.errors",
+    "LockWarning": "inlaid.errors",
+    **dict.fromkeys(
+        ("Module", "call", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"),
+        "inlaid.graph.ir",
+    ),
+    **dict.fromkeys(("Attrs", "FusionKind", "Operator"), "inlaid.graph.operator"),
+    "QuantizedModule": "inlaid.quantization.quantize",
+    "QuantizationReport": "inlaid.quantization.report",
+    "Quantization": "inlaid.quantization.settings",
+    "Executable": "inlaid.runtime.executable",
+    **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid.types"),
+}
+_PACKAGES = ("onnx_backend", "ops", "runtime")
+
+__all__ = ["__version__", *_HOMES, *_PACKAGES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"inlaid.{name}")
+    raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,279 @@
+"""The Python API of the compiler. `inlaid` exports it; nothing inside imports it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+from inlaid.cache import caches
+from inlaid.errors import InputError, ModelImportError, PackageError, TargetError
+from inlaid.frontends.dims import DimSpec, checked_dims
+from inlaid.plugins.registry import default_registry
+from inlaid.runtime import compiled
+from inlaid.runtime.executable import Executable
+from inlaid.runtime.heap import give_back
+from inlaid.runtime.package import Package, copy_package, read_package, write_package
+from inlaid.settings import DEFAULT, Settings
+
+if TYPE_CHECKING:
+    import onnx
+
+    from inlaid.driver import Progress
+    from inlaid.graph.ir import Function, Module
+    from inlaid.partitioning.report import Report
+    from inlaid.passes.manager import Instrument
+    from inlaid.quantization.quantize import QuantizedModule
+    from inlaid.quantization.settings import Quantization
+
+# The compiler is imported where it is used: a model that was compiled before needs none of it.
+
+Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
+USUAL = ("x86",)
+"""The targets of those who name none."""
+_MODELS = "give the path of an ONNX or TensorFlow Lite file, its bytes, an onnx.ModelProto, or an inlaid.Module or Function"
+TFLITE = b"TFL3"
+"""What stands in a TensorFlow Lite file from its fifth byte on."""
+
+_OTHERS = {
+    ".inlaid": "a compiled package: inlaid.runtime.load loads it",
+    **dict.fromkeys((".pt", ".pth", ".pt2", ".h5", ".keras"), "of a format that Inlaid does not import: convert it to ONNX"),
+}
+
+
+def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
+    """Import a model: the path of an ONNX file, or an ONNX model in memory; or the path of a TensorFlow Lite file, or its bytes.
+
+    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, and `InputError` for
+    arguments of a wrong kind.
+    """
+    return _load(model, dims)
+
+
+def _load(
+    model: str | Path | onnx.ModelProto | bytes,
+    dims: Mapping[str, DimSpec] | None,
+    opened: Callable[[str], None] = lambda location: None,
+) -> Module:
+    if isinstance(model, (str, Path)) and Path(model).suffix.lower() in _OTHERS:
+        raise ModelImportError(f"{model} is {_OTHERS[Path(model).suffix.lower()]}")
+    if model[4:8] == TFLITE if isinstance(model, bytes) else isinstance(model, (str, Path)) and Path(model).suffix == ".tflite":
+        from inlaid.frontends.tflite import load as load_tflite
+
+        return load_tflite(model, checked_dims(dims))
+    if not isinstance(model, (str, os.PathLike, bytes)):
+        import onnx
+
+        if not isinstance(model, onnx.ModelProto):
+            raise InputError(f"an object of type {type(model).__name__} is no model", remedy=_MODELS)
+    from inlaid.frontends.onnx import load as load_onnx
+
+    return load_onnx(model, dims=checked_dims(dims), opened=opened)
+
+
+def compile(
+    model: Model,
+    targets: Sequence[str] = USUAL,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    progress: Progress | None = None,
+    fusion: bool = True,
+    cache: bool = True,
+    precision: str = "model",
+    placement: str = "priority",
+    lock: str | Path | None = None,
+) -> Executable:
+    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
+
+    The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
+    numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
+    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
+    are then taken of bfloat16 and summed in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
+    `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
+    "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
+    go where it says, and `LockWarning` tells where they would not without it. What was compiled before from an equal file in an
+    equal way is taken from the user's cache, unless `cache` is off. Raises
+    `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
+    """
+    settings = Settings(fusion, precision, placement, read_lock(lock))
+    if isinstance(model, (str, Path)):
+        found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
+        if progress is not None:
+            progress("load", 0, 0)
+        return Executable(found.package)
+    from inlaid.driver import compile_module
+
+    return compile_module(_module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache)
+
+
+def quantize(
+    model: Model,
+    calibration_data: str | Path | Iterable[Mapping[str, Any]],
+    settings: Quantization | None = None,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    targets: Sequence[str] | None = None,
+    evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
+) -> QuantizedModule:
+    """An int8 model from a float one: a module for `compile`, with the `report` on what each layer lost.
+
+    `calibration_data` are samples of the inputs: dictionaries by input name, or the path of an .npz file that has an array of
+    samples for each input. `settings` say how (see `inlaid.Quantization`). The accuracy is measured on
+    `evaluation_data`, else on the same samples. Both run on `targets`: x86 where that is installed, or else the reference. Other
+    arguments as of `compile`. Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
+    """
+    from inlaid.driver.quantize import quantize as quantize_on
+    from inlaid.quantization.samples import read_samples
+    from inlaid.quantization.settings import Quantization
+
+    if settings is not None and not isinstance(settings, Quantization):
+        raise InputError(
+            f"settings are {settings!r}", remedy='give inlaid.Quantization(...), such as Quantization(calibration="mse")'
+        )
+    module = _module(model, dims)
+    samples = read_samples(calibration_data, module.main.params)
+    measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
+    chosen = _usual_targets() if targets is None else _targets(targets)
+    return quantize_on(module, samples, measured, settings or Quantization(), chosen)
+
+
+def _usual_targets() -> tuple[str, ...]:
+    """The target that `compile` has by default where it is installed; or else the one that is there always."""
+    from inlaid.driver import FALLBACK
+
+    return USUAL if set(USUAL) <= set(default_registry().kinds()) else (FALLBACK,)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A package, and the file in the user's cache that holds it, None where none does."""
+
+    package: Package
+    file: Path | None
+
+    def save(self, path: Path) -> None:
+        """Write the package. Raises as `Executable.save` does."""
+        if self.file is not None and self.file.exists():
+            copy_package(self.file, path)
+        else:
+            write_package(self.package, path)
+
+
+def compile_file(
+    model: Path,
+    targets: Sequence[str] = USUAL,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    settings: Settings = DEFAULT,
+    cache: bool = True,
+    change: Callable[[Module], Module] | None = None,
+) -> Compiled:
+    """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. What `change` makes of
+    the model is compiled in its place, and is never found compiled. Other arguments and errors as of `compile`."""
+    report: Progress = progress or (lambda stage, done, total: None)
+    # Whether a plugin fails in isolation may depend on the machine's load: nothing that comes of it is kept.
+    registry, kept = default_registry(), caches(cache and settings.isolation is None)
+    targets, dims = _targets(targets), checked_dims(dims)
+    made = None
+    if kept.folder is not None and change is None:
+        report("look up", 0, 0)
+        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry)
+        known = None if made is None else _read(compiled.find(made, kept))
+        if known is not None:
+            return known
+    from inlaid.driver import build_package
+
+    report("import", 0, 0)
+    files: list[str] = []
+    module = _load(model, dims, files.append)
+    if change is not None:
+        module = change(module)
+    package = build_package(module, targets, registry, progress, instruments, settings, cache)
+    if made is None:
+        return Compiled(package, None)
+    report("keep", 0, 0)
+    file = compiled.keep(made, kept, package, files, registry)
+    if file is None:
+        return Compiled(package, None)
+    # Its weights are mapped from the file from now on, and need not be in memory as well.
+    del package
+    give_back()
+    found = _read(file)
+    if found is not None:
+        return found
+    # Another process has taken it out of the cache since.
+    return compile_file(model, targets, dims=dims, progress=progress, instruments=instruments, settings=settings, cache=False)
+
+
+def _read(file: Path | None) -> Compiled | None:
+    """A package in the cache; None where there is none, or none that can be read."""
+    try:
+        return None if file is None else Compiled(read_package(file), file)
+    except PackageError:
+        return None
+
+
+def partition(
+    model: Model,
+    targets: Sequence[str] = USUAL,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    placement: str = "priority",
+    lock: str | Path | None = None,
+) -> Module:
+    """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
+    from inlaid.driver import cut
+
+    settings = Settings(placement=placement, lock=read_lock(lock))
+    return cut(_module(model, dims), _targets(targets), settings=settings)[0].module
+
+
+def estimate(
+    model: Model,
+    targets: Sequence[str] = USUAL,
+    *,
+    dims: Mapping[str, DimSpec] | None = None,
+    precision: str = "model",
+    placement: str = "priority",
+    lock: str | Path | None = None,
+) -> Report:
+    """What a model is predicted to cost on targets, without compiling it: `seconds` of all together, and by region and operator;
+    with where every operator goes and why. Arguments as of `compile`."""
+    from inlaid.driver import cut
+    from inlaid.driver.report import report_of
+
+    settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
+    partitioned, takers = cut(_module(model, dims), _targets(targets), registry, settings=settings)
+    return report_of(partitioned, takers, registry, settings)
+
+
+def read_lock(path: str | Path | None) -> str:
+    """The text of a lock; "" without a path. Raises `InputError`."""
+    if path is None:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the lock {path}: {error}", remedy="write it with `inlaid partition --lock FILE`") from error
+
+
+def _targets(targets: Sequence[str]) -> tuple[str, ...]:
+    """Targets one by one: a string is one of its own."""
+    found = (targets,) if isinstance(targets, str) else targets
+    if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
+        return tuple(found)
+    raise TargetError(f"targets are strings, not {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]')
+
+
+def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
+    from inlaid.graph.ir import Function, Module
+
+    if not isinstance(model, (Module, Function)):
+        return load(model, dims)
+    if dims:
+        raise InputError("dims applies to a model that is loaded, not to a module", remedy="give dims to inlaid.load")
+    return model if isinstance(model, Module) else Module({"main": model})

@@ -1,0 +1,615 @@
+"""Simplification, bounds and proofs for integer expressions.
+
+Everything rests on one canonical form: a sum of atoms with integer coefficients plus a constant. An atom is a variable, a product
+of atoms, or a division, remainder, minimum, choice or comparison whose operands are canonical themselves. What the bounds of
+variables decide is folded. The work is linear in the size of an expression but for products of sums, which are multiplied out
+while they are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from inlaid.arith import interval
+from inlaid.arith.expr import (
+    ONE,
+    ZERO,
+    Add,
+    And,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Opaque,
+    Or,
+    Select,
+    SizeVar,
+    Var,
+    add,
+    compare,
+    free_vars,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    mul,
+    select,
+    wrap,
+)
+from inlaid.arith.interval import EVERYTHING, TRUTH, Interval
+
+Bounds = Mapping[Expr, tuple[Dim | None, Dim | None]]
+"""Inclusive bounds of variables; None: no bound. A bound may be an expression over other variables."""
+
+_LONGEST_PRODUCT = 16
+"""Terms of a product of two sums up to which it is multiplied out."""
+_ELIMINATIONS = 8
+"""Variables that one proof may replace by their symbolic bounds."""
+_CASES = 3
+"""Minima and maxima that one proof may take apart."""
+_INTERVALS = {
+    Add: interval.add,
+    Mul: interval.mul,
+    FloorDiv: interval.floordiv,
+    FloorMod: interval.floormod,
+    Min: interval.minimum,
+    Max: interval.maximum,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The sum of `coefficient * atom` over `terms`, plus `constant`. No coefficient is 0."""
+
+    terms: Mapping[Expr, int]
+    constant: int
+
+    def scaled(self, factor: int) -> Linear:
+        """The form times an integer."""
+        if factor == 1:
+            return self
+        if factor == 0:
+            return Linear({}, 0)
+        return Linear({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        """The form plus `factor` times another."""
+        terms = dict(self.terms)
+        for atom, count in other.terms.items():
+            total = terms.get(atom, 0) + count * factor
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        return Linear(terms, self.constant + other.constant * factor)
+
+    def expr(self) -> Expr:
+        """The form as an expression: terms in the order in which they were met, the constant last."""
+        result: Expr | None = None
+        for atom, count in self.terms.items():
+            term = atom if count == 1 else Mul(atom, Const(count))
+            result = term if result is None else Add(result, term)
+        if result is None:
+            return Const(self.constant)
+        return Add(result, Const(self.constant)) if self.constant else result
+
+
+def _constant(value: int) -> Linear:
+    return Linear({}, value)
+
+
+class Analyzer:
+    """Answers questions under one set of bounds, remembering what it worked out."""
+
+    __slots__ = ("_bounds", "_forms", "_interned", "_ranges")
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds: Bounds = {} if bounds is None else bounds
+        self._forms: dict[Expr, Linear] = {}
+        self._interned: dict[Hashable, Expr] = {}
+        self._ranges: dict[Expr, Interval] = {}
+
+    # --- questions --------------------------------------------------------------------------------------------------------
+
+    def simplify(self, expr: Dim) -> Expr:
+        """An equal expression, simpler where the bounds allow it."""
+        if isinstance(expr, int):
+            return Const(expr)
+        if type(expr) is Const:
+            return expr
+        return self.linear(expr).expr()
+
+    def bounds(self, expr: Dim) -> Interval:
+        """The least and greatest value, as far as they are known."""
+        if isinstance(expr, int):
+            return expr, expr
+        return self._range(self.linear(expr))
+
+    def prove(self, condition: Dim) -> bool:
+        """Whether the condition is known to be nonzero wherever the bounds hold."""
+        lower, upper = self.bounds(condition)
+        return (lower is not None and lower > 0) or (upper is not None and upper < 0)
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Whether two expressions are known to have the same value."""
+        if a is b:
+            return True
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        return self.bounds(wrap(a) - b) == (0, 0)
+
+    def linear(self, expr: Expr) -> Linear:
+        """The canonical form of an expression."""
+        done = self._forms.get(expr)
+        if done is None:
+            done = self._forms[expr] = self._canonical(expr)
+        return done
+
+    # --- canonical forms --------------------------------------------------------------------------------------------------
+
+    def _canonical(self, expr: Expr) -> Linear:
+        match expr:
+            case Const(value=value):
+                return _constant(value)
+            case Var() | SizeVar() | Opaque():
+                return self._atom(expr)
+            case Add():
+                return self._sum(expr)
+            case Mul(operands=(a, b)):
+                return self._product(self.linear(a), self.linear(b))
+            case FloorDiv(operands=(a, b)):
+                return self._floordiv(self.linear(a), self.linear(b))
+            case FloorMod(operands=(a, b)):
+                return self._floormod(self.linear(a), self.linear(b))
+            case Min(operands=(a, b)):
+                return self._extremum(self.linear(a), self.linear(b), least=True)
+            case Max(operands=(a, b)):
+                return self._extremum(self.linear(a), self.linear(b), least=False)
+            case Compare(op=op, operands=(a, b)):
+                return self._compare(op, self.linear(a), self.linear(b))
+            case And(operands=(a, b)):
+                return self._folded(logical_and(self._truth(a), self._truth(b)))
+            case Or(operands=(a, b)):
+                return self._folded(logical_or(self._truth(a), self._truth(b)))
+            case Not(operands=(a,)):
+                return self._not(self._truth(a))
+            case Select(operands=(condition, then, otherwise)):
+                truth = self._truth(condition)
+                if isinstance(truth, Const):
+                    return self.linear(then if truth.value else otherwise)
+                chosen, other = self.linear(then), self.linear(otherwise)
+                difference = chosen.plus(other, -1)
+                if not difference.terms and not difference.constant:
+                    return chosen
+                return self._atom(select(truth, chosen.expr(), other.expr()))
+        raise AssertionError(type(expr).__name__)
+
+    def _atom(self, atom: Expr) -> Linear:
+        """The form of an expression that is canonical as it stands: itself, or its value where only one is possible."""
+        lower, upper = self._atom_range(atom)
+        if lower is not None and lower == upper:
+            return _constant(lower)
+        return Linear({atom: 1}, 0)
+
+    def _folded(self, expr: Expr) -> Linear:
+        return _constant(expr.value) if isinstance(expr, Const) else self._atom(expr)
+
+    def _intern(self, key: Hashable, make: Expr) -> Expr:
+        """One atom for all orders of writing it down."""
+        return self._interned.setdefault(key, make)
+
+    @staticmethod
+    def _key(form: Linear) -> Hashable:
+        return frozenset(form.terms.items()), form.constant
+
+    def _sum(self, expr: Expr) -> Linear:
+        terms: dict[Expr, int] = {}
+        constant = 0
+        stack = [(expr, 1)]
+        while stack:
+            node, factor = stack.pop()
+            if type(node) is Add:
+                stack.append((node.operands[1], factor))
+                stack.append((node.operands[0], factor))
+            elif type(node) is Mul and type(node.operands[1]) is Const:
+                stack.append((node.operands[0], factor * node.operands[1].value))
+            else:
+                form = self.linear(node)
+                constant += factor * form.constant
+                for atom, count in form.terms.items():
+                    terms[atom] = terms.get(atom, 0) + factor * count
+        return self._rejoined(Linear({atom: count for atom, count in terms.items() if count}, constant))
+
+    def _rejoined(self, form: Linear) -> Linear:
+        """`x // c * c + x % c` back to `x`, and `x // c % d * c + x % c` to `x % (c * d)`."""
+        for atom, count in form.terms.items():
+            if type(atom) is not FloorMod:
+                continue
+            base, divisor = atom.operands
+            if type(divisor) is not Const:
+                quotient = FloorDiv(base, divisor)
+                whole = self._product(Linear({quotient: 1}, 0), self.linear(divisor))
+                if len(whole.terms) == 1:
+                    ((product, times),) = whole.terms.items()
+                    if form.terms.get(product) == count * times:
+                        rest = {key: value for key, value in form.terms.items() if key not in (atom, product)}
+                        return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
+                continue
+            if form.terms.get(FloorDiv(base, divisor)) == count * divisor.value:
+                rest = {key: value for key, value in form.terms.items() if key not in (atom, FloorDiv(base, divisor))}
+                return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
+            for other, times in form.terms.items():
+                if (
+                    times == count * divisor.value
+                    and type(other) is FloorMod
+                    and type(other.operands[1]) is Const
+                    and other.operands[0] == FloorDiv(base, divisor)
+                ):
+                    rest = {key: value for key, value in form.terms.items() if key not in (atom, other)}
+                    joined = self._floormod(self.linear(base), _constant(divisor.value * other.operands[1].value))
+                    return self._rejoined(Linear(rest, form.constant).plus(joined, count))
+        return form
+
+    def _product(self, a: Linear, b: Linear) -> Linear:
+        if not a.terms:
+            a, b = b, a
+        if not b.terms:
+            return a.scaled(b.constant)
+        if len(a.terms) * len(b.terms) > _LONGEST_PRODUCT:
+            return Linear({self._monomial(self._closed(a), self._closed(b)): 1}, 0)
+        result = a.scaled(b.constant)
+        if a.constant:
+            result = result.plus(Linear(b.terms, 0), a.constant)
+        for x, x_count in a.terms.items():
+            for y, y_count in b.terms.items():
+                result = result.plus(Linear({self._monomial(x, y): 1}, 0), x_count * y_count)
+        return result
+
+    def _closed(self, form: Linear) -> Expr:
+        return self._intern(("sum", self._key(form)), form.expr())
+
+    def _monomial(self, a: Expr, b: Expr) -> Expr:
+        factors = [*_factors(a), *_factors(b)]
+        counts: dict[Expr, int] = {}
+        for factor in factors:
+            counts[factor] = counts.get(factor, 0) + 1
+        product = factors[0]
+        for factor in factors[1:]:
+            product = Mul(product, factor)
+        return self._intern(("product", frozenset(counts.items())), product)
+
+    def _floordiv(self, a: Linear, b: Linear) -> Linear:
+        if b.terms:
+            outer, inner = self._split_symbolic(a, b)
+            if not self._within(inner, b):
+                atom = self._intern(("div", self._key(inner), self._key(b)), FloorDiv(inner.expr(), b.expr()))
+                outer = outer.plus(self._atom(atom))
+            return outer
+        divisor = b.constant
+        if divisor < 0:
+            return self._floordiv(a.scaled(-1), _constant(-divisor))
+        if divisor == 0:
+            return Linear({FloorDiv(a.expr(), ZERO): 1}, 0)
+        outer = Linear({atom: count // divisor for atom, count in a.terms.items() if count % divisor == 0}, a.constant // divisor)
+        inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
+        return outer.plus(self._floordiv_rest(inner, divisor))
+
+    def _floordiv_rest(self, a: Linear, divisor: int) -> Linear:
+        """a // divisor where the divisor goes into no coefficient."""
+        quotient = _only_multiple(self._range(a), divisor)
+        if quotient is not None:
+            return _constant(quotient)
+        split = self._coarse(a, divisor)
+        if split is not None:
+            coarse, _, step = split
+            return self._floordiv(coarse, _constant(divisor // step))
+        if len(a.terms) == 1:
+            ((atom, count),) = a.terms.items()
+            if count == 1 and type(atom) is FloorDiv and type(atom.operands[1]) is Const and atom.operands[1].value > 0:
+                finer = atom.operands[1].value
+                return self._floordiv(self.linear(atom.operands[0]).plus(_constant(a.constant * finer)), _constant(finer * divisor))
+        return self._atom(self._intern(("div", self._key(a), divisor), FloorDiv(a.expr(), Const(divisor))))
+
+    def _floormod(self, a: Linear, b: Linear) -> Linear:
+        if b.terms:
+            _, inner = self._split_symbolic(a, b)
+            if self._within(inner, b):
+                return inner
+            return self._atom(self._intern(("mod", self._key(inner), self._key(b)), FloorMod(inner.expr(), b.expr())))
+        divisor = b.constant
+        if divisor <= 0:
+            return Linear({FloorMod(a.expr(), Const(divisor)): 1}, 0)
+        inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
+        quotient = _only_multiple(self._range(inner), divisor)
+        if quotient is not None:
+            return inner.plus(_constant(-quotient * divisor))
+        split = self._coarse(inner, divisor)
+        if split is not None:
+            coarse, fine, step = split
+            return self._rejoined(fine.plus(self._floormod(coarse, _constant(divisor // step)), step))
+        if len(inner.terms) == 1:
+            ((atom, count),) = inner.terms.items()
+            if type(atom) is FloorMod and type(atom.operands[1]) is Const and (count * atom.operands[1].value) % divisor == 0:
+                return self._floormod(self.linear(atom.operands[0]).scaled(count).plus(_constant(inner.constant)), b)
+        return self._atom(self._intern(("mod", self._key(inner), divisor), FloorMod(inner.expr(), Const(divisor))))
+
+    def _coarse(self, a: Linear, divisor: int) -> tuple[Linear, Linear, int] | None:
+        """Write `a` as `coarse * step + fine` with 0 <= fine < step, for a step > 1 that divides the divisor."""
+        steps = {gcd(count, divisor) for count in a.terms.values()}
+        for step in sorted(steps, reverse=True):
+            if step == 1:
+                break
+            fine = Linear({atom: count for atom, count in a.terms.items() if count % step}, a.constant % step)
+            quotient = _only_multiple(self._range(fine), step)
+            if quotient is not None:
+                coarse = {atom: count // step for atom, count in a.terms.items() if count % step == 0}
+                return Linear(coarse, a.constant // step + quotient), fine.plus(_constant(-quotient * step)), step
+        return None
+
+    def _split_symbolic(self, a: Linear, b: Linear) -> tuple[Linear, Linear]:
+        """(q, r) with a == q * b + r, taking out what is a multiple of `b` to the eye."""
+        outer, inner = _constant(0), a
+        if len(b.terms) == 1 and b.constant == 0:
+            ((divisor, step),) = b.terms.items()
+            wanted = _factors(divisor)
+            for atom, count in a.terms.items():
+                rest = _without(_factors(atom), wanted)
+                if rest is not None and count % step == 0:
+                    inner = inner.plus(Linear({atom: 1}, 0), -count)
+                    factor: Expr = ONE
+                    for part in rest:
+                        factor = mul(factor, part)
+                    outer = outer.plus(self.linear(factor), count // step)
+        else:
+            difference = a.plus(b, -1)
+            if not difference.terms and not difference.constant:
+                return _constant(1), _constant(0)
+        return outer, inner
+
+    def _within(self, a: Linear, size: Linear) -> bool:
+        """Whether 0 <= a < size."""
+        lower = self._range(a)[0]
+        if lower is None or lower < 0:
+            return False
+        upper = self._range(a.plus(size, -1))[1]
+        return upper is not None and upper < 0
+
+    def _extremum(self, a: Linear, b: Linear, *, least: bool) -> Linear:
+        lower, upper = self._range(a.plus(b, -1))
+        if upper is not None and upper <= 0:
+            return a if least else b
+        if lower is not None and lower >= 0:
+            return b if least else a
+        key = ("min" if least else "max", frozenset((self._key(a), self._key(b))))
+        return self._atom(self._intern(key, (minimum if least else maximum)(a.expr(), b.expr())))
+
+    def _compare(self, op: str, a: Linear, b: Linear) -> Linear:
+        difference = a.plus(b, -1)
+        if op == "<=":  # over the integers a <= b is a - b - 1 < 0
+            op, difference = "<", difference.plus(_constant(-1))
+        lower, upper = self._range(difference)
+        if op == "<":
+            if upper is not None and upper < 0:
+                return _constant(1)
+            if lower is not None and lower >= 0:
+                return _constant(0)
+        else:
+            unequal = (lower is not None and lower > 0) or (upper is not None and upper < 0)
+            if unequal or (lower == 0 and upper == 0):
+                return _constant(int(unequal == (op == "!=")))
+        if op == "<":
+            difference = self._without_fine(difference)
+        step = gcd(*difference.terms.values())
+        if op != "<" and difference.constant % step:
+            return _constant(int(op == "!="))
+        # sum < limit, or sum == limit, with the common factor taken out
+        limit = -(difference.constant // step)
+        left = {atom: count // step for atom, count in difference.terms.items() if count > 0}
+        right = {atom: -count // step for atom, count in difference.terms.items() if count < 0}
+        left_constant, right_constant = (0, limit) if left and (limit >= 0 or not right) else (-limit, 0)
+        key = (op, frozenset(left.items()), frozenset(right.items()), limit)
+        made = compare(op, Linear(left, left_constant).expr(), Linear(right, right_constant).expr())
+        return self._atom(self._intern(key, made))
+
+    def _without_fine(self, form: Linear) -> Linear:
+        """A form that is negative exactly where the given one is, without terms too small to matter: 16 a + b - 64, where b is in
+        [0, 15], is negative just where 16 a - 64 is."""
+        for step in sorted({abs(count) for count in form.terms.values()} - {1}, reverse=True):
+            fine = {atom: count for atom, count in form.terms.items() if count % step}
+            if fine and len(fine) < len(form.terms):
+                rest = form.constant % step
+                lower, upper = self._range(Linear(fine, rest))
+                if lower is not None and upper is not None and lower >= 0 and upper < step:
+                    coarse = {atom: count for atom, count in form.terms.items() if atom not in fine}
+                    return Linear(coarse, form.constant - rest)
+        return form
+
+    def _truth(self, condition: Expr) -> Expr:
+        """A condition simplified, constant where the bounds decide it."""
+        form = self.linear(condition)
+        lower, upper = self._range(form)
+        if lower is not None and upper is not None and (lower > 0 or upper < 0):
+            return ONE
+        return form.expr()
+
+    def _not(self, condition: Expr) -> Linear:
+        match condition:
+            case Const(value=value):
+                return _constant(int(not value))
+            case Compare(op="<", operands=(a, b)):
+                return self._compare("<=", self.linear(b), self.linear(a))
+            case Compare(op=op, operands=(a, b)):
+                return self._compare("!=" if op == "==" else "==", self.linear(a), self.linear(b))
+            case Not(operands=(And() | Or() | Not() as inner,)):
+                return self._folded(inner)
+        return self._atom(Not(condition))
+
+    # --- bounds -----------------------------------------------------------------------------------------------------------
+
+    def _range(self, form: Linear, cases: int = _CASES) -> Interval:
+        low: int | None = form.constant
+        high: int | None = form.constant
+        for atom, count in form.terms.items():
+            least, most = self._atom_range(atom)
+            if count < 0:
+                least, most = most, least
+            low = None if low is None or least is None else low + count * least
+            high = None if high is None or most is None else high + count * most
+        if len(form.terms) > 1:
+            if cases and (high is None or low is None or low < 0 < high):
+                low, high = interval.intersect((low, high), self._branches(form, cases - 1))
+            if low is None:
+                low = self._eliminated(form, upper=False)
+            if high is None:
+                high = self._eliminated(form, upper=True)
+        return low, high
+
+    def _branches(self, form: Linear, cases: int) -> Interval:
+        """Bounds of a sum with a minimum, a maximum or a rounded term, from what that may be: terms may cancel."""
+        for atom, count in form.terms.items():
+            if not isinstance(atom, (Min, Max, FloorDiv)):
+                continue
+            rest = Linear({key: value for key, value in form.terms.items() if key is not atom}, form.constant)
+            if isinstance(atom, FloorDiv):
+                divisor = atom.operands[1]
+                if isinstance(divisor, Const) and divisor.value > 0 and count % divisor.value == 0:
+                    # a // b * b is a, less something in [0, b)
+                    times = count // divisor.value
+                    whole = self._range(rest.plus(self.linear(atom.operands[0]), times), cases)
+                    return interval.add(whole, interval.scale((1 - divisor.value, 0), times))
+            else:
+                a, b = (self._range(rest.plus(self.linear(operand), count), cases) for operand in atom.operands)
+                return interval.minimum(a, b) if isinstance(atom, Min) == (count > 0) else interval.maximum(a, b)
+        return EVERYTHING
+
+    def _eliminated(self, form: Linear, *, upper: bool) -> int | None:
+        """A bound of a sum after its variables are replaced by their symbolic bounds, which may cancel against other terms."""
+        for _ in range(_ELIMINATIONS):
+            for atom, count in form.terms.items():
+                limits = self._bounds.get(atom)
+                limit = None if limits is None else limits[int(upper == (count > 0))]
+                if isinstance(limit, Expr) and not isinstance(limit, Const):
+                    rest = Linear({key: value for key, value in form.terms.items() if key is not atom}, form.constant)
+                    form = rest.plus(self.linear(limit), count)
+                    break
+            else:
+                return None
+            total: int | None = form.constant
+            for atom, count in form.terms.items():
+                end = self._atom_range(atom)[int(upper == (count > 0))]
+                total = None if total is None or end is None else total + count * end
+            if total is not None:
+                return total
+        return None
+
+    def _atom_range(self, atom: Expr) -> Interval:
+        done = self._ranges.get(atom)
+        if done is None:
+            done = self._ranges[atom] = self._work_out_range(atom)
+        return done
+
+    def _work_out_range(self, atom: Expr) -> Interval:
+        match atom:
+            case Const(value=value):
+                return value, value
+            case Var():
+                return self._declared(atom)
+            case SizeVar(lower=lower, upper=upper):
+                end = None if upper is None else self.bounds(upper)[1]
+                return interval.intersect((lower, end), self._declared(atom))
+            case Opaque(lower=least, upper=most):
+                return self.bounds(least)[0], self.bounds(most)[1]
+            case Compare() | And() | Or() | Not():
+                return TRUTH
+            case Select(operands=(_, a, b)):
+                return interval.union(self.bounds(a), self.bounds(b))
+        first, second = (self.bounds(operand) for operand in atom.operands)
+        return _INTERVALS[type(atom)](first, second)
+
+    def _declared(self, variable: Expr) -> Interval:
+        limits = self._bounds.get(variable)
+        if limits is None:
+            return EVERYTHING
+        lower, upper = limits
+        return (
+            lower if lower is None or isinstance(lower, int) else self.bounds(lower)[0],
+            upper if upper is None or isinstance(upper, int) else self.bounds(upper)[1],
+        )
+
+
+def _only_multiple(values: Interval, step: int) -> int | None:
+    """The quotient by `step` that all values share, None where they may differ."""
+    lower, upper = values
+    if lower is None or upper is None or lower // step != upper // step:
+        return None
+    return lower // step
+
+
+def _factors(atom: Expr) -> list[Expr]:
+    if type(atom) is not Mul:
+        return [atom]
+    return [*_factors(atom.operands[0]), *_factors(atom.operands[1])]
+
+
+def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:
+    """The factors less the wanted ones, None where one is missing."""
+    left = list(factors)
+    for factor in wanted:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return left
+
+
+def simplify(expr: Dim, bounds: Bounds | None = None) -> Expr:
+    """An equal expression, simpler where the bounds of the variables allow it."""
+    if isinstance(expr, (Const, Var)) and not bounds:
+        return expr
+    return Analyzer(bounds).simplify(expr)
+
+
+def bounds(expr: Dim, of: Bounds | None = None) -> Interval:
+    """The least and greatest value of an expression, inclusive; None where no bound is known."""
+    return Analyzer(of).bounds(expr)
+
+
+def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
+    """Whether a condition is known to hold wherever the bounds hold. False says nothing."""
+    return Analyzer(bounds).prove(condition)
+
+
+def linear(expr: Dim, bounds: Bounds | None = None) -> Linear:
+    """An expression as a sum of atoms with integer coefficients. Whatever is not linear becomes an atom."""
+    return Analyzer(bounds).linear(wrap(expr))
+
+
+def affine(expr: Dim, variable: Expr, bounds: Bounds | None = None) -> tuple[Expr, Expr] | None:
+    """(stride, rest) with `expr == stride * variable + rest`, neither of which reads the variable; None where there are none.
+
+    The stride is 0 for an expression that does not read the variable.
+    """
+    form = linear(expr, bounds)
+    stride: Expr = ZERO
+    rest: dict[Expr, int] = {}
+    for atom, count in form.terms.items():
+        if atom is variable or atom == variable:
+            stride = add(stride, count)
+        elif variable in free_vars(atom):
+            others = _without(_factors(atom), [variable])
+            if others is None or any(variable in free_vars(other) for other in others):
+                return None
+            product: Expr = Const(count)
+            for other in others:
+                product = mul(other, product)
+            stride = add(stride, product)
+        else:
+            rest[atom] = count
+    return stride, Linear(rest, form.constant).expr()

@@ -1,0 +1,200 @@
+"""Reading integer expressions, and the tokens that the text forms of Inlaid's IRs are made of.
+
+`repr` prints an integer expression; `parse_expr` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+from inlaid.arith import expr as e
+from inlaid.arith.expr import Dim, Expr
+from inlaid.errors import ParseError
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+  | (?P<comment>\#[^\n]*)
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<size>`[^`\n]*`)
+  | (?P<local>%(?:\w+|"(?:[^"\\\n]|\\.)*"))
+  | (?P<global>@(?:[\w.$]+|"(?:[^"\\\n]|\\.)*"))
+  | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-inf\b)
+  | (?P<name>\??[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+  | (?P<symbol>->|//|<=|==|!=|\.\.\.|\.\.|[-()\[\]{},:=+*%<.])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: `kind` is a group of the pattern above, or "end"; `line` counts from 1."""
+
+    kind: str
+    text: str
+    line: int
+
+
+class Tokens:
+    """A cursor over the tokens of a text. Comments are tokens too, skipped by all but `comment`."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _scan(text)
+        self.position = 0
+
+    @property
+    def next(self) -> Token:
+        """The token that `take` would return."""
+        while self._tokens[self.position].kind == "comment":
+            self.position += 1
+        return self._tokens[self.position]
+
+    def peek(self, ahead: int) -> Token:
+        """The token so many places after `next`, comments counted out."""
+        position = self.position
+        for _ in range(ahead + 1):
+            while self._tokens[position].kind == "comment":
+                position += 1
+            found = self._tokens[position]
+            position = min(position + 1, len(self._tokens) - 1)
+        return found
+
+    def take(self) -> Token:
+        """The next token, moving past it."""
+        token = self.next
+        if token.kind != "end":
+            self.position += 1
+        return token
+
+    def comment(self) -> str | None:
+        """The text of a comment that follows on the line of the last token taken."""
+        token = self._tokens[self.position]
+        if token.kind == "comment" and self.position and token.line == self._tokens[self.position - 1].line:
+            self.position += 1
+            return token.text
+        return None
+
+    def at(self, text: str) -> bool:
+        """Whether the next token is this symbol or name."""
+        token = self.next
+        return token.text == text and token.kind in ("symbol", "name")
+
+    def accept(self, text: str) -> bool:
+        """Move past this symbol or name if it is next."""
+        if self.at(text):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        """Move past this symbol or name. Raises `ParseError` when another is next."""
+        if not self.accept(text):
+            self.fail(f"expected {text!r}")
+
+    def expect_kind(self, kind: str) -> str:
+        """The text of the next token, which must be of a kind. Raises `ParseError`."""
+        if self.next.kind != kind:
+            self.fail(f"expected a {kind}")
+        return self.take().text
+
+    def expect_int(self) -> int:
+        """The value of the next token, which must be an integer. Raises `ParseError`."""
+        try:
+            return int(self.expect_kind("number"))
+        except ValueError:
+            self.fail("expected an integer")
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise `ParseError` at the next token."""
+        token = self.next
+        found = "the end of the text" if token.kind == "end" else repr(token.text)
+        raise ParseError(f"line {token.line}: {problem}, found {found}")
+
+
+def _scan(text: str) -> list[Token]:
+    tokens = []
+    position, line = 0, 1
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise ParseError(f"line {line}: unexpected character {text[position]!r}")
+        assert found.lastgroup is not None
+        if found.lastgroup != "space":
+            tokens.append(Token(found.lastgroup, found.group(), line))
+        line += found.group().count("\n")
+        position = found.end()
+    tokens.append(Token("end", "", line))
+    return tokens
+
+
+def quoted(name: str) -> str:
+    """A name in quotes, as `unquoted` reads it."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def unquoted(text: str) -> str:
+    """The name that stands for: itself, or what is in its quotes. Raises `ParseError` for an escape that is none."""
+    if not text.startswith('"'):
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ParseError(f"{text} is not a string: {error}") from None
+    assert isinstance(found, str)
+    return found
+
+
+_INFIX: dict[str, Callable[[Dim, Dim], Expr]] = {
+    "+": e.add,
+    "*": e.mul,
+    "//": e.floordiv,
+    "%": e.floormod,
+    "and": e.logical_and,
+    "or": e.logical_or,
+    **{op: partial(e.compare, op) for op in ("<", "<=", "==", "!=")},
+}
+_FUNCTIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
+    "min": (2, e.minimum),
+    "max": (2, e.maximum),
+    "not": (1, e.logical_not),
+    "select": (3, e.select),
+}
+INFIX = frozenset(_INFIX)
+"""The infix operators of integer expressions. Each application stands in parentheses."""
+
+
+def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
+    """An integer expression in the form that `repr` prints. `leaf` reads a variable. Raises `ParseError`."""
+    token = tokens.next
+    if token.kind == "number":
+        return e.Const(tokens.expect_int())
+    if tokens.accept("("):
+        return parse_infix(tokens, parse_expr(tokens, leaf), leaf)
+    if token.kind == "name" and token.text in _FUNCTIONS and tokens.peek(1).text == "(":
+        tokens.take()
+        tokens.expect("(")
+        count, build = _FUNCTIONS[token.text]
+        operands = [parse_expr(tokens, leaf)]
+        while len(operands) < count:
+            tokens.expect(",")
+            operands.append(parse_expr(tokens, leaf))
+        tokens.expect(")")
+        return build(*operands)
+    return leaf(tokens)
+
+
+def parse_infix(tokens: Tokens, first: Expr, leaf: Callable[[Tokens], Expr]) -> Expr:
+    """The rest of `(first op second)`, from the operator on. Raises `ParseError`."""
+    token = tokens.next
+    if token.text not in _INFIX:
+        tokens.fail("expected an infix operator")
+    tokens.take()
+    second = parse_expr(tokens, leaf)
+    tokens.expect(")")
+    return _INFIX[token.text](first, second)

@@ -1,0 +1,5 @@
+"""Artifacts, signatures and plan instructions: everything a package holds. The plan is in `inlaid.artifact.plan`."""
+
+from inlaid.artifact.artifact import ALIGNMENT, PORTABLE_C, Artifact, DimSource, KernelInfo, Signature, TensorSpec
+
+__all__ = ["ALIGNMENT", "PORTABLE_C", "Artifact", "DimSource", "KernelInfo", "Signature", "TensorSpec"]

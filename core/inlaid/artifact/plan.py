@@ -1,0 +1,119 @@
+"""The plan: what an executor does to run a model, over numbered values.
+
+A value is a tensor in the arena, an input, an output, a constant, or a host object (a sequence, an optional, a string tensor).
+Tuples do not exist here: the compiler flattens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from inlaid.arith import Dim
+from inlaid.types import DType
+
+Storage = Literal["input", "output", "constant", "arena", "dynamic", "host"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a plan.
+
+    `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
+    "arena" at byte `offset` of the plan's workspace; "dynamic" is allocated when it is produced, because its size is not bounded
+    before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions.
+    """
+
+    storage: Storage
+    dtype: DType | None
+    shape: tuple[Dim, ...] = ()
+    name: str = ""
+    offset: Dim = 0
+
+
+@dataclass(frozen=True)
+class Invoke:
+    """Run artifact `symbol` on values."""
+
+    symbol: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Run another plan of the package: a global function."""
+
+    plan: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run plan `then` where the 0-d bool `condition` holds, else plan `otherwise`; both take `inputs` and give `outputs`."""
+
+    condition: int
+    then: str
+    otherwise: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run plan `body` repeatedly (the semantics of the graph's `Loop`).
+
+    The body plan takes (iteration, state..., slices of scanned..., captured...) and gives (keep going, state..., outputs...);
+    the instruction gives (final state..., stacked outputs...).
+    """
+
+    body: str
+    trip_count: int | None
+    condition: int | None
+    state: tuple[int, ...]
+    scanned: tuple[int, ...]
+    captured: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Copy value `source` to value `target` (an input returned as an output, or a value to another device)."""
+
+    source: int
+    target: int
+
+
+Instruction = Invoke | Call | Branch | Loop | Move
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the
+    size of the arena in bytes."""
+
+    name: str
+    values: tuple[Value, ...]
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+    instructions: tuple[Instruction, ...]
+    workspace: Dim = 0
+
+
+@dataclass(frozen=True)
+class RegionInfo:
+    """What a profile or a report says of an artifact: its target (as a target string) and the source nodes it computes."""
+
+    symbol: str
+    target: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything an executable consists of besides artifacts and weights: plans by name (entry "main") and facts on regions."""
+
+    plans: Mapping[str, Plan]
+    regions: tuple[RegionInfo, ...]

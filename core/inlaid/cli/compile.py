@@ -1,0 +1,200 @@
+"""inlaid compile."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inlaid.cli.common import (
+    Report,
+    dims_option,
+    echo,
+    json_option,
+    lock_option,
+    model_argument,
+    placement_option,
+    precision_option,
+    print_json,
+    progress_bar,
+    refuse_package,
+    target_option,
+    warnings_told,
+)
+from inlaid.cli.quantize import Quantizer, chosen, quantize_options
+from inlaid.errors import FallbackWarning
+from inlaid.runtime.output import check_output
+
+if TYPE_CHECKING:
+    from inlaid.api import Compiled
+    from inlaid.graph.ir import Module
+    from inlaid.passes.manager import Timing
+    from inlaid.plugins import Exported
+    from inlaid.settings import Isolation
+
+
+@click.command("compile")
+@model_argument
+@target_option()
+@dims_option
+@precision_option
+@placement_option
+@lock_option
+@quantize_options
+@click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
+@click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
+@click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
+@click.option(
+    "-o",
+    "--output",
+    help="The package; default: the model's name, .inlaid. A folder, such as build/: files for programs without Inlaid, "
+    "where the target has them.",
+)
+@click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
+@click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
+@json_option
+def compile_command(
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    placement: str,
+    lock: Path | None,
+    samples: Path | None,
+    calibration: str | None,
+    scales: str | None,
+    arithmetic: str | None,
+    borders: str | None,
+    isolate: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
+    output: str | None,
+    timed: bool,
+    no_cache: bool,
+    as_json: bool,
+) -> None:
+    """Compile MODEL to a package."""
+    from inlaid.api import compile_file, read_lock
+    from inlaid.settings import Settings
+
+    refuse_package(model)
+    path = Path(output) if output else Path(model.name).with_suffix(".inlaid")
+    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir()) and _writes_folders(targets)
+    if not folder:
+        check_output(path, [model])
+    passes = _pass_times() if timed else None
+    isolation = _isolation(isolate, time_limit, memory_limit)
+    quantization = chosen(samples, calibration, scales, arithmetic, borders)
+    with warnings_told() as told, progress_bar(as_json) as report:
+        stages = Stages(report)
+        quantizer = Quantizer(samples, quantization, stages) if samples is not None and quantization is not None else None
+        found = compile_file(
+            model,
+            targets,
+            dims=dims,
+            progress=stages,
+            instruments=[passes] if passes else (),
+            cache=not no_cache,
+            change=quantizer,
+            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
+        )
+        stages("save", 0, 0)
+        exported = _export(found, path, model) if folder else None
+        if exported is None:
+            found.save(path)
+        stages.finish()
+    facts = {
+        "package": str(path),
+        "bytes": sum(file.stat().st_size for file in (exported.files if exported else (path,))),
+        "weight_bytes": found.package.weight_bytes,
+        "seconds": round(stages.total, 3),
+        "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in found.package.program.regions],
+    }
+    if exported is not None:
+        facts["firmware"] = dict(exported.facts)
+    if quantizer is not None:
+        facts["quantization"] = quantizer.reports[0].to_json()
+    if isolation is not None:
+        facts["fallbacks"] = [str(warning.message) for warning in told if issubclass(warning.category, FallbackWarning)]
+    if passes is not None:
+        facts["stages"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in stages.seconds]
+        facts["passes"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in passes.seconds]
+    if as_json:
+        print_json(facts)
+        return
+    echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
+    for line in exported.lines if exported else ():
+        echo(f"  {line}")
+    for region in found.package.program.regions:
+        echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
+    if quantizer is not None:
+        echo(quantizer.reports[0].to_text())
+    if passes is not None:
+        echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
+
+
+def _writes_folders(targets: tuple[str, ...]) -> bool:
+    # With the compiler, which a model that is found compiled does without.
+    from inlaid.driver.export import writes_folders
+
+    return writes_folders(targets)
+
+
+def _export(found: Compiled, folder: Path, model: Path) -> Exported:
+    from inlaid.driver.export import c_name, export_folder
+
+    return export_folder(found.package, folder, c_name(model.stem))
+
+
+def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:
+    """What code generators may use. Raises `UsageError` for limits without isolation."""
+    from inlaid.settings import Isolation
+
+    if isolate:
+        standard = Isolation()
+        return Isolation(seconds or standard.seconds, standard.memory if mebibytes is None else mebibytes << 20)
+    if seconds is not None or mebibytes is not None:
+        raise click.UsageError("limits hold for code generators in processes of their own: give --isolate too")
+    return None
+
+
+def _pass_times() -> Timing[Module]:
+    from inlaid.passes.manager import Timing
+
+    return Timing()
+
+
+def _line(entry: tuple[str, float]) -> str:
+    name, seconds = entry
+    return f"  {name:<24} {seconds * 1e3:10.1f} ms"
+
+
+class Stages:
+    """Told of progress, notes how long each stage takes, and tells the next."""
+
+    def __init__(self, then: Report) -> None:
+        self.seconds: list[tuple[str, float]] = []
+        self._then = then
+        self._stage = ""
+        self._since = time.perf_counter()
+
+    @property
+    def total(self) -> float:
+        """Seconds of all stages that have ended."""
+        return sum(seconds for _, seconds in self.seconds)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self.finish()
+            self._stage = stage
+        self._then(stage, done, total)
+
+    def finish(self) -> None:
+        """The last stage has ended."""
+        now = time.perf_counter()
+        if self._stage:
+            self.seconds.append((self._stage, now - self._since))
+        self._stage, self._since = "", now

@@ -1,0 +1,79 @@
+"""inlaid conformance."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from inlaid.cli.common import echo, progress_bar
+from inlaid.errors import InputError
+
+if TYPE_CHECKING:
+    from inlaid.conformance.report import Report
+
+
+@click.command("conformance")
+@click.option("--target", required=True, help="The target, such as acme or acme:cores=2.")
+@click.option(
+    "--report",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results here as JSON, and beside it as Markdown and as a badge in SVG.",
+)
+@click.option(
+    "--only", multiple=True, metavar="START", help="Run the cases whose ids start so, such as codegen or operators/agrees[conv."
+)
+@click.option(
+    "--examples", default=2, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
+)
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1), help="Processes at a time."
+)
+def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int) -> None:
+    """Check that a target's plugin keeps the contract: all that it claims is right.
+
+    The levels are plugin, annotations, codegen, operators, runtime, models and package. The status is 1 where a case fails.
+    """
+    if importlib.util.find_spec("hypothesis") is None:
+        raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlaid[conformance]"')
+    from inlaid.conformance.report import report_of, write_report
+    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.suite import cases, chosen, run_in_processes
+    from inlaid.plugins.registry import default_registry
+
+    registry = default_registry()
+    if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
+        registry.target(target)  # a name that nobody has is the user's mistake; a plugin that does not load fails the suite
+    subject = Subject(target, registry, examples)
+    wanted = chosen(subject, only)
+    if not wanted:
+        raise InputError(f"no case starts with {' or '.join(only)}")
+    with progress_bar() as progress:
+        results = run_in_processes(subject, wanted, jobs, lambda done: progress("check", done, len(wanted)))
+    report = report_of(subject, results, complete=len(wanted) == len(cases(subject)))
+    _show(report)
+    if path is not None:
+        echo(f"wrote {', '.join(map(str, write_report(report, path)))}")
+    if report.failures:
+        raise SystemExit(1)
+
+
+def _show(report: Report) -> None:
+    from inlaid.conformance.case import LEVELS
+    from inlaid.conformance.report import COLUMNS, badge_text
+
+    for result in report.failures:
+        echo(f"{result.id}: {result.reason}")
+    table = Table("level", title=f"{report.target}: {badge_text(report)}", title_justify="left")
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for level in LEVELS:
+        counts = report.counts(level)
+        table.add_row(level, *(str(counts[column] or "") for column in COLUMNS))
+    Console().print(table)

@@ -1,0 +1,294 @@
+"""One engine in a process of its own: prepares a model, then times runs of it whenever it is told to.
+
+Started by path, as `python -P engines.py JOB`, so that a peer's process holds nothing of Inlaid. Each line on standard input is a
+number of seconds to run for; the first line on standard output tells of the preparation, each further one answers one of the
+input. All are JSON. Peers are imported by name, when asked for: Inlaid depends on none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LEAST_RUNS = 3
+"""Runs that a round takes at least, however long they are."""
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one engine is to do. `label` names it in reports; `names` are those of the model's inputs, `inputs` an .npz file with
+    the arrays in that order, and `outputs` one to write. `precision` is one of Inlaid's, which every engine is held to. `targets`,
+    `dims` and `fusion` are for Inlaid alone."""
+
+    label: str
+    engine: str
+    model: str
+    names: tuple[str, ...]
+    inputs: str
+    outputs: str
+    threads: int
+    targets: tuple[str, ...] = ()
+    dims: Mapping[str, Any] = field(default_factory=dict)
+    fusion: bool = True
+    precision: str = "model"
+
+    def text(self) -> str:
+        """The job as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Job:
+        """The job that `text` gave."""
+        fields = json.loads(text)
+        dims = {name: tuple(size) if isinstance(size, list) else size for name, size in fields["dims"].items()}
+        return cls(**{**fields, "names": tuple(fields["names"]), "targets": tuple(fields["targets"]), "dims": dims})
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model ready to run. `settings` says in words under which settings; `arrays` turns what `run` returns into arrays, in the
+    order of the model's outputs."""
+
+    run: Callable[[], Any]
+    version: str
+    settings: str
+    arrays: Callable[[Any], Sequence[Any]] = list
+
+
+def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
+    """Inlaid: a package loaded. A model is compiled to one by another process, as a user would do it, so that the memory of this
+    one is what running takes."""
+    package = job.model
+    if not package.endswith(".inlaid"):
+        package = f"{job.outputs}.inlaid"
+        command = [sys.executable, "-P", __file__, "compile", job.text(), package]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ChildProcessError(done.stderr)
+    executable = importlib.import_module("inlaid.runtime").load(package)
+    on = ", ".join(dict.fromkeys(region.target for region in executable.regions)) or "nothing left to run"
+    return Prepared(
+        lambda: executable.run(inputs),
+        importlib.metadata.version("inlaid"),
+        on + ("" if job.precision == "model" else f", {job.precision}") + ("" if job.fusion else ", fusion off"),
+        lambda found: list(found.values()),
+    )
+
+
+def compile_package(job: Job, package: str) -> None:
+    """Compile a model with Inlaid to a package, with nothing taken from the cache."""
+    compiler = importlib.import_module("inlaid")
+    executable = compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False, precision=job.precision)
+    executable.save(package)
+
+
+def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
+    """ONNX Runtime on its CPU provider."""
+    ort: Any = importlib.import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    session = ort.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
+    settings = f"CPU provider, {job.threads} intra-op threads, spinning (its default), all graph optimisations (its default)"
+    return Prepared(lambda: session.run(None, inputs), ort.__version__, settings)
+
+
+def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
+    """OpenVINO's CPU plugin: float32 stays float32, unless bfloat16 is asked for."""
+    openvino: Any = importlib.import_module("openvino")
+    core = openvino.Core()
+    hint = "bf16" if job.precision == "bf16" else "f32"
+    asked = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
+    compiled = core.compile_model(core.read_model(job.model), "CPU", asked)
+    request = compiled.create_infer_request()
+    shown = ", ".join(
+        f"{name}={compiled.get_property(name)}" for name in ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT")
+    )
+    return Prepared(
+        lambda: request.infer(inputs, share_inputs=True, share_outputs=True),
+        openvino.__version__.split("-")[0],
+        f"CPU plugin, {shown}, INFERENCE_PRECISION_HINT={hint}",
+        lambda found: [np.array(value) for value in found.values()],
+    )
+
+
+def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
+    """PyTorch, eager, with the model brought over by onnx2torch."""
+    torch: Any = importlib.import_module("torch")
+    convert = importlib.import_module("onnx2torch").convert
+    torch.set_num_threads(job.threads)
+    module = convert(job.model).eval()
+    arguments = [torch.from_numpy(array) for array in inputs.values()]
+
+    narrow = job.precision == "bf16"
+
+    def run() -> Any:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, narrow):
+            return module(*arguments)
+
+    def arrays(found: Any) -> list[Any]:
+        return [
+            (value.float() if value.is_floating_point() else value).numpy()
+            for value in (found if isinstance(found, (tuple, list)) else (found,))
+        ]
+
+    settings = f"eager by onnx2torch, {torch.get_num_threads()} threads, OpenMP's own spinning"
+    return Prepared(run, torch.__version__, settings + (", autocast to bfloat16" if narrow else ""), arrays)
+
+
+def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
+    """TVM by its Relax frontend and default pipeline, untuned."""
+    os.environ["TVM_NUM_THREADS"] = str(job.threads)
+    tvm: Any = importlib.import_module("tvm")
+    relax: Any = importlib.import_module("tvm.relax")
+    from_onnx = importlib.import_module("tvm.relax.frontend.onnx").from_onnx
+    onnx: Any = importlib.import_module("onnx")
+    target = tvm.target.Target.from_device("cpu")
+    module = from_onnx(onnx.load(job.model), keep_params_in_input=False)
+    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
+    arguments = [tvm.runtime.tensor(array) for array in inputs.values()]
+
+    def arrays(found: Any) -> list[Any]:
+        return [value.numpy() for value in ((found,) if hasattr(found, "numpy") else found)]
+
+    settings = f"untuned, default pipeline, TVM_NUM_THREADS={job.threads}, target {target}"
+    return Prepared(lambda: machine["main"](*arguments), tvm.__version__, settings, arrays)
+
+
+def prepare_iree(job: Job, inputs: Arrays) -> Prepared:
+    """IREE's compiler for this CPU and its task runtime."""
+    compiler: Any = importlib.import_module("iree.compiler.tools")
+    runtime: Any = importlib.import_module("iree.runtime")
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "model.mlir"
+        command = [sys.executable, "-m", "iree.compiler.tools.import_onnx", job.model, "-o", str(text)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        cpu = "--iree-llvmcpu-target-cpu=host"
+        code = compiler.compile_file(str(text), input_type="onnx", target_backends=["llvm-cpu"], extra_args=[cpu])
+    runtime.flags.parse_flags(f"--task_topology_group_count={job.threads}")
+    context = runtime.SystemContext(config=runtime.Config("local-task"))
+    loaded = runtime.VmModule.copy_buffer(context.instance, code)
+    context.add_vm_module(loaded)
+    (name,) = (each for each in loaded.function_names if "$" not in each and not each.startswith("__"))
+    function = context.modules[loaded.name][name]
+    arguments = [runtime.asdevicearray(context.config.device, array) for array in inputs.values()]
+
+    def arrays(found: Any) -> list[Any]:
+        return [value.to_host() for value in (found if isinstance(found, (tuple, list)) else (found,))]
+
+    version = importlib.metadata.version("iree-base-runtime")
+    return Prepared(lambda: function(*arguments), version, f"llvm-cpu, {cpu}, local-task with {job.threads} workers", arrays)
+
+
+ENGINES: dict[str, Callable[[Job, Arrays], Prepared]] = {
+    "inlaid": prepare_inlaid,
+    "onnxruntime": prepare_onnxruntime,
+    "openvino": prepare_openvino,
+    "torch": prepare_torch,
+    "tvm": prepare_tvm,
+    "iree": prepare_iree,
+}
+
+PACKAGES = {
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "torch": "torch torchvision onnx2torch",
+    "tvm": "apache-tvm",
+    "iree": "iree-base-compiler iree-base-runtime",
+}
+"""What to install for each peer."""
+
+IN_BFLOAT16 = ("inlaid", "openvino", "torch")
+"""Engines that compute a float32 model in bfloat16 where asked."""
+
+
+def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
+    """Run for that long, and `LEAST_RUNS` times at least. One run before that does not count: the process was stopped, and others
+    have had the caches meanwhile."""
+    run()
+    times: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(times) < LEAST_RUNS or time.perf_counter() < until:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return {"median_ms": statistics.median(times) * 1e3, "runs": len(times)}
+
+
+def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
+    """The model ready, its outputs written, and what to tell of it; or None and the reason."""
+    with np.load(job.inputs) as file:
+        inputs = {name: file[f"arr_{number}"] for number, name in enumerate(job.names)}
+    if job.precision == "bf16" and job.engine not in IN_BFLOAT16:
+        return None, {"failed": "computes in bfloat16 only what the model has in it"}
+    start = time.perf_counter()
+    try:
+        prepared = ENGINES[job.engine](job, inputs)
+        seconds = time.perf_counter() - start
+        np.savez(job.outputs, *prepared.arrays(prepared.run()))
+    except ImportError as error:
+        return None, {"failed": f"is not installed: {error}"}
+    except Exception as error:
+        return None, {"failed": _reason(error)}
+    facts = {
+        "version": prepared.version,
+        "settings": prepared.settings,
+        "prepare_s": seconds,
+        "peak_mib": _peak_mib(),
+        "compiler_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    }
+    return prepared, facts
+
+
+def _peak_mib() -> float:
+    """The greatest resident memory of this process. What getrusage tells counts the process too that this one was forked from."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
+def _reason(error: Exception) -> str:
+    """The last line, where the cause stands; what another process printed names its exception itself."""
+    last = (str(error).strip().splitlines() or [""])[-1]
+    return last if isinstance(error, ChildProcessError) else f"{type(error).__name__}: {last}"
+
+
+def answer(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """What to tell of one round."""
+    try:
+        return time_runs(run, seconds)
+    except Exception as error:
+        return {"failed": _reason(error)}
+
+
+def main() -> None:
+    """Serve one job, or compile. What engines print goes to standard error, so that it is not taken for an answer."""
+    if sys.argv[1] == "compile":
+        compile_package(Job.parse(sys.argv[2]), sys.argv[3])
+        return
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    prepared, facts = prepare(Job.parse(sys.argv[1]))
+    print(json.dumps(facts), file=answers)
+    if prepared is not None:
+        for line in sys.stdin:
+            print(json.dumps(answer(prepared.run, float(line))), file=answers)
+
+
+if __name__ == "__main__":
+    main()

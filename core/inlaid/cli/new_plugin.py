@@ -1,0 +1,88 @@
+"""inlaid new-plugin."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from inlaid import __version__
+from inlaid.cli.common import echo
+from inlaid.errors import InputError
+from inlaid.plugins.contract import PLUGIN_API_VERSION, Level
+from inlaid.plugins.registry import default_registry
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}
+
+
+@click.command("new-plugin")
+@click.argument("name")
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.REGION.value,
+    show_default=True,
+    help="What the code generator is given: regions of models as graphs, or loop programs.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder; default: inlaid-NAME.")
+def new_plugin_command(name: str, level: str, output: Path | None) -> None:
+    """Write a project for a plugin with the target NAME, which installs, works and conforms as it is."""
+    folder = output or Path(_distribution(name))
+    files = render(name, Level(level))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already", remedy="name another folder with -o")
+    for place, text in files.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    echo(f"wrote {len(files)} files to {folder}; next:")
+    echo(f'  cd {folder}\n  pip install -e ".[test]"\n  pytest\n  inlaid conformance --target {name}')
+
+
+def render(name: str, level: Level) -> dict[str, str]:
+    """The files of a project by their paths. Raises `InputError` for a name that no target may have, or that one has already."""
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise InputError(f"{name!r} is no name of a target: lower-case letters, digits and underscores are, a letter first")
+    if name in default_registry().kinds():
+        raise InputError(f"there is a target {name} already, of plugin {default_registry().owner(name)}")
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    templates = resources.files("inlaid.cli") / "templates" / "plugin"
+    environment = Environment(
+        loader=FunctionLoader(lambda path: (templates / path).read_text(encoding="utf-8")),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # what is written is Python, TOML and Markdown
+    )
+    package = f"inlaid_{name}"
+    major, minor = __version__.split(".")[:2]
+    facts = {
+        "name": name,
+        "package": package,
+        "distribution": _distribution(name),
+        "title": name.title().replace("_", ""),
+        "level": level.value,
+        "dtypes": _DTYPES[level],
+        "api_version": PLUGIN_API_VERSION,
+        "release": f"{major}.{minor}",
+        "next_release": f"{major}.{int(minor) + 1}",
+    }
+    sources = {
+        "pyproject.toml": "both/pyproject.toml",
+        "README.md": "both/README.md",
+        ".gitignore": "both/gitignore",
+        ".github/workflows/test.yml": "both/ci.yml",
+        f"src/{package}/__init__.py": "both/init.py",
+        f"src/{package}/plugin.py": "both/plugin.py",
+        **{f"src/{package}/{part}.py": f"{level.value}/{part}.py" for part in ("rules", "codegen", "runtime")},
+        f"tests/test_{name}.py": "both/test.py",
+    }
+    return {place: environment.get_template(f"{source}.jinja").render(facts) for place, source in sources.items()}
+
+
+def _distribution(name: str) -> str:
+    return f"inlaid-{name.replace('_', '-')}"

@@ -1,0 +1,98 @@
+"""inlaid partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inlaid.cli.common import (
+    dims_option,
+    echo,
+    json_option,
+    model_argument,
+    placement_option,
+    precision_option,
+    print_json,
+    refuse_package,
+    target_option,
+    warnings_told,
+)
+from inlaid.runtime.output import check_output
+
+if TYPE_CHECKING:
+    from inlaid.partitioning import Partitioned
+    from inlaid.partitioning.annotate import Candidate
+
+
+@click.command("partition")
+@model_argument
+@target_option()
+@dims_option
+@precision_option
+@placement_option
+@click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
+@click.option("--measure", "measured", is_flag=True, help="Compile and run the model too, and say what each region took.")
+@click.option("--html", type=click.Path(path_type=Path), help="Draw the graph and its regions on a page in this file.")
+@click.option(
+    "--lock",
+    type=click.Path(path_type=Path),
+    help="Write where operators go to this file, for `inlaid compile --lock`, and say what differs from what it said before.",
+)
+@json_option
+def partition_command(
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    placement: str,
+    explained: bool,
+    measured: bool,
+    html: Path | None,
+    lock: Path | None,
+    as_json: bool,
+) -> None:
+    """Cut MODEL into regions and print them."""
+    import inlaid
+    from inlaid.driver import build_regions, cut
+    from inlaid.driver.measure import region_seconds, usual_inputs
+    from inlaid.driver.report import report_of
+    from inlaid.plugins.registry import default_registry
+    from inlaid.runtime.executable import Executable
+    from inlaid.settings import Settings
+
+    refuse_package(model)
+    if html is not None and html == lock:
+        raise click.UsageError(f"{html} cannot be both the page and the lock")
+    for path in filter(None, (html, lock)):
+        check_output(path, [model])
+    registry, settings = default_registry(), Settings(precision=precision, placement=placement)
+    with warnings_told():
+        partitioned, takers = cut(inlaid.load(model, dims), targets, registry, settings=settings)
+        seconds = {}
+        if measured:
+            executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
+            seconds = region_seconds(executable, usual_inputs(executable))
+        report = report_of(partitioned, takers, registry, settings, seconds)
+    if html is not None:
+        from inlaid.partitioning.page import page
+
+        html.write_text(page(report, model.name), encoding="utf-8")
+    differences = () if lock is None else _write_lock(lock, partitioned, takers)
+    if as_json:
+        print_json({**report.to_json(), **({"lock_differences": list(differences)} if lock is not None else {})})
+        return
+    echo(report.to_text() if explained else report.summary())
+    if differences:
+        echo("\n".join(["", f"{lock} said otherwise before:", *differences]))
+
+
+def _write_lock(path: Path, partitioned: Partitioned, takers: tuple[Candidate, ...]) -> tuple[str, ...]:
+    """Write a lock; what it says differently from the one that was there. Raises `InputError` where the file is no lock."""
+    from inlaid.partitioning.lock import Lock
+
+    now = Lock.of(partitioned, takers)
+    differences = Lock.from_text(path.read_text(encoding="utf-8", errors="replace")).differences(now) if path.exists() else ()
+    path.write_text(now.to_text(), encoding="utf-8")
+    return differences

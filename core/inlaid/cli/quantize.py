@@ -1,0 +1,80 @@
+"""Quantisation on the command line: options of `inlaid compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inlaid.quantization.settings import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES, Quantization
+
+if TYPE_CHECKING:
+    from inlaid.graph.ir import Module
+    from inlaid.quantization.report import QuantizationReport
+
+
+def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--quantize` and how."""
+    for option in (
+        click.option(
+            "--borders", type=click.Choice(BORDERS), help="With --quantize: what the model takes and gives; default: float32."
+        ),
+        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how sums are scaled; default: fixed."),
+        click.option("--scales", type=click.Choice(SCALES), help="With --quantize; power_of_two is for accelerators that shift."),
+        click.option(
+            "--calibration",
+            type=click.Choice(CALIBRATIONS),
+            help="With --quantize: how ranges follow from the values seen; default: minmax, all of them.",
+        ),
+        click.option(
+            "--quantize",
+            "samples",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE.npz",
+            help="Make the model int8, calibrated with the samples in this file, which has an array for each input, under its "
+            "name, one sample after the other. Says what every layer loses.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass
+class Quantizer:
+    """Quantises a model when it is called, and keeps the report."""
+
+    samples: Path
+    settings: Quantization
+    told: Callable[[str, int, int], None]
+    reports: list[QuantizationReport] = field(default_factory=list)
+
+    def __call__(self, module: Module) -> Module:
+        from inlaid.api import quantize
+
+        self.told("quantize", 0, 0)
+        found = quantize(module, self.samples, self.settings)
+        self.reports.append(found.report)
+        return found
+
+
+def chosen(
+    samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
+) -> Quantization | None:
+    """The settings, None for none. Raises `UsageError` for choices without samples."""
+
+    if samples is not None:
+        usual = Quantization()
+        return Quantization(
+            calibration=calibration or usual.calibration,
+            scales=scales or usual.scales,
+            arithmetic=arithmetic or usual.arithmetic,
+            borders=borders or usual.borders,
+        )
+    choices = {"--calibration": calibration, "--scales": scales, "--arithmetic": arithmetic, "--borders": borders}
+    for option, value in choices.items():
+        if value is not None:
+            raise click.UsageError(f"{option} is for quantisation: give --quantize too")
+    return None

@@ -1,0 +1,49 @@
+"""inlaid show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from inlaid.cli.common import (
+    dims_option,
+    echo,
+    model_argument,
+    precision_option,
+    refuse_package,
+    target_option,
+)
+
+
+@click.command("show")
+@model_argument
+@target_option()
+@dims_option
+@precision_option
+@click.option("--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, or after `partition`, the last step.")
+@click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
+def show_command(
+    model: Path,
+    targets: tuple[str, ...],
+    dims: dict[str, Any],
+    precision: str,
+    after: str | None,
+    weights: Literal["elided", "hash"],
+) -> None:
+    """Print the IR of MODEL: as it is imported, or after a pass.
+
+    A pass that runs several times is shown after its last run; PASS:1 means its first.
+    """
+    import inlaid
+    from inlaid.graph.text import show
+
+    refuse_package(model)
+    module = inlaid.load(model, dims)
+    if after is not None:
+        from inlaid.driver import module_after
+        from inlaid.settings import Settings
+
+        module = module_after(module, targets, after, settings=Settings(precision=precision))
+    echo(show(module, weights=weights))

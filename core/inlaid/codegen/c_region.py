@@ -1,0 +1,53 @@
+"""Regions of loop programs in C: what a loop-level plugin for a processor with a C compiler starts from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from inlaid import arith
+from inlaid.codegen.c import address, region_source
+from inlaid.codegen.c_kernel import helpers, index_text, print_kernel
+from inlaid.tensor.region import RegionBuffer, RegionProgram
+
+_INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
+
+
+def region_in_c(region: RegionProgram) -> bytes:
+    """A region as C that defines the function `region.name` (see `inlaid.runtime.host`). Equal regions give equal bytes. Raises
+    `Unsupported` for what C has not."""
+    kernels = [print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels)]
+    entry = "\n".join(_entry(region, [kernel.checks for kernel in kernels]))
+    code = "\n".join(kernel.text for kernel in kernels)
+    return region_source(region.name, entry, f"{_INCLUDES}{helpers(code + entry)}\n{code}")
+
+
+def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
+    """The statements that call the kernels in order; `checks` says which of them may find an index out of range."""
+    places: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
+    bounds: dict[arith.Expr, arith.Expr] = {
+        arith.SizeVar(dim.name): arith.wrap(dim.upper)
+        for dim in region.signature.dims
+        if dim.input is None and dim.upper is not None
+    }
+
+    def size(expr: arith.Dim) -> str:
+        return index_text(arith.wrap(expr), places.get)
+
+    def place(buffer: RegionBuffer) -> str:
+        return address(buffer, size(arith.substitute(arith.wrap(buffer.offset), bounds)))
+
+    lines = []
+    for call in region.calls:
+        name = region.kernels[call.kernel].name
+        buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
+        arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
+        if not checks[call.kernel]:
+            lines.append(f"    kernel{call.kernel}({', '.join(arguments)});")
+            continue
+        where = f" at {', '.join(call.nodes)}" if call.nodes else ""
+        message = json.dumps(f"an index is out of range in kernel {name}{where}")
+        lines.append(f"    if (kernel{call.kernel}({', '.join(arguments)})) {{")
+        lines.append(f'        snprintf(context->message, sizeof context->message, "%s", {message});')
+        lines.append("        return 1;\n    }")
+    return lines

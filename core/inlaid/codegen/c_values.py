@@ -1,0 +1,203 @@
+"""Values in C99, with the semantics that `inlaid.tensor.ir` fixes, whatever flags a compiler is given: signed arithmetic that may
+wrap goes through unsigned types, and every conversion is written out."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+
+from inlaid.codegen.c import C_TYPES, c_type
+from inlaid.types import DType, dtype
+
+NATIVE = frozenset(C_TYPES)
+"""Names of the element types that C computes with; all others are legalised to these before."""
+
+ATOM, PRODUCT, SUM, OTHER = range(4)
+"""How tightly an expression binds: a name, a literal, a call or what stands in parentheses; a product or quotient; a sum or
+difference; all else."""
+
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
+REPEATS = ("min", "max", "isinf", "isnan")
+"""Operations whose operands are written several times."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression in C and how tightly it binds. `number`: a literal that is a number, and no NaN."""
+
+    code: str
+    level: int = OTHER
+    number: bool = False
+
+    def within(self, level: int) -> str:
+        """The expression as an operand of what binds so."""
+        return self.code if self.level <= level else f"({self.code})"
+
+    @property
+    def atom(self) -> str:
+        """The expression in parentheses, where it needs them."""
+        return self.within(ATOM)
+
+
+def value_type(of: DType) -> str:
+    """The C type of a value."""
+    return "_Bool" if of.kind == "bool" else c_type(of)
+
+
+def literal(value: float | int | bool, of: DType) -> str:
+    """A constant."""
+    if of.is_float:
+        number = float(value)
+        if math.isnan(number):
+            return f"({c_type(of)})NAN"
+        if math.isinf(number) or (of.bits == 32 and abs(number) > 3.4028235677973366e38):
+            return f"({c_type(of)})INFINITY" if number > 0 else f"-({c_type(of)})INFINITY"
+        number = struct.unpack("f", struct.pack("f", number))[0] if of.bits == 32 else number
+        if number == int(number) and abs(number) <= 1 << 63:
+            return f"{number:.1f}{_suffix(of)}"
+        return re.sub(r"\.?0*p", "p", number.hex()) + _suffix(of)
+    if of.kind == "bool":
+        return str(int(value))
+    number = int(value)
+    if of.bits <= 16:
+        return str(number)  # C computes with these as int
+    if of.kind == "uint":
+        return f"{number}u" if of.bits == 32 else f"UINT64_C({number})"
+    if number == of.limits[0]:
+        return f"INT{of.bits}_MIN"
+    return f"INT64_C({number})" if of.bits == 64 else str(number)
+
+
+def constant(value: float | int | bool, of: DType) -> Text:
+    """A constant as an operand."""
+    text = literal(value, of)
+    return Text(text, PRODUCT if text.startswith("-") else ATOM, not (of.is_float and math.isnan(value)))
+
+
+def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: bool = False) -> Text:
+    """`op` on two values of one element type. `exact`: a sum, difference or product that never wraps; `shift`: a count that is
+    at least 0 and less than the width. Of `REPEATS`, and of divisions and shifts of which nothing is known, operands are written
+    several times."""
+    kind = value_type(of)
+    if op in ("min", "max"):
+        one, two = a.within(SUM), b.within(SUM)
+        chosen = f"{one} {'<' if op == 'min' else '>'} {two} ? {one} : {two}"
+        nans = "".join(f"{part} != {part} ? {part} : " for part, known in ((one, a), (two, b)) if not known.number)
+        return Text(f"{nans}({chosen})" if of.is_float and nans else chosen)
+    if of.is_float and op == "mod":
+        return Text(f"fmod{_suffix(of)}({a.code}, {b.code})", ATOM)
+    if op in ("div", "mod"):
+        symbol = "/" if op == "div" else "%"
+        plain = Text(f"{a.within(PRODUCT)} {symbol} {b.atom}", PRODUCT)
+        if of.is_float:
+            return plain
+        if exact:
+            return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
+        edges = f"{b.atom} == 0 ? 0 : "
+        if of.kind == "int":
+            edges += f"{b.atom} == -1 ? {_negated(a, of) if op == 'div' else '0'} : "
+        return Text(f"({kind})({edges}{plain.code})", ATOM)
+    if op in ("shl", "shr"):
+        shifted = f"({kind})({a.atom} >> {b.atom})" if op == "shr" else f"({kind})({_unsigned(a, of)} << {b.atom})"
+        if shift:
+            return Text(f"{a.atom} >> {b.atom}") if op == "shr" and of.bits >= 32 else Text(shifted, ATOM)
+        beyond = f"{a.atom} < 0 ? -1 : 0" if op == "shr" and of.kind == "int" else "0"
+        inside = f"{b.atom} < {of.bits}" if of.kind == "uint" else f"{b.atom} >= 0 && {b.atom} < {of.bits}"
+        return Text(f"{inside} ? {shifted} : ({kind})({beyond})")
+    symbol = _SYMBOLS[op]
+    if op in ("lt", "le", "eq", "ne"):
+        return Text(f"{a.within(SUM)} {symbol} {b.within(SUM)}")
+    if op in ("and", "or", "xor"):
+        # Clang warns of bitwise operators on two truth values.
+        plain = Text(f"{'(int)' * (of.kind == 'bool')}{a.atom} {symbol} {b.atom}")
+        return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
+    if of.is_float or (exact and of.bits >= 32) or (of.kind == "uint" and of.bits >= 32):
+        return _sum(op, a, b)
+    if of.bits <= 16 and op != "mul":
+        return Text(f"({kind}){_sum(op, a, b).atom}", ATOM)  # as int, which holds every result
+    wide = "uint64_t" if of.bits == 64 else "uint32_t"
+    return Text(f"({kind}){_sum(op, Text(f'({wide}){a.atom}', ATOM), Text(f'({wide}){b.atom}', ATOM)).atom}", ATOM)
+
+
+def _sum(op: str, a: Text, b: Text) -> Text:
+    """A sum, difference or product."""
+    if op == "mul":
+        return Text(f"{a.within(PRODUCT)} * {b.atom}", PRODUCT)
+    if b.number and b.code.startswith("-"):
+        return Text(f"{a.within(SUM)} {'-' if op == 'add' else '+'} {b.code[1:]}", SUM)
+    return Text(f"{a.within(SUM)} {_SYMBOLS[op]} {b.within(PRODUCT)}", SUM)
+
+
+def fma(a: Text, b: Text, c: Text, of: DType) -> Text:
+    """a * b + c, rounded once."""
+    if of.is_float:
+        return Text(f"fma{_suffix(of)}({a.code}, {b.code}, {c.code})", ATOM)
+    return binary("add", binary("mul", a, b, of), c, of)
+
+
+def unary(op: str, a: Text, of: DType) -> Text:
+    """`op` on one value of an element type."""
+    kind = value_type(of)
+    match op:
+        case "isnan":
+            return Text(f"{a.atom} != {a.atom}")
+        case "isinf":
+            return Text(f"fabs{_suffix(of)}({a.code}) == INFINITY")
+        case "neg" if of.is_float:
+            return Text(f"-{a.atom}")
+        case "neg":
+            return Text(_negated(a, of), ATOM)
+        case "abs" if of.is_float:
+            return Text(f"fabs{_suffix(of)}({a.code})", ATOM)
+        case "abs":
+            return Text(f"{a.atom} < 0 ? {_negated(a, of)} : {a.atom}") if of.kind == "int" else a
+        case "not":
+            return Text(f"!{a.atom}") if of.kind == "bool" else Text(f"({kind})~{a.atom}", ATOM)
+        case "popcount":
+            return Text(f"({kind})__builtin_popcountll({_unsigned(a, of)})", ATOM)
+        case "clz":
+            counted = f"__builtin_clzll({_unsigned(a, of)}) - {64 - of.bits}"
+            return Text(f"({kind})({a.atom} == 0 ? {of.bits} : {counted})", ATOM)
+    return Text(f"{_FUNCTIONS[op]}{_suffix(of)}({a.code})", ATOM) if of.is_float else a
+
+
+def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text:
+    """A conversion between element types. `inside`: the value is known to be one of the target's."""
+    if target.kind == "bool":
+        return Text(f"{a.atom} != 0")
+    kind = c_type(target)
+    if not source.is_float or target.is_float or inside:
+        return Text(f"({kind}){a.atom}", ATOM)
+    low, high = (literal(float(limit), source) for limit in target.limits)
+    least, greatest = (literal(limit, target) for limit in target.limits)
+    return Text(f"{a.atom} != {a.atom} ? 0 : {a.atom} <= {low} ? {least} : {a.atom} >= {high} ? {greatest} : ({kind}){a.atom}")
+
+
+def reinterpret(a: Text, source: DType, target: DType) -> Text:
+    """The bits of a value as another element type of the same width."""
+    return Text(f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a.code}}}).to", ATOM)
+
+
+def _negated(a: Text, of: DType) -> str:
+    """A negative integer; the least one is its own."""
+    if of.bits < 32:
+        return f"({c_type(of)})-{a.atom}"
+    return f"({c_type(of)})(0u - {_same_width(a, of)})"
+
+
+def _suffix(of: DType) -> str:
+    return "f" if of.bits == 32 else ""
+
+
+def _same_width(a: Text, of: DType) -> str:
+    """A value as the unsigned integer of its width."""
+    return f"({c_type(dtype(f'uint{of.bits}'))}){a.atom}"
+
+
+def _unsigned(a: Text, of: DType) -> str:
+    """A value as an unsigned integer of its width, and of at least 32 bits: that is how it is shifted and counted."""
+    same = _same_width(a, of)
+    return same if of.bits >= 32 else f"(uint32_t){same}"

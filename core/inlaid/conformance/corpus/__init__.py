@@ -1,0 +1,22 @@
+"""Examples of every canonical operator: made from choices, pinned ones and those that Hypothesis draws."""
+
+from inlaid.conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
+from inlaid.conformance.corpus.example import COMMON, RANKS, Choices, Entry, Example, Form, Unfit
+from inlaid.conformance.corpus.host import ENTRIES as HOST
+from inlaid.conformance.corpus.product import ENTRIES as PRODUCT
+from inlaid.conformance.corpus.quantised import ENTRIES as QUANTISED
+from inlaid.conformance.corpus.reduction import ENTRIES as REDUCTION
+from inlaid.conformance.corpus.shape import ENTRIES as SHAPE
+from inlaid.graph.operator import Operator
+
+CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTISED, *HOST)
+
+
+def entry_of(operator: Operator) -> Entry | None:
+    """How examples of an operator are made; None for one that is not canonical."""
+    return _BY_OPERATOR.get(operator)
+
+
+_BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
+
+__all__ = ["COMMON", "CORPUS", "RANKS", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]

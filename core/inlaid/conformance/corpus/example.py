@@ -1,0 +1,279 @@
+"""Examples of operators: how one is made, and what it is as a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from inlaid.arith import SizeVar
+from inlaid.conformance.values import MIXES, Array, Mix, random_array
+from inlaid.errors import InlaidError
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.types import TensorType, Type, dtype, from_numpy
+
+T = TypeVar("T")
+
+SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
+"""Extents: small, odd, prime, a vector's worth, and one."""
+RANKS = (2, 3, 1, 4, 0)
+"""Ranks of shapes that may be of any, the plain one first."""
+
+
+class Unfit(Exception):
+    """No example has arguments of the shapes that are given."""
+
+
+class Choices:
+    """Where examples take their sizes, attributes and values from. `choose(n)` gives a number from 0 to n - 1; the plain choice
+    is 0 everywhere, towards which Hypothesis shrinks. All arrays of one example are of one mix of values. Shapes are of a `rank`
+    where they may be, if it is given: `ranked` says whether there was one. `given` are the shapes that arguments have already, by
+    their numbers; without `edges`, floats are not at the edges of their type; `binary` scales are powers of two."""
+
+    def __init__(
+        self,
+        choose: Callable[[int], int],
+        mix: Mix | None = None,
+        sizes: Sequence[int] = SIZES,
+        rank: int | None = None,
+        given: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        edges: bool = True,
+        binary: bool = False,
+    ) -> None:
+        self._choose = choose
+        self._sizes = tuple(sizes)
+        self._asked = 0
+        self._rank = rank
+        self._given = given
+        self._edges = edges
+        self._binary = binary
+        self._free = not given
+        self.ranked = False
+        self.mix: Mix = self.pick(*MIXES) if mix is None else mix
+
+    @classmethod
+    def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
+        """The same choices each time: the plain ones with each mix of values in turn, then some others for each number above."""
+        plain = number < len(MIXES)
+        return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
+
+    def pick(self, *options: T) -> T:
+        """One of the options, the first where all is plain."""
+        return options[self._choose(len(options))]
+
+    def flag(self) -> bool:
+        """False where all is plain."""
+        return self.pick(False, True)
+
+    def below(self, count: int) -> int:
+        """A number from 0 to count - 1."""
+        return self._choose(count)
+
+    def size(self) -> int:
+        """An extent, at least 1. Plain extents differ from one another, so that axes cannot be confused unnoticed."""
+        at = self._asked % len(self._sizes)
+        self._asked += 1
+        return self.pick(*self._sizes[at:], *self._sizes[:at])
+
+    def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
+        """A shape of a rank, some with an empty axis."""
+        if not self._free:
+            return self._data(least)
+        shape = [self.size() for _ in range(self._of_rank(least, most))]
+        if shape and self.below(8) == 7:
+            shape[self.below(len(shape))] = 0
+        return tuple(shape)
+
+    def solid_shape(self, least: int = 1, most: int = 4) -> tuple[int, ...]:
+        """A shape without empty axes."""
+        if not self._free:
+            return self._data(least)
+        return tuple(self.size() for _ in range(self._of_rank(least, most)))
+
+    def given(self, number: int) -> tuple[int, ...] | None:
+        """The shape that an argument has already, None where it may have any. Asking for it is to care for all of them."""
+        self._free = True
+        return self._given.get(number)
+
+    def _data(self, least: int) -> tuple[int, ...]:
+        """The first shape that is given, which is that of the data. Raises `Unfit`."""
+        found = next(iter(self._given.values()))
+        if len(found) < least:
+            raise Unfit
+        self._free = True
+        return found
+
+    def _of_rank(self, least: int, most: int) -> int:
+        found = self.pick(*[rank for rank in RANKS if least <= rank <= most] or [least])
+        if self._rank is None or not least <= self._rank <= most:
+            return found
+        self.ranked = True
+        return self._rank
+
+    def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes that broadcast together."""
+        if not self._free:
+            return tuple(self._beside(self.given(number)) for number in range(count))
+        whole = self.shape()
+        found = [whole]
+        for _ in range(count - 1):
+            kept = whole[self.pick(0, 0, len(whole) // 2, len(whole)) :]
+            found.append(tuple(1 if self.below(4) == 3 else dim for dim in kept))
+        return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
+
+    def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """A shape that is given, or one that broadcasts with those that are: all of it, some axes, or none."""
+        if given is not None:
+            return given
+        whole = np.broadcast_shapes(*self._given.values())
+        by_channel = (*whole[1:2], *(1 for _ in whole[2:]))
+        some = tuple(1 if self.flag() else dim for dim in whole)
+        return self.pick(whole, whole[-1:], by_channel, (), some)
+
+    def axis(self, rank: int) -> int:
+        """An axis, the last where all is plain."""
+        return rank - 1 - self.below(rank)
+
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """Some axes in rising order: the last ones, or any."""
+        first = self.axis(rank) if rank else 0
+        if self.flag():
+            return tuple(range(first, rank))
+        return tuple(axis for axis in range(rank) if (axis == rank - 1) ^ (self.below(3) == 2))
+
+    def seed(self) -> int:
+        """A seed of random values."""
+        return self._choose(1 << 16)
+
+    def array(self, shape: Sequence[int], of: str, low: float | None = None, high: float | None = None) -> Array:
+        """Values of an element type, of the example's mix unless bounded."""
+        mix = "special" if self.mix == "edge" and dtype(of).is_float and not self._edges else self.mix
+        return random_array(self.seed() + self._count(), shape, of, low, high, mix)
+
+    def scales(self, shape: Sequence[int], of: str, low: float, high: float) -> Array:
+        """Steps of quantised values."""
+        found = self.array(shape, of, low, high)
+        return np.exp2(np.round(np.log2(found.astype(np.float32)))).astype(found.dtype) if self._binary else found
+
+    def summable(self, shape: Sequence[int], of: str) -> Array:
+        """Values whose sums and products do not depend on an order: none at the edges of floats."""
+        if dtype(of).is_float and self.mix == "edge":
+            return self.ordinary(shape, of)
+        return self.array(shape, of)
+
+    def ordinary(self, shape: Sequence[int], of: str) -> Array:
+        """Values of which sums of products are well conditioned: finite and around 1, integers of all of the range of 8 bits."""
+        element = dtype(of)
+        if element.is_float:
+            return self.array(shape, of, -1.0, 1.0)
+        least, greatest = element.limits if element.is_int else (0, 1)
+        return self.array(shape, of, max(least, -128), min(greatest, 255))
+
+    def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
+        """Indices into an axis, negative ones among them. There are none into an empty axis."""
+        return np.random.default_rng(self.seed() + self._count()).integers(-extent, extent, tuple(shape)).astype(of)
+
+    def _count(self) -> int:
+        self._asked += 1
+        return self._asked
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call of an operator, and values for its arguments. `types` are those of the arguments that no array tells: sequences,
+    optionals and strings."""
+
+    operator: Operator
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[int, Type] = field(default_factory=dict)
+
+    def forms(self) -> tuple[Form, ...]:
+        """The same call with all of its arguments given when it runs; with all but the first constant; and with sizes that are
+        known only when it runs. The last two where the operator allows them."""
+        found = [Form(self, "", self._function(self._params()), self.inputs)]
+        if len(self.inputs) > 1 and not self.types:
+            first = ir.var("x0", self._type(0))
+            body = self.operator(first, *map(ir.constant, self.inputs[1:]), **self.attrs)
+            found.append(Form(self, "constants", ir.function((first,), body), self.inputs[:1]))
+        if not self.types and any(dim > 1 for value in self.inputs for dim in value.shape):
+            # Equal sizes by the same name: the operator may ask for them to be equal.
+            shapes = [tuple(SizeVar(f"n{dim}") if dim > 1 else dim for dim in value.shape) for value in self.inputs]
+            types = (TensorType(shape, from_numpy(value.dtype)) for shape, value in zip(shapes, self.inputs, strict=True))
+            with contextlib.suppress(InlaidError):
+                found.append(Form(self, "symbolic sizes", self._function(_vars(types)), self.inputs))
+        return tuple(found)
+
+    def _params(self) -> tuple[ir.Var, ...]:
+        return _vars(map(self._type, range(len(self.inputs))))
+
+    def _function(self, params: tuple[ir.Var, ...]) -> ir.Function:
+        return ir.function(params, self.operator(*params, **self.attrs))
+
+    def _type(self, number: int) -> Type:
+        value = self.inputs[number]
+        return self.types[number] if number in self.types else TensorType(value.shape, from_numpy(value.dtype))
+
+    def __str__(self) -> str:
+        given = [
+            repr(self.types[number]) if number in self.types else f"{value.dtype}{list(value.shape)}"
+            for number, value in enumerate(self.inputs)
+        ]
+        attrs = [f"{name}={value!r}" for name, value in self.attrs.items()]
+        return f"{self.operator.name}({', '.join(given + attrs)})"
+
+
+@dataclass(frozen=True)
+class Form:
+    """An example as a function whose body is the call, and what it is run on. `kind` says what is unlike a plain call."""
+
+    example: Example
+    kind: str
+    function: ir.Function
+    inputs: tuple[Any, ...]
+
+    @property
+    def call(self) -> ir.Call:
+        """The operator's call."""
+        assert isinstance(self.function.body, ir.Call)
+        return self.function.body
+
+    def __str__(self) -> str:
+        return f"{self.example} with {self.kind}" if self.kind else str(self.example)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How examples of an operator are made, for each of the element types that it takes. An `exact` operator does not round: it
+    moves or chooses values, or its result is defined to the last bit."""
+
+    operator: Operator
+    dtypes: tuple[str, ...]
+    make: Callable[[Choices, str], Example]
+    exact: bool = False
+
+    def example(self, choices: Choices, of: str) -> Example:
+        """An example for an element type."""
+        with np.errstate(all="ignore"):
+            return self.make(choices, of)
+
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+NARROW_FLOATS = ("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz")
+ALL_FLOATS = FLOATS + NARROW_FLOATS
+INTEGERS = (*("int32", "int8", "uint8", "int64", "int16", "uint16", "uint32", "uint64", "int4", "uint4", "int2", "uint2"),)
+NUMBERS = ALL_FLOATS + INTEGERS
+COMMON = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
+"""Element types that are looked at more closely than others."""
+MOVED = (*COMMON, "float64", "float8e4m3fn", "int4", "uint16")
+"""Element types of operators that move values and do not compute."""
+
+
+def _vars(types: Iterable[Type]) -> tuple[ir.Var, ...]:
+    return tuple(ir.var(f"x{number}", type_) for number, type_ in enumerate(types))

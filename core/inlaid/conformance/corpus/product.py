@@ -1,0 +1,232 @@
+"""Examples of products and windows: convolutions, matrices, pools, attention and recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.conformance.corpus.example import FLOATS, Choices, Entry, Example, Unfit
+from inlaid.types import dtype
+
+_MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
+
+
+def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """(spatial shape, kernel, attributes) of a window that fits at least once, over two dimensions where all is plain."""
+    given = choices.given(0)
+    rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
+    if rank < 1 or (given is not None and 0 in given[2:]):
+        raise Unfit
+    kernel = tuple(choices.pick(3, 1, 2) for _ in range(rank))
+    strides = tuple(choices.pick(1, 2, 3) for _ in range(rank))
+    dilations = tuple(choices.pick(1, 2) if dilated else 1 for _ in range(rank))
+    if given is not None:
+        kernel = tuple(map(min, kernel, given[2:]))
+        dilations = tuple(map(min, dilations, (max(extent // size, 1) for extent, size in zip(given[2:], kernel, strict=True))))
+    pads = tuple(min(choices.pick(1, 0, 2), size - 1) for size in kernel * 2)
+    extra = [choices.pick(4, 0, 1, 7, 11) for _ in range(rank)]
+    spatial = tuple((size - 1) * by + 1 + more for size, by, more in zip(kernel, dilations, extra, strict=True))
+    return spatial if given is None else given[2:], kernel, {"strides": strides, "dilations": dilations, "pads": pads}
+
+
+def _channels(choices: Choices) -> tuple[int, int, int]:
+    """Groups, and channels of a group in and out: many enough for vectors, few, and one."""
+    groups, inner, outer = choices.pick((1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33))
+    given = choices.given(0)
+    if given is None:
+        return groups, inner, outer
+    if given[1] == 0:
+        raise Unfit
+    groups = groups if given[1] % groups == 0 else 1
+    return groups, given[1] // groups, outer
+
+
+def _batch(choices: Choices, *options: int) -> int:
+    found, given = choices.pick(*options), choices.given(0)
+    return found if given is None else given[0]
+
+
+def _conv(choices: Choices, of: str) -> Example:
+    spatial, kernel, attrs = _window(choices)
+    groups, inner, outer = _channels(choices)
+    x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
+    weights = {"uint8": "int8"}.get(of, of)
+    return Example(ops.conv, (x, choices.ordinary((groups * outer, inner, *kernel), weights)), {**attrs, "groups": groups})
+
+
+def _conv_transpose(choices: Choices, of: str) -> Example:
+    spatial, kernel, attrs = _window(choices)
+    groups, inner, outer = _channels(choices)
+    extra = tuple(choices.below(stride) for stride in attrs["strides"])
+    x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
+    w = choices.ordinary((groups * inner, outer, *kernel), of)
+    return Example(ops.conv_transpose, (x, w), {**attrs, "groups": groups, "output_padding": extra})
+
+
+def _positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> tuple[int, ...]:
+    """How often a window fits along each axis."""
+    rank = len(spatial)
+    spans = [(size - 1) * by + 1 for size, by in zip(kernel, attrs["dilations"], strict=True)]
+    return tuple(
+        (spatial[axis] + attrs["pads"][axis] + attrs["pads"][rank + axis] - spans[axis]) // attrs["strides"][axis] + 1
+        for axis in range(rank)
+    )
+
+
+def _deform_conv(choices: Choices, of: str) -> Example:
+    spatial, kernel, attrs = _window(choices)
+    out, taps, rank = _positions(spatial, kernel, attrs), math.prod(kernel), len(kernel)
+    x, w = choices.ordinary((1, 4, *spatial), of), choices.ordinary((2, 4, *kernel), of)
+    offset = choices.ordinary((1, taps * rank, *out), of)
+    mask = (choices.ordinary((1, taps, *out), of),) if choices.flag() else ()
+    return Example(ops.deform_conv, (x, w, offset, *mask), attrs)
+
+
+def _col2im(choices: Choices, of: str) -> Example:
+    spatial, kernel, attrs = _window(choices)
+    columns = choices.ordinary((1, 2 * math.prod(kernel), math.prod(_positions(spatial, kernel, attrs))), of)
+    return Example(ops.col2im, (columns,), {**attrs, "shape": spatial, "kernel": kernel})
+
+
+def _matmul(choices: Choices, of: str) -> Example:
+    m, k, n = choices.pick(3, 1, 16, 0, 13), choices.pick(5, 1, 16, 33), choices.pick(7, 1, 16, 32)
+    left, right = choices.pick(((), ()), ((2,), ()), ((2, 1), (3,)), ((4,), (4,)), ((), (2,)))
+    shapes = choices.pick(((*left, m, k), (*right, k, n)), ((k,), (k, n)), ((m, k), (k,)))
+    first, second = choices.given(0), choices.given(1)
+    if () in (first, second):
+        raise Unfit
+    if first is not None:
+        shapes = first, second or (first[-1], n)
+    elif second is not None:
+        shapes = (m, second[-2] if len(second) > 1 else second[0]), second
+    names = of, {"uint8": "int8"}.get(of, of)
+    return Example(ops.matmul, tuple(choices.ordinary(shape, name) for shape, name in zip(shapes, names, strict=True)))
+
+
+def _det(choices: Choices, of: str) -> Example:
+    size = choices.pick(3, 1, 2, 4)
+    return Example(ops.det, (choices.ordinary((*choices.pick((), (2,)), size, size), of),))
+
+
+def _pool(name: str, *flags: str) -> Callable[[Choices, str], Example]:
+    def make(choices: Choices, of: str) -> Example:
+        spatial, kernel, attrs = _window(choices)
+        shape = choices.given(0) or (choices.pick(1, 2), choices.pick(3, 1, 16), *spatial)
+        x = choices.ordinary(shape, of) if name == "avg_pool" else choices.array(shape, of)
+        return Example(ops.TABLE[name], (x,), {**attrs, "kernel": kernel, **{flag: choices.flag() for flag in flags}})
+
+    return make
+
+
+def _attention(choices: Choices, of: str) -> Example:
+    queries, keys = choices.pick((2, 2), (4, 2), (3, 1))
+    length, context, size, values = choices.pick(4, 1), choices.pick(5, 1, 16), choices.pick(8, 3), choices.pick(6, 2)
+    arrays = [
+        choices.ordinary((2, queries, length, size), of),
+        choices.ordinary((2, keys, context, size), of),
+        choices.ordinary((2, keys, context, values), of),
+    ]
+    mask = choices.pick("", "bool", of)
+    if mask:
+        arrays.append(choices.ordinary((2, 1, length, context), mask))
+    attrs = {
+        "scale": choices.pick(0.5, 1.0), "softcap": choices.pick(0.0, 2.0), "left": choices.pick(-1, 2),
+        "right": choices.pick(-1, 0), "masked": bool(mask),
+    }  # fmt: skip
+    return Example(ops.attention, tuple(arrays), attrs)
+
+
+_LAYERS: dict[str, tuple[int, int, tuple[str, ...]]] = {
+    "lstm": (4, 2, ("Sigmoid", "Tanh", "Tanh")),
+    "gru": (3, 1, ("Sigmoid", "Tanh")),
+    "rnn": (1, 1, ("Tanh",)),
+}
+"""Gates, states and activations."""
+
+
+def _recurrent(name: str, **options: tuple[Any, ...]) -> Callable[[Choices, str], Example]:
+    gates, states, activations = _LAYERS[name]
+
+    def make(choices: Choices, of: str) -> Example:
+        steps, batch, inputs, hidden = choices.pick(3, 1), choices.pick(2, 1), choices.pick(3, 1), choices.pick(4, 2)
+        direction = choices.pick("forward", "reverse", "bidirectional")
+        count = 2 if direction == "bidirectional" else 1
+        shapes = [
+            (steps, batch, inputs),
+            (count, gates * hidden, inputs),
+            (count, gates * hidden, hidden),
+            (count, 2 * gates * hidden),
+        ]
+        arrays = [choices.ordinary(shape, of) for shape in (*shapes, *((count, batch, hidden),) * states)]
+        attrs = {"direction": direction, "activations": activations * count, "clip": choices.pick(0.0, 0.7)}
+        attrs |= {"alphas": (0.0,) * len(activations) * count, "betas": (0.0,) * len(activations) * count}
+        return Example(ops.TABLE[name], tuple(arrays), attrs | {key: choices.pick(*values) for key, values in options.items()})
+
+    return make
+
+
+def _resize(choices: Choices, of: str) -> Example:
+    shape = choices.solid_shape(2, 4)
+    mode = choices.pick("nearest", "linear", "cubic") if dtype(of).is_float else "nearest"
+    wanted = (*shape[:-2], *(choices.pick(2 * extent, extent, max(extent // 2, 1), extent + 3) for extent in shape[-2:]))
+    attrs = {"shape": wanted, "mode": mode, "coordinates": choices.pick("half_pixel", "align_corners", "asymmetric")}
+    return Example(ops.resize, (choices.ordinary(shape, of),), attrs)
+
+
+def _grid_sample(choices: Choices, of: str) -> Example:
+    spatial = choices.pick((4, 5), (3,), (2, 3, 4))
+    grid = choices.ordinary((2, *(choices.pick(3, 1) for _ in spatial), len(spatial)), of)
+    attrs = {
+        "mode": choices.pick("linear", "nearest", "cubic"), "padding": choices.pick("zeros", "border", "reflection"),
+        "align_corners": choices.flag(),
+    }  # fmt: skip
+    return Example(ops.grid_sample, (choices.ordinary((2, 3, *spatial), of), grid), attrs)
+
+
+_REGIONS = np.array([[0, 0, 3, 3], [1, 1, 6.5, 5], [2, 2, 2, 2]])
+
+
+def _roi_align(choices: Choices, of: str) -> Example:
+    attrs = {
+        "shape": (2, 3),
+        "sampling": choices.pick(2, 0),
+        "scale": 0.75,
+        "half_pixel": choices.flag(),
+        "maximum": choices.flag(),
+    }
+    regions = _REGIONS.astype(dtype(of).numpy)
+    return Example(ops.roi_align, (choices.ordinary((2, 3, 6, 7), of), regions, np.array([0, 1, 1])), attrs)
+
+
+def _roi_max_pool(choices: Choices, of: str) -> Example:
+    regions = np.column_stack([[0, 1, 1], _REGIONS]).astype(dtype(of).numpy)
+    return Example(
+        ops.roi_max_pool, (choices.ordinary((2, 3, 6, 7), of), regions), {"shape": choices.pick((2, 3), (1, 1)), "scale": 0.75}
+    )
+
+
+_WIDE = ("float32", "float16", "float64")
+
+ENTRIES = (
+    Entry(ops.conv, (*FLOATS, "int8", "uint8"), _conv),
+    Entry(ops.conv_transpose, FLOATS, _conv_transpose),
+    Entry(ops.deform_conv, _WIDE, _deform_conv),
+    Entry(ops.col2im, FLOATS, _col2im),
+    Entry(ops.matmul, _MULTIPLIED, _matmul),
+    Entry(ops.det, FLOATS, _det),
+    Entry(ops.max_pool, (*FLOATS, "int8", "uint8"), _pool("max_pool"), exact=True),
+    Entry(ops.max_pool_indices, (*FLOATS, "int8", "uint8"), _pool("max_pool_indices", "column_major"), exact=True),
+    Entry(ops.avg_pool, FLOATS, _pool("avg_pool", "count_include_pad")),
+    Entry(ops.attention, FLOATS, _attention),
+    Entry(ops.lstm, _WIDE, _recurrent("lstm", coupled=(False, True))),
+    Entry(ops.gru, _WIDE, _recurrent("gru", linear_before_reset=(False, True))),
+    Entry(ops.rnn, _WIDE, _recurrent("rnn")),
+    Entry(ops.resize, (*FLOATS, "int8", "uint8"), _resize),
+    Entry(ops.grid_sample, _WIDE, _grid_sample),
+    Entry(ops.roi_align, _WIDE, _roi_align),
+    Entry(ops.roi_max_pool, _WIDE, _roi_max_pool, exact=True),
+)

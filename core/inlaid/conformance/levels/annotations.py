@@ -1,0 +1,86 @@
+"""Level 2: what the plugin's rules say of operators, symbolic sizes included."""
+
+from __future__ import annotations
+
+import functools
+
+from inlaid.conformance.case import Case, Failed
+from inlaid.conformance.corpus import CORPUS, Choices, Form
+from inlaid.conformance.nets import NETS
+from inlaid.conformance.subject import Subject
+from inlaid.driver import FALLBACK, candidates
+from inlaid.driver.prepare import prepare
+from inlaid.errors import PluginError
+from inlaid.partitioning.annotate import annotate
+from inlaid.plugins import Reject
+
+
+def loads_rules(subject: Subject) -> None:
+    """Rules name operators that there are, since a misspelt one would never be asked. Composites have names, each its own: it is by
+    them that the code generator knows what it is given."""
+    if subject.unruly is not None:
+        raise Failed(subject.unruly)
+    names = [rule.name for rule, _ in subject.candidate.composites]
+    if len(set(names)) < len(names):
+        raise Failed(f"two composites are called {next(name for name in names if names.count(name) > 1)!r}")
+
+
+def judges_operators(subject: Subject) -> None:
+    """Every rule has a verdict on every example of the corpus, with constant arguments and symbolic sizes too, and a rejection has
+    a reason."""
+    for form in _forms():
+        try:
+            annotated = annotate(form.function, [subject.candidate])
+        except PluginError as error:
+            raise Failed(f"the verdict on {form} failed: {error}") from error
+        (verdict,) = annotated.verdicts[id(form.call)]
+        if isinstance(verdict, Reject) and not verdict.reason.strip():
+            raise Failed(f"{form} is rejected without a reason")
+
+
+def judges_alike(subject: Subject) -> None:
+    """The verdict on an operator is the same each time."""
+    for form in _forms():
+        first, second = subject.verdict(form.function), subject.verdict(form.function)
+        if repr(first) != repr(second):
+            raise Failed(f"{form} is judged {first!r} and then {second!r}")
+
+
+def predicts_sound_costs(subject: Subject) -> None:
+    """Predicted seconds are positive and finite."""
+    for form in _forms():
+        verdict = subject.verdict(form.function)
+        seconds = None if isinstance(verdict, Reject) else verdict.seconds
+        if seconds is not None and not 0 < seconds < 1e9:
+            raise Failed(f"{form} is predicted to take {seconds!r} seconds")
+
+
+def judges_models(subject: Subject) -> None:
+    """The rules, those for composites included, have verdicts on all that the suite's models are made of."""
+    for net in NETS:
+        takers = candidates([subject.text], subject.registry)
+        module = prepare(net.module(), takers, FALLBACK, subject.registry)
+        try:
+            annotated = annotate(module.main, [subject.candidate])
+        except PluginError as error:
+            raise Failed(f"annotating {net.name} failed: {error}") from error
+        for call in annotated.calls:
+            (verdict,) = annotated.verdicts[id(call)]
+            if isinstance(verdict, Reject) and not verdict.reason.strip():
+                raise Failed(f"{call!r} in {net.name} is rejected without a reason")
+
+
+@functools.cache
+def _forms() -> tuple[Form, ...]:
+    """A plain example of every operator and element type, in each of its forms."""
+    examples = (entry.example(Choices.pinned(0), element) for entry in CORPUS for element in entry.dtypes)
+    return tuple(form for example in examples for form in example.forms())
+
+
+CASES = (
+    Case("annotations", "loads-rules", loads_rules),
+    Case("annotations", "judges-operators", judges_operators),
+    Case("annotations", "judges-alike", judges_alike),
+    Case("annotations", "predicts-sound-costs", predicts_sound_costs),
+    Case("annotations", "judges-models", judges_models),
+)

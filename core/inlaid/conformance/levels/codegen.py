@@ -1,0 +1,133 @@
+"""Level 3: the code generator gives sound artifacts, the same ones each time, without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from inlaid.artifact import Artifact, TensorSpec
+from inlaid.conformance import fresh, samples
+from inlaid.conformance.case import Case, Failed, Skipped
+from inlaid.conformance.corpus import CORPUS, Choices
+from inlaid.conformance.subject import Subject
+from inlaid.errors import InlaidError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.plugins import Level, Region
+from inlaid.types import TensorType, TupleType, Type
+
+
+def artifacts_are_whole(subject: Subject) -> None:
+    """An artifact is one: it has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
+    for region, artifact in subject.samples.items():
+        if not isinstance(artifact, Artifact):
+            raise Failed(f"compile gave {type(artifact).__name__}, not an Artifact")
+        wrong = _unsound(artifact, region)
+        if wrong is not None:
+            raise Failed(f"the artifact of {samples.operators_of(region)} {wrong}")
+
+
+def _unsound(artifact: Artifact, region: Region) -> str | None:
+    if artifact.symbol != region.symbol:
+        return f"has the symbol {artifact.symbol!r}, not {region.symbol!r}"
+    code: object = artifact.code
+    if not artifact.format or not isinstance(code, bytes):
+        return "has no format" if not artifact.format else f"has code of type {type(code).__name__}, not bytes"
+    sides = (
+        ("inputs", artifact.signature.inputs, [param.type for param in region.function.params]),
+        ("outputs", artifact.signature.outputs, [region.function.body.type]),
+    )
+    for side, specs, types in sides:
+        wanted = [part for type_ in types for part in _flat(type_)]
+        if len(specs) != len(wanted):
+            return f"has {len(specs)} {side} where the region has {len(wanted)}"
+        for spec, type_ in zip(specs, wanted, strict=True):
+            if not _fits(spec, type_):
+                return f"says that {spec} is among its {side}, where the region has {type_!r}"
+    loose = [name for name, array in artifact.constants.items() if not issubclass(type(array), np.ndarray)]
+    return f"has a constant {loose[0]} that is no array" if loose else None
+
+
+def _flat(type_: Type) -> Iterator[Type]:
+    if isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from _flat(field)
+    else:
+        yield type_
+
+
+def _fits(spec: TensorSpec, type_: Type) -> bool:
+    if not isinstance(type_, TensorType) or spec.dtype is None:
+        return spec.dtype is None
+    same = len(spec.shape) == type_.rank and spec.dtype == type_.dtype
+    pairs = zip(spec.shape, type_.shape, strict=False)
+    return same and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
+def gives_the_same_again(subject: Subject) -> None:
+    """Equal units give equal bytes."""
+    _compare(subject, samples.fingerprints(samples.compiled(subject)), "when it is compiled again")
+
+
+def gives_the_same_elsewhere(subject: Subject) -> None:
+    """Another process, with other hashes of strings, gives equal bytes."""
+    found = fresh.ask("compile", subject.registry.modules(), {"PYTHONHASHSEED": "7"}, target=subject.text, cut_off=False)
+    _compare(subject, found, "in another process")
+
+
+def needs_no_device(subject: Subject) -> None:
+    """Compiling asks nothing of the run side: it works in a process where `inlaid_runtime` and `inlaid_probe` raise, and where the
+    usual variables hide devices."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
+    fresh.ask("compile", subject.registry.modules(), hidden, target=subject.text, cut_off=True)
+
+
+def _compare(subject: Subject, others: Mapping[str, str], when: str) -> None:
+    changed = [name for name, value in samples.fingerprints(subject.samples).items() if others.get(name) != value]
+    if changed:
+        raise Failed(f"{changed[0]} has other bytes {when}")
+
+
+def refuses_what_it_cannot(subject: Subject) -> None:
+    """Given a region that its rules reject, the code generator raises `Unsupported`, or can do it after all."""
+    asked = 0
+    for name, function in _unclaimed(subject):
+        region = subject.region("refused", function)
+        try:
+            unit = subject.unit(region, keep=False)
+        except InlaidError:
+            continue  # The compiler could not lower it: the code generator never sees it.
+        asked += 1
+        try:
+            subject.codegen.compile(unit, subject.context(keep=False))
+        except Unsupported:
+            continue
+        except Exception as error:
+            raise Failed(
+                f"for {name}, which it does not claim, it raised {type(error).__name__}, not Unsupported: {error}"
+            ) from error
+    if not asked:
+        raise Skipped("it claims all that it can be given")
+
+
+def _unclaimed(subject: Subject) -> Iterator[tuple[str, ir.Function]]:
+    """An example of each operator that is not claimed, and of one that nobody knows."""
+    if subject.level is Level.REGION:
+        x = ir.var("x", TensorType((2, 3), subject.capabilities.dtypes[0]))
+        yield "an operator that nobody knows", ir.function((x,), Operator("conformance.unknown", lambda attrs, type_: type_)(x))
+    for entry in CORPUS:
+        for element in entry.dtypes:
+            (form, *_) = entry.example(Choices.pinned(0), element).forms()
+            if not subject.claims(form.function):
+                yield str(form), form.function
+                break
+
+
+CASES = (
+    Case("codegen", "artifacts-are-whole", artifacts_are_whole),
+    Case("codegen", "gives-the-same-again", gives_the_same_again),
+    Case("codegen", "gives-the-same-elsewhere", gives_the_same_elsewhere),
+    Case("codegen", "needs-no-device", needs_no_device),
+    Case("codegen", "refuses-what-it-cannot", refuses_what_it_cannot),
+)

@@ -1,0 +1,178 @@
+"""Level 4, composites: whatever a pattern may stand for agrees with the reference.
+
+A plugin's patterns say what it takes, so examples are made from them: each alternative and optional part at least once, of every
+element type that fits, with weights constant and not, at several shapes and with edge values. See `variants` and `patterned`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from inlaid.conformance.case import Case, Failed
+from inlaid.conformance.corpus import COMMON, entry_of
+from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, make
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.tolerance import hold, of_composite
+from inlaid.conformance.values import MIXES
+from inlaid.conformance.variants import Branch, Variant, variants
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Pattern, match
+from inlaid.partitioning.compose import alone
+from inlaid.plugins import OpRule, Reject
+from inlaid.plugins.blame import blame
+from inlaid.types import DTYPES, TensorType
+
+ATTEMPTS = 60
+"""Examples that are made in search of those that the rule accepts."""
+SHAPES = 2
+"""Accepted examples of each variant, element type and kind of weights: a plain one and one of other shapes and attributes."""
+FEWER = 6
+"""As `ATTEMPTS`, for element types and constants of which there was none yet, where there was one of others."""
+ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
+"""Operators whose results are defined to the last bit, and rounded."""
+REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
+
+OTHER = "those that can be made take none of the target's element types"
+
+
+def cases(subject: Subject) -> tuple[Case, ...]:
+    """A case for each composite that the target's rules name."""
+    if subject.problem is not None or subject.unruly is not None:
+        return ()
+    names = dict.fromkeys(rule.name for rule, _ in subject.candidate.composites)
+    return tuple(Case("operators", "composite", partial(agrees, name=name), name) for name in names)
+
+
+def agrees(subject: Subject, name: str) -> None:
+    """Examples of a composite, made from its patterns, agree with the reference."""
+    for rule, pattern in subject.candidate.composites:
+        if rule.name == name:
+            _Search(subject, rule, pattern).run()
+
+
+@dataclass
+class _Search:
+    """Looks for examples of a composite that its rule accepts, and holds them to the reference. `accepted` were held. `exercised`
+    are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why."""
+
+    subject: Subject
+    rule: OpRule
+    pattern: Pattern
+    accepted: int = 0
+    exercised: set[Branch] = field(default_factory=set)
+    refused: set[Branch] = field(default_factory=set)
+    reasons: Counter[str] = field(default_factory=Counter)
+    stuck: dict[Variant, str] = field(default_factory=dict)
+    fitting: set[tuple[str, bool]] = field(default_factory=set)
+    several: bool = False
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Raises `Failed` where one disagrees, and where there is none of some part."""
+        every = variants(self.pattern)
+        self._given(every)
+        for number, variant in enumerate(every):
+            self._try(variant, number)
+        if not self.accepted:
+            why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
+            raise Failed(f"no example was found that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
+        for variant in every:
+            if variant.branches - self.exercised - self.refused:
+                raise Failed(f"no example was found of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
+
+    def _given(self, every: tuple[Variant, ...]) -> None:
+        """The plugin's own examples."""
+        for function in self.subject.conformance.examples:
+            if match(self.pattern, function.body) is None:
+                continue
+            for mix in MIXES:
+                if not self._accepts(drawn(function, mix)):
+                    raise Failed(f"an example of its own is refused: {self.reasons.most_common(1)[0][0]}")
+            for variant in every:
+                if match(variant.pattern, function.body) is not None:
+                    self.exercised |= variant.branches
+
+    def _try(self, variant: Variant, first: int) -> None:
+        """Hold examples of a variant to the reference, of each element type. The number of the `first` that is made differs from
+        variant to variant, and so do shapes."""
+        known = [name for name in self.subject.capabilities.dtypes if name in DTYPES]
+        elements = sorted(known, key=lambda name: COMMON.index(name) if name in COMMON else len(COMMON))
+        for element in elements:
+            for constant in (False, True):
+                if constant and (element, False) in self.fitting and not self.several:
+                    continue  # There is nothing that could be constant as well.
+                wanted = 1 if first or variant.single else SHAPES
+                likely = (element, constant) in self.fitting or not (self.fitting or constant)
+                for number in range(first, first + (ATTEMPTS if likely else FEWER)):
+                    # Every other one as those were drawn that are known to be accepted.
+                    draw = Draw(number, element, known, constant, recipes=self.recipes if (number - first) % 2 else {})
+                    made = self._made(variant, draw)
+                    if made is not None and _fits(made, draw) and self._hold(variant, draw, made):
+                        self.fitting.add((element, constant))
+                        self.several |= len(made.function.params) > 1
+                        self.recipes.update(made.recipes)
+                        wanted -= 1
+                    if not wanted:
+                        break
+
+    def _made(self, variant: Variant, draw: Draw) -> Made | None:
+        """An example of a variant, None where there is none."""
+        with blame(self.subject.plugin, f"the pattern of rule {self.rule.name}"):
+            try:
+                return make(variant.pattern, draw)
+            except Stuck as error:
+                self.stuck[variant] = str(error)
+        return None
+
+    def _hold(self, variant: Variant, draw: Draw, made: Made) -> bool:
+        """Hold an example to the reference, with each mix of values, and say whether the rule accepts it."""
+        if not self._accepts(made):
+            self.refused |= variant.branches
+            return False
+        self.exercised |= variant.branches
+        edges = _roundings(made.function) < 2
+        for mix in MIXES[1:]:
+            other = self._made(variant, replace(draw, mix=mix, edges=edges))
+            if other is not None:
+                self._accepts(other)
+        return True
+
+    def _accepts(self, made: Made) -> bool:
+        """Whether the rule accepts an example, which then has to agree with the reference. Raises `Failed`."""
+        claim = self.subject.claim(made.function, self.rule)
+        if isinstance(claim, Reject):
+            self.reasons[claim.reason] += 1
+            return False
+        allowed = partial(of_composite, self.subject, self.rule.name, _exact(made.function))
+        hold(self.subject, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        self.accepted += 1
+        return True
+
+
+def _fits(made: Made, draw: Draw) -> bool:
+    """Whether an example takes values of an element type, and has constants where it was to have some."""
+    types = [param.type for param in made.function.params]
+    constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(made.function.body))
+    return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
+
+
+def _roundings(function: ir.Function) -> int:
+    """How many operators of a function round floats. Several of them may be fused, and then round in other places."""
+    return sum(_rounds(expr) for expr in ir.post_order(function) if isinstance(expr, ir.Call))
+
+
+def _rounds(call: ir.Call) -> bool:
+    assert isinstance(call.callee, Operator)
+    entry = entry_of(call.callee)
+    of_floats = isinstance(call.type, TensorType) and call.type.dtype.is_float
+    return entry is None or not entry.exact or (of_floats and call.callee.name in ROUNDED)
+
+
+def _exact(function: ir.Function) -> bool:
+    """Whether the results of a function are defined to the last bit."""
+    calls = [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call)]
+    entries = [entry_of(call.callee) for call in calls if isinstance(call.callee, Operator)]
+    return _roundings(function) < 2 and all(entry is not None and entry.exact for entry in entries)

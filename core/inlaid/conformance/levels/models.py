@@ -1,0 +1,39 @@
+"""Level 6: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from inlaid.conformance.case import Case, Check, Failed, NotClaimed
+from inlaid.conformance.nets import NETS, Net
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.tolerance import compare, of_model
+from inlaid.driver.shadow import shadow
+from inlaid.graph.interp import evaluate
+
+SEEDS = (0, 1)
+"""Seeds of the inputs that a model is tried on."""
+
+
+def _agrees(net: Net) -> Check:
+    """The model, with as much of it on the target as it takes, agrees with the reference."""
+
+    def check(subject: Subject) -> None:
+        refused = subject.refused(net.module())
+        if refused is not None:
+            raise NotClaimed(refused)
+        executable, function = subject.load_model(net.module()), net.build()
+        for seed in SEEDS:
+            inputs = net.inputs(seed)
+            wanted = evaluate(function, [inputs[param.name] for param in function.params])
+            try:
+                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
+            except Failed as error:
+                # Where it arises, as far as that can be told.
+                found = shadow(net.module(), inputs, [subject.text], subject.registry).difference
+                raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
+
+    return check
+
+
+CASES = tuple(Case("models", "agrees", _agrees(net), net.name) for net in NETS)

@@ -1,0 +1,122 @@
+"""Level 7: packages are whole, and run in a process that compiled nothing."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import Expr
+from inlaid.conformance import fresh, samples
+from inlaid.conformance.case import Case, Failed, Skipped
+from inlaid.conformance.samples import Run
+from inlaid.conformance.subject import Subject
+from inlaid.driver.export import export_library
+from inlaid.errors import CompileError, Unsupported
+from inlaid.runtime.executable import Executable
+from inlaid.runtime.package import read_package, write_package
+
+TRIED = 3
+"""Operators, and models, that are packaged."""
+
+
+def survives_a_file(subject: Subject) -> None:
+    """A package that is written, read and written again is the same."""
+    with _folder() as folder:
+        for run in _tried(subject):
+            run.load().save(folder / "first.inlaid")
+            write_package(read_package(folder / "first.inlaid"), folder / "second.inlaid")
+            if (folder / "first.inlaid").read_bytes() != (folder / "second.inlaid").read_bytes():
+                raise Failed(f"the package of {run.name} changes when it is read and written again")
+
+
+def runs_elsewhere(subject: Subject) -> None:
+    """A package gives the same bits in a process of its own."""
+    _run_elsewhere(subject, _tried(subject), alone=False)
+
+
+def runs_without_the_compiler(subject: Subject) -> None:
+    """Running a package needs no part of the compiler: it may not be there on the device."""
+    alone = [run for run in _tried(subject) if {info.target for info in run.load().regions} == {str(subject.target)}]
+    if not alone:
+        raise Skipped("it takes no model whole")
+    _run_elsewhere(subject, alone, alone=True)
+
+
+def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
+    with _folder() as folder:
+        stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
+        wanted = {}
+        for stem, run in stems.items():
+            executable = run.load()
+            executable.save(f"{stem}.inlaid")
+            np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
+            wanted[stem] = executable.run(run.inputs)
+        fresh.ask("packages", subject.registry.modules(), stems=list(stems), alone=alone)
+        for stem, run in stems.items():
+            _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
+
+
+def exports(subject: Subject) -> None:
+    """A model exported as a shared library, where its regions are native code, gives the same values without Inlaid's runtime."""
+    reason = ""
+    with _folder() as folder:
+        exported: dict[str, tuple[Run, Executable, int]] = {}
+        for number, run in enumerate(_tried(subject)):
+            executable = run.load()
+            try:
+                workspace = export_library(executable, folder / f"{number}.so", "model").workspace
+            except (Unsupported, CompileError) as error:
+                reason = reason or str(error)
+                continue
+            exported[str(folder / f"{number}")] = run, executable, workspace
+            np.savez(folder / f"{number}.in.npz", **run.inputs)  # type: ignore[arg-type]
+        if not exported:
+            raise Skipped(f"nothing can be exported: {reason}")
+        libraries = [
+            (stem, [spec.name for spec in executable.inputs], _results(executable), workspace)
+            for stem, (_, executable, workspace) in exported.items()
+        ]
+        fresh.ask("libraries", {}, libraries=libraries)
+        for stem, (run, executable, _) in exported.items():
+            _compare(run.name, executable.run(run.inputs), Path(f"{stem}.out.npz"))
+
+
+def _results(executable: Executable) -> list[tuple[str, list[int], str]]:
+    found = []
+    for spec in executable.outputs:
+        assert spec.dtype is not None and not any(isinstance(dim, Expr) for dim in spec.shape)
+        found.append((spec.name, [int(dim) for dim in spec.shape if isinstance(dim, int)], spec.dtype.name))
+    return found
+
+
+def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
+    with np.load(path) as found:
+        for key, value in wanted.items():
+            if found[key].shape != value.shape or found[key].tobytes() != value.tobytes():
+                raise Failed(f"{name} gives other bits for {key} in a process of its own")
+
+
+def _tried(subject: Subject) -> list[Run]:
+    """A few operators and models."""
+    runs = samples.runs(subject)
+    return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+CASES = (
+    Case("package", "survives-a-file", survives_a_file),
+    Case("package", "runs-elsewhere", runs_elsewhere),
+    Case("package", "runs-without-the-compiler", runs_without_the_compiler),
+    Case("package", "exports", exports),
+)

@@ -1,0 +1,147 @@
+"""Level 1: the plugin is found, loads lazily, and keeps to what is its own."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from inlaid.conformance import fresh, stranger
+from inlaid.conformance.case import BINDING, Case, Failed
+from inlaid.conformance.subject import Subject
+from inlaid.plugins import Capabilities, DeviceStatus, Phase
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import DTYPES
+
+VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "settings")
+"""Packages of Inlaid that a plugin's module may bring in."""
+
+
+def loads(subject: Subject) -> None:
+    """The plugin is in use: it imports, states the contract's version, spells hooks right, and its targets are its own."""
+    if subject.problem is not None:
+        raise Failed(subject.problem)
+
+
+def loads_lazily(subject: Subject) -> None:
+    """Neither the module nor its declaration of targets imports more than the standard library, `inlaid.plugins` and the plugin's
+    own package."""
+    module = subject.registry.module(subject.plugin)
+    brought = fresh.ask("imports", subject.registry.modules(), module=module)
+    wrong = [name for name in brought if not _light(name, module)]
+    if wrong:
+        tops = list(dict.fromkeys(_group(name) for name in wrong))
+        raise Failed(f"{module} imports {', '.join(tops[:5])} where it is loaded: import them inside the hooks that need them")
+
+
+def _light(name: str, module: str) -> bool:
+    top, _, rest = name.partition(".")
+    if top == "inlaid":
+        return rest.partition(".")[0] in ("", *VOCABULARY) or _within(name, module.rpartition(".")[0])
+    return _within(name, module.partition(".")[0]) or top in sys.stdlib_module_names
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def _group(name: str) -> str:
+    return ".".join(name.split(".")[:2]) if name.startswith("inlaid.") else name.partition(".")[0]
+
+
+def states_its_version(subject: Subject) -> None:
+    """`PLUGIN_API_VERSION` is a number in the source. One that is imported would claim to fit every version."""
+    module = importlib.import_module(subject.registry.module(subject.plugin))
+    source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    for statement in source.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "PLUGIN_API_VERSION" for target in targets):
+            assert isinstance(statement, ast.Assign)
+            if isinstance(statement.value, ast.Constant):
+                return
+    raise Failed(f"{module.__name__} does not say PLUGIN_API_VERSION = 1, as a number of its own")
+
+
+def leaves_others_alone(subject: Subject) -> None:
+    """For a target that is nobody's it knows, the plugin has no rules, passes or schedules."""
+    own = EntryPoint(subject.plugin, subject.registry.module(subject.plugin), GROUP)
+    registry = PluginRegistry.discover([own, EntryPoint(stranger.KIND, stranger.__name__, GROUP)])
+    foreign = registry.target(stranger.KIND)
+    answers = {
+        "inlaid_op_rules": registry.op_rules(foreign),
+        "inlaid_schedules": registry.schedules(foreign),
+        **{f"inlaid_passes, {phase.value}": registry.passes(foreign, phase) for phase in Phase},
+    }
+    for hook, answer in answers.items():
+        if answer:
+            raise Failed(
+                f"{hook} gave {len(answer)} for a target of kind {stranger.KIND!r}: answer with nothing for what is not yours"
+            )
+
+
+def declares_targets(subject: Subject) -> None:
+    """Capabilities are data: equal each time, of known element types, with sound figures; the target's text names it again."""
+    target, spec = subject.target, subject.registry.spec(subject.target.kind)
+    again = subject.registry.target(str(target))
+    if again != target:
+        raise Failed(f"{target} is read as {again}: options are numbers, bools and words that print as they are written")
+    hash(target)
+    first, second = spec.capabilities(target.options), spec.capabilities(again.options)
+    if first != second:
+        raise Failed("capabilities differ from one call to the next: they are a function of the options")
+    _check_capabilities(first)
+    if not spec.description:
+        raise Failed("the target has no description")
+
+
+def _check_capabilities(found: Capabilities) -> None:
+    unknown = [name for name in found.dtypes if name not in DTYPES and name != "sequence"]
+    if unknown or not found.dtypes:
+        raise Failed(f"element types {', '.join(unknown)} are unknown" if unknown else "it has no element types")
+    figures = {"peak": found.peak, "bandwidth": found.bandwidth, "link.bandwidth": found.link.bandwidth}
+    wrong = [name for name, value in figures.items() if not value > 0]
+    if wrong or found.link.latency < 0 or found.cores < 0:
+        raise Failed(f"{wrong[0] if wrong else 'latency or cores'} of the capabilities is no sound figure")
+
+
+def probes(subject: Subject) -> None:
+    """`inlaid_probe` says whether the device is here, does not raise, and gives a reason where it is not."""
+    status = subject.registry.ask(subject.plugin, "inlaid_probe", target=subject.target)
+    if status is not None and not isinstance(status, DeviceStatus):
+        raise Failed(f"inlaid_probe gave {type(status).__name__}, not a DeviceStatus")
+    if status is not None and not status.available and not status.detail:
+        raise Failed("inlaid_probe says that the target cannot run here, and not why")
+
+
+def declares_tolerances(subject: Subject) -> None:
+    """Tolerances are for known element types, once each, and leave something to be compared; expected failures have reasons, and
+    are of levels that allow them."""
+    found = subject.conformance
+    for item in found.tolerances:
+        if item.dtype not in DTYPES:
+            raise Failed(f"a tolerance is for {item.dtype!r}, which is no element type")
+        if not (0 <= item.relative < 1 and item.absolute >= 0 and math.isfinite(item.absolute)):
+            raise Failed(f"{item} allows anything: relative is from 0 to less than 1, absolute finite")
+    keys = [(item.dtype, item.operator) for item in found.tolerances]
+    if len(set(keys)) < len(keys):
+        raise Failed("two tolerances are for the same element type and operator")
+    for failure in found.expected_failures:
+        if not failure.reason.strip():
+            raise Failed(f"the expected failure {failure.check!r} has no reason")
+        if failure.check.partition("/")[0] in BINDING:
+            raise Failed(f"{failure.check!r} cannot be expected to fail: the levels {', '.join(BINDING)} hold for every plugin")
+
+
+CASES = (
+    Case("plugin", "loads", loads),
+    Case("plugin", "loads-lazily", loads_lazily),
+    Case("plugin", "states-its-version", states_its_version),
+    Case("plugin", "leaves-others-alone", leaves_others_alone),
+    Case("plugin", "declares-targets", declares_targets),
+    Case("plugin", "probes", probes),
+    Case("plugin", "declares-tolerances", declares_tolerances),
+)

@@ -1,0 +1,186 @@
+"""What a run of the suite found, as JSON (`report.schema.json`), as Markdown, and as a badge in SVG."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inlaid import __version__
+from inlaid.conformance.case import LEVELS, Outcome, Result
+from inlaid.conformance.subject import Subject
+from inlaid.plugins import DeviceStatus, Tolerance
+from inlaid.plugins.contract import PLUGIN_API_VERSION
+from inlaid.runtime.output import check_output
+
+FORMAT = "inlaid-conformance-1"
+NOT_CLAIMED = "not claimed"
+COLUMNS = (*(outcome.value for outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.EXPECTED, Outcome.SKIPPED)), NOT_CLAIMED)
+"""What cases are counted by: the outcomes, with what is skipped because it is not claimed apart."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a run. `complete`: every case of the suite was asked for."""
+
+    target: str
+    plugin: str
+    distribution: str
+    version: str
+    device: DeviceStatus
+    tolerances: tuple[Tolerance, ...]
+    results: tuple[Result, ...]
+    complete: bool
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """What failed."""
+        return tuple(result for result in self.results if result.outcome is Outcome.FAILED)
+
+    def counts(self, level: str) -> Counter[str]:
+        """How many cases of a level came to what: by `COLUMNS`."""
+        return Counter(column_of(result) for result in self.results if result.level == level)
+
+
+def column_of(result: Result) -> str:
+    """What a result is counted by."""
+    return result.outcome.value if result.claimed else NOT_CLAIMED
+
+
+def report_of(subject: Subject, results: Sequence[Result], complete: bool) -> Report:
+    """The report of a run."""
+    if subject.problem is not None:
+        name = subject.text.partition(":")[0]
+        device: DeviceStatus = DeviceStatus(False, "the plugin cannot be used")
+        tolerances: tuple[Tolerance, ...] = ()
+    else:
+        name, device = subject.plugin, subject.device
+        # What cannot be asked for is among the failures.
+        failed = any(result.outcome is Outcome.FAILED and result.level == "plugin" for result in results)
+        tolerances = () if failed else subject.conformance.tolerances
+    info = next((info for info in subject.registry.plugins() if info.name == name), None)
+    origin = ("", "") if info is None else (info.distribution, info.version)
+    return Report(subject.text, name, *origin, device, tolerances, tuple(results), complete and device.available)
+
+
+def as_json(report: Report) -> str:
+    """The report as JSON: a line for each result, so that two of them can be compared line by line."""
+    levels = [{"level": level, **{column: report.counts(level)[column] for column in COLUMNS}} for level in LEVELS]
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "inlaid": __version__,
+        "contract": PLUGIN_API_VERSION,
+        "target": report.target,
+        "plugin": {"name": report.plugin, "distribution": report.distribution, "version": report.version},
+        "device": asdict(report.device),
+        "conforms": not report.failures,
+        "complete": report.complete,
+    }
+    lists = {
+        "levels": levels,
+        "tolerances": [asdict(item) for item in report.tolerances],
+        "results": [asdict(result) for result in report.results],
+    }
+    lines = [f'  "{key}": {json.dumps(value)}' for key, value in head.items()]
+    for key, items in lists.items():
+        inner = ",\n".join(f"    {json.dumps(item)}" for item in items)
+        lines.append(f'  "{key}": [\n{inner}\n  ]' if items else f'  "{key}": []')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def as_markdown(report: Report, badge: str) -> str:
+    """The report for people. `badge`: the name of the badge's file, beside it."""
+    by = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
+    lines = [
+        f"# Conformance of `{report.target}`", "", f"![{badge_text(report)}]({badge})", "",
+        f"Plugin {by}, Inlaid {__version__}, version {PLUGIN_API_VERSION} of the contract.",
+        f"Device: {report.device.detail or 'no details'}.",
+        "", f"| level | {' | '.join(COLUMNS)} |", f"|---|{'---:|' * len(COLUMNS)}",
+    ]  # fmt: skip
+    lines += [f"| {level} | {' | '.join(str(report.counts(level)[column]) for column in COLUMNS)} |" for level in LEVELS]
+    for title, outcome in (("Failures", Outcome.FAILED), ("Expected failures", Outcome.EXPECTED)):
+        found = [result for result in report.results if result.outcome is outcome]
+        if found:
+            lines += ["", f"## {title}", "", *(f"* `{result.id}`: {_inline(result.reason)}" for result in found)]
+    if report.tolerances:
+        lines += [
+            "",
+            "## Tolerances that the plugin declares",
+            "",
+            "| element type | operator | relative | absolute |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {item.dtype} | {item.operator or 'all'} | {item.relative:g} | {item.absolute:g} |" for item in report.tolerances
+        ]
+    lines += _operators(report)
+    return "\n".join(lines) + "\n"
+
+
+def _operators(report: Report) -> list[str]:
+    """Which element types of which operators were found right, and why others were not tried."""
+    right: dict[str, list[str]] = {}
+    refused: dict[str, Counter[str]] = {}
+    wrong = {result.id.partition("[")[2] for result in report.failures}
+    for result in report.results:
+        if result.id.startswith("operators/agrees["):
+            operator, _, element = result.id.partition("[")[2][:-1].rpartition("-")
+            if not result.claimed:
+                refused.setdefault(operator, Counter())[result.reason] += 1
+            elif result.outcome is Outcome.PASSED and f"{operator}-{element}]" not in wrong:
+                right.setdefault(operator, []).append(element)
+    lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
+    lines += [f"| {operator} | {', '.join(found)} |" for operator, found in right.items()]
+    missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}
+    if missing:
+        lines += ["", "## Operators that are not claimed", ""]
+        lines += [f"* {operator}: {_inline(reasons.most_common(1)[0][0])}" for operator, reasons in missing.items()]
+    return lines
+
+
+def _inline(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def badge_text(report: Report) -> str:
+    """What the badge says."""
+    if report.failures:
+        return f"{len(report.failures)} failing"
+    passed = sum(result.outcome is Outcome.PASSED for result in report.results)
+    return f"{passed} passed" if report.complete else f"{passed} passed, incomplete"
+
+
+def as_svg(report: Report) -> str:
+    """The badge."""
+    label, text = "Inlaid conformance", badge_text(report)
+    colour = "#c0392b" if report.failures else "#2e7d32" if report.complete else "#8a6d00"
+    left, right = (round(len(part) * 6.6) + 14 for part in (label, text))
+    return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{label}: {text}">
+  <title>{label}: {text}</title>
+  <clipPath id="r"><rect width="{left + right}" height="20" rx="3"/></clipPath>
+  <g clip-path="url(#r)">
+    <rect width="{left}" height="20" fill="#444"/>
+    <rect x="{left}" width="{right}" height="20" fill="{colour}"/>
+  </g>
+  <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+    <text x="{left / 2:g}" y="14">{label}</text>
+    <text x="{left + right / 2:g}" y="14">{text}</text>
+  </g>
+</svg>
+"""
+
+
+def write_report(report: Report, path: Path) -> tuple[Path, Path, Path]:
+    """Write the JSON to a path, and beside it, with the same stem, the Markdown and the badge. Raises `InputError` for a path that
+    is a folder or a device."""
+    paths = path, path.with_suffix(".md"), path.with_suffix(".svg")
+    texts = as_json(report), as_markdown(report, paths[2].name), as_svg(report)
+    for each in paths:
+        check_output(each)
+    for each, text in zip(paths, texts, strict=True):
+        each.write_text(text, encoding="utf-8")
+    return paths

@@ -1,0 +1,20 @@
+"""A plugin for a target that is nobody's, which shows how other plugins answer for targets that are not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid.plugins import Capabilities, NoOptions, TargetSpec, hookimpl
+
+PLUGIN_API_VERSION = 1
+KIND = "conformance_stranger"
+
+
+def _capabilities(options: NoOptions) -> Capabilities:
+    return Capabilities(("float32",))
+
+
+@hookimpl
+def inlaid_targets() -> Sequence[TargetSpec]:
+    """A target that can be named, and nothing else."""
+    return [TargetSpec(KIND, "nobody's", _capabilities)]

@@ -1,0 +1,40 @@
+"""The suite's cases as tests of pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import pytest
+
+from inlaid.conformance.case import Case, Outcome
+from inlaid.conformance.pytest_plugin import PROPERTY
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.suite import cases, run_case
+from inlaid.plugins.registry import default_registry
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each case."""
+    target = metafunc.config.getoption("inlaid_target")
+    if not target:
+        raise pytest.UsageError("name the target to check: --inlaid-target acme")
+    metafunc.parametrize("case", cases(Subject(target, default_registry())), ids=lambda case: case.id)
+
+
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """The target that is named."""
+    return Subject(request.config.getoption("inlaid_target"), default_registry())
+
+
+def test_target(case: Case, subject: Subject, record_property: Callable[[str, object], None]) -> None:
+    """One case. What fails as expected is reported as such, and never fails the run."""
+    result = run_case(subject, case)
+    record_property(PROPERTY, asdict(result))
+    if result.outcome is Outcome.FAILED:
+        pytest.fail(result.reason, pytrace=False)
+    if result.outcome is Outcome.EXPECTED:
+        pytest.xfail(result.reason)
+    if result.outcome is Outcome.SKIPPED:
+        pytest.skip(result.reason)

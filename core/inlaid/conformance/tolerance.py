@@ -1,0 +1,116 @@
+"""How far results may be from the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid.conformance.case import Failed
+from inlaid.conformance.subject import Subject
+from inlaid.driver.shadow import deviation, flat
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.plugins import Tolerance
+from inlaid.types import TensorType, Type
+
+Array = np.ndarray[Any, Any]
+
+OPERATORS = {
+    "float64": Tolerance("float64", 1e-9, 1e-12),
+    "float32": Tolerance("float32", 1e-4, 1e-5),
+    "float16": Tolerance("float16", 2e-3, 1e-5),
+    "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
+}
+"""What an operator's result may differ by where the plugin declares nothing: float32 is the design's bound, narrower types are
+about two units in the last place of the greatest value."""
+NARROW = 0.26
+"""As `OPERATORS`, relative, for floats of eight bits and less."""
+MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
+"""What a whole model may differ by, relative to the greatest value."""
+
+
+def of_operator(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
+    """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
+    where the operator does not round, and the suite's own where it does."""
+    own = _declared(subject, element, name)
+    if own is not None:
+        return own
+    if exact:
+        return Tolerance(element, 0.0)
+    return _declared(subject, element, "") or OPERATORS.get(element) or Tolerance(element, NARROW)
+
+
+def of_composite(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
+    """The tolerance for an element type in a composite's result: what the plugin declares for it by the name of its rule; none
+    where it is defined to the last bit; else that of a model."""
+    own = _declared(subject, element, name)
+    return own or (Tolerance(element, 0.0) if exact else of_model(subject, element))
+
+
+def of_model(subject: Subject, element: str) -> Tolerance:
+    """The tolerance for an element type in a model's outputs."""
+    return _declared(subject, element, "") or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
+
+
+def _declared(subject: Subject, element: str, operator: str) -> Tolerance | None:
+    given = subject.conformance.tolerances
+    return next((item for item in given if (item.dtype, item.operator) == (element, operator)), None)
+
+
+def hold(
+    subject: Subject,
+    what: object,
+    function: ir.Function,
+    inputs: Sequence[Any],
+    allowed: Callable[[str], Tolerance],
+    composed: ir.Function | None = None,
+) -> None:
+    """Hold what the target makes of a function to the reference. `what` it is, in words; `composed` is the function as it is in a
+    region, None for what `Subject.load` makes of it. Raises `Failed`."""
+    wanted = evaluate(function, inputs)
+    try:
+        executable = subject.load(composed or function)
+        names = [spec.name for spec in executable.inputs]
+        found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
+    except Exception as error:  # whatever a plugin raises
+        raise Failed(f"{what}, which is claimed, fails: {type(error).__name__}: {error}") from error
+    try:
+        compare(function.body.type, wanted, found, allowed)
+    except Failed as error:
+        raise Failed(f"{what}: {error}") from None
+
+
+def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
+    """Hold results to those of the reference. `allowed`: the tolerance for an element type. Raises `Failed`."""
+    parts = flat(type_, wanted)
+    if len(parts) != len(found):
+        raise Failed(f"{len(found)} results where {len(parts)} are due")
+    for number, ((part, expected), actual) in enumerate(zip(parts, found, strict=True)):
+        wrong = _wrong(part, expected, actual, allowed)
+        if wrong is not None:
+            raise Failed(wrong if len(parts) == 1 else f"result {number}: {wrong}")
+
+
+def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolerance]) -> str | None:
+    """What is wrong with one result, None where nothing is."""
+    if not isinstance(type_, TensorType):
+        return None if _same(wanted, found) else "a value of the host differs from the reference's"
+    wanted = np.asarray(wanted)
+    if not isinstance(found, np.ndarray):
+        return f"it is {type(found).__name__}, not an array"
+    if found.dtype != wanted.dtype:
+        return f"its elements are {found.dtype}, not {wanted.dtype}"
+    limit = allowed(type_.dtype.name)
+    difference = deviation(type_, wanted, found, limit.relative, limit.absolute)
+    return None if difference is None else f"it differs from the reference: {difference}"
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    """Whether two host objects are equal: sequences are lists, an optional is None or its value."""
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_same, wanted, found))
+    if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):
+        return wanted.dtype == found.dtype and wanted.shape == found.shape and repr(wanted.tolist()) == repr(found.tolist())
+    return type(wanted) is type(found) and bool(wanted == found)

@@ -1,0 +1,73 @@
+"""Random arrays of every element type: ordinary values, special ones, and those at the edges of a type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from inlaid.types import DType, dtype
+
+Array = np.ndarray[Any, Any]
+Mix = Literal["plain", "special", "edge"]
+"""plain: finite values of small magnitude. special: zeros of either sign, infinities and NaN among them. edge: the greatest and
+least values of the type, denormals, and integers of all of the range, so that arithmetic wraps."""
+
+MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
+
+
+def random_array(
+    seed: int, shape: Sequence[int], of: str | DType, low: float | None = None, high: float | None = None, mix: Mix = "plain"
+) -> Array:
+    """Values of an element type, in [low, high] where bounds are given, of a mix where none are."""
+    rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
+    if low is not None or high is not None:
+        mix = "plain"
+    if of.kind == "bool":
+        return rng.random(shape) < 0.5
+    if of.is_int:
+        return _integers(rng, shape, of, low, high, mix)
+    values = np.asarray(rng.uniform(-4.0 if low is None else low, 4.0 if high is None else high, shape))
+    with np.errstate(all="ignore"):
+        # Values are drawn in float64, and rounded as a computation in float32 would be.
+        found: Array = values.astype(np.float32 if of.bits < 32 else of.numpy).astype(of.numpy)
+        if mix == "plain":
+            return found
+        some = _special(of) if mix == "special" else _edges(of)
+        return _among(rng, found, some)
+
+
+def _integers(
+    rng: np.random.Generator, shape: tuple[int, ...], of: DType, low: float | None, high: float | None, mix: Mix
+) -> Array:
+    least, greatest = of.limits
+    if mix == "edge":
+        wide = rng.integers(least, greatest, shape, endpoint=True, dtype=of.numpy if of.bits >= 8 else np.int64)
+        edges = np.array([least, greatest, 0, 1, max(least, -1)], of.numpy if of.bits >= 8 else np.int64)
+        return _among(rng, wide.astype(of.numpy), edges)
+    first, last = max(least, -8 if low is None else int(low)), min(greatest, 8 if high is None else int(high))
+    return rng.integers(first, last, shape, endpoint=True).astype(of.numpy)
+
+
+def _among(rng: np.random.Generator, found: Array, some: Array) -> Array:
+    """Values with others put among them, each of which occurs where there is room for all."""
+    flat = found.reshape(-1).copy()
+    places = rng.permutation(flat.size)[: max(2 * flat.size // 5, min(flat.size, some.size))]
+    flat[places] = np.resize(some, places.size).astype(found.dtype)
+    return flat.reshape(found.shape)
+
+
+def _special(of: DType) -> Array:
+    with np.errstate(all="ignore"):
+        return np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], np.float32).astype(of.numpy)
+
+
+def _edges(of: DType) -> Array:
+    """The greatest and the least normal value, two denormals, and their negatives."""
+    facts: Any = ml_dtypes.finfo(of.numpy)  # type: ignore[no-untyped-call]
+    least = float(facts.smallest_subnormal)
+    positive = np.array([float(facts.max), float(facts.tiny), least, 3 * least])
+    with np.errstate(all="ignore"):
+        return np.concatenate([positive, -positive]).astype(of.numpy)

@@ -1,0 +1,145 @@
+"""What a pattern with alternatives stands for: patterns without any, so many that each alternative is in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from inlaid.graph.ir import Constant
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import (
+    CallPattern,
+    Dominates,
+    Either,
+    ItemPattern,
+    Kind,
+    Named,
+    OpPattern,
+    Pattern,
+    TuplePattern,
+    Where,
+    Wildcard,
+)
+
+Branch = tuple[int, int]
+"""A part of a pattern that has alternatives, by its id, and which of them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A pattern of one operator in each place, and the `branches` that it takes of the pattern that it is made from."""
+
+    pattern: Pattern
+    branches: frozenset[Branch]
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one operator."""
+        return str(self).count("(") < 2
+
+    def __str__(self) -> str:
+        return _text(self.pattern)
+
+
+def variants(pattern: Pattern) -> tuple[Variant, ...]:
+    """Variants of a pattern: with all optional parts and with none, and from either with each other alternative in turn."""
+    found: dict[frozenset[Branch], Variant] = {}
+    for base in (0, -1):
+        waiting: list[Mapping[int, int]] = [{}]
+        queued: set[Branch] = set()
+        for taken in waiting:
+            fixed = _Fixed(taken, base)
+            one = fixed.of(pattern)
+            branches = frozenset((point, number) for point, (number, _) in fixed.met.items())
+            found.setdefault(branches, Variant(one, branches))
+            for point, (_, count) in fixed.met.items():
+                others = {(point, number) for number in range(count)} - branches - queued
+                queued |= others | branches
+                waiting += [{**taken, point: number} for _, number in sorted(others)]
+    return tuple(found.values())
+
+
+@dataclass
+class _Fixed:
+    """One way through a pattern: `taken` are alternatives by the id of the part that has them, elsewhere it is `base`, the first or
+    the last. `met` are the parts that have some, with the number that was taken and how many there are."""
+
+    taken: Mapping[int, int]
+    base: int
+    met: dict[int, tuple[int, int]] = field(default_factory=dict)
+    made: dict[int, Pattern] = field(default_factory=dict)
+
+    def of(self, part: Pattern) -> Pattern:
+        """The part without alternatives; the same one each time."""
+        if id(part) not in self.made:
+            self.made[id(part)] = self._of(part)
+        return self.made[id(part)]
+
+    def _of(self, part: Pattern) -> Pattern:
+        match part:
+            case Either(first, second):
+                return self.of((first, second)[self._number(part, 2)])
+            case OpPattern(operators):
+                return OpPattern((operators[self._number(part, len(operators))],))
+            case CallPattern(operators, args):
+                return CallPattern((operators[self._number(part, len(operators))],), tuple(map(self.of, args)))
+            case Named(inner) | Where(inner):
+                return replace(part, inner=self.of(inner))
+            case TuplePattern(fields):
+                return TuplePattern(tuple(map(self.of, fields)))
+            case ItemPattern(value):
+                return replace(part, value=self.of(value))
+            case Dominates(parent, path, child):
+                top = self.of(parent)
+                return _fed(self.of(child), _fed(self.of(path), top) if self._number(part, 2) else top)
+        return part
+
+    def _number(self, part: Pattern, count: int) -> int:
+        number = self.taken.get(id(part), self.base) % count
+        if count > 1:
+            self.met[id(part)] = number, count
+        return number
+
+
+def _fed(part: Pattern, source: Pattern) -> Pattern:
+    """A pattern whose first argument that may be anything is a source."""
+    match part:
+        case Wildcard():
+            return source
+        case OpPattern(operators):
+            (operator,) = operators
+            least = operator.arity[0] if isinstance(operator, Operator) else 1
+            return CallPattern(operators, (source, *(Wildcard() for _ in range(least - 1))))
+        case Named(inner) | Where(inner):
+            fed = _fed(inner, source)
+            return part if fed is inner else replace(part, inner=fed)
+        case CallPattern(operators, args):
+            for number, arg in enumerate(args):
+                fed = _fed(arg, source)
+                if fed is not arg:
+                    return CallPattern(operators, (*args[:number], fed, *args[number + 1 :]))
+    return part
+
+
+def _text(part: Pattern) -> str:
+    """A pattern without alternatives as its author would draw it."""
+    match part:
+        case Named(inner, name):
+            return name if isinstance(inner, (Wildcard, Kind)) else _text(inner)
+        case Where(inner):
+            return _text(inner)
+        case OpPattern((operator,)):
+            return f"{_name(operator)}(...)"
+        case CallPattern((operator,), args):
+            return f"{_name(operator)}({', '.join(map(_text, args))})"
+        case TuplePattern(fields):
+            return f"tuple({', '.join(map(_text, fields))})"
+        case ItemPattern(value, index):
+            return f"{_text(value)}[{'*' if index is None else index}]"
+        case Kind(kind):
+            return "const" if kind is Constant else kind.__name__.lower()
+    return "*"
+
+
+def _name(operator: str | Operator) -> str:
+    return operator if isinstance(operator, str) else operator.name

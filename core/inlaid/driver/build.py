@@ -1,0 +1,118 @@
+"""From regions to a package: each region is given to its target's code generator, the rest becomes a plan."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from inlaid import ops
+from inlaid.artifact import Artifact
+from inlaid.artifact.plan import Program, RegionInfo
+from inlaid.cache import caches
+from inlaid.driver.context import DriverContext
+from inlaid.driver.fallback import without
+from inlaid.driver.isolate import borders_isolated, compile_isolated
+from inlaid.driver.prepare import FALLBACK
+from inlaid.driver.region import borders_of, compile_region, source_nodes
+from inlaid.driver.standalone import on_fallback, standalone
+from inlaid.errors import FallbackWarning, InlaidError
+from inlaid.graph import ir
+from inlaid.graph.ir import Function
+from inlaid.lowering.plan import build_plans
+from inlaid.partitioning import Partitioned
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.borders import Bordered, with_borders
+from inlaid.partitioning.outline import call_by_name, outlined
+from inlaid.plugins import Borders, Region
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.package import Package
+from inlaid.settings import DEFAULT, Settings
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
+
+
+def build_regions(
+    partitioned: Partitioned,
+    takers: Sequence[Candidate],
+    registry: PluginRegistry,
+    report: Progress = lambda stage, done, total: None,
+    settings: Settings = DEFAULT,
+    keep: bool = True,
+) -> Package:
+    """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
+
+    In isolation a region that cannot be compiled by its target is cut anew for the others, and a `FallbackWarning` says so.
+    """
+    artifacts: dict[str, Artifact] = {}
+    infos = []
+    failed: dict[str, frozenset[int]] = {}
+    bordered = at_borders(partitioned, takers, registry, settings)
+    partitioned = bordered.partitioned
+    waiting = list(partitioned.regions)
+    for name in waiting:
+        index = partitioned.regions[name]
+        target = takers[index].target
+        region = Region(name, bordered.inside.get(name, partitioned.module[name]), target, bordered.of.get(name))
+        context = DriverContext(
+            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
+        )
+        try:
+            if settings.isolation is None or target.kind == FALLBACK:
+                artifacts[name] = compile_region(region, context)
+            else:
+                context.report("generate", 0, 0)
+                artifacts[name] = compile_isolated(region, registry, settings, keep)
+        except InlaidError as error:
+            unable = failed.get(name, frozenset()) | {index}
+            if settings.isolation is None or len(unable) == len(takers):
+                raise
+            partitioned, others = without(partitioned, name, takers, unable, registry)
+            if standalone(takers, registry) and on_fallback(takers, partitioned, others):
+                raise
+            failed.update(dict.fromkeys(others, unable))
+            waiting += others
+            instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))
+            warnings.warn(f"region {name} went from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
+        else:
+            infos.append(RegionInfo(name, str(target), source_nodes(region)))
+    plans = build_plans(partitioned.module, partitioned.regions)
+    return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def at_borders(
+    partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings = DEFAULT
+) -> Bordered:
+    """The module with what its code generators want stored at the borders of regions, conversions between them included. Raises
+    what a plugin raises, and `CompileError` where no target takes a conversion."""
+    return with_borders(partitioned, takers, partial(_ask, takers, registry, settings))
+
+
+def package_alone(
+    function: Function, taker: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
+) -> Package:
+    """The package of a function as one region for a target, whatever the target's rules say of it. Raises as `build_regions`."""
+    region = outlined(function, taker.target)
+    params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
+    main = ir.function(params, call_by_name("region0", region, params))
+    partitioned = Partitioned(ir.Module({"main": main, "region0": region}), (), {"region0": 0})
+    return build_regions(partitioned, (taker,), registry, settings=settings, keep=keep)
+
+
+def _ask(
+    takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings, name: str, function: Function, index: int
+) -> Borders | None:
+    """The borders that a region's code generator asks for. In isolation one that fails gets none: whoever compiles the region will
+    see it fail, and say so."""
+    region = Region(name, function, takers[index].target)
+    if settings.isolation is None or region.target.kind == FALLBACK:
+        return borders_of(region, registry)
+    try:
+        return borders_isolated(region, registry, settings)
+    except InlaidError:
+        return None
+
+
+def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:
+    report(f"{step} {region}", done, total)

@@ -1,0 +1,110 @@
+"""compile(): the one place that knows the order of the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid.driver.build import Progress, build_regions
+from inlaid.driver.context import candidate
+from inlaid.driver.placement import placement
+from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
+from inlaid.driver.standalone import check_whole
+from inlaid.errors import CompileError
+from inlaid.graph.ir import Module
+from inlaid.partitioning import Partitioned, partition, verify_partition
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.loops import absorb_loops
+from inlaid.passes.manager import Instrument, PassManager
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.runtime.executable import Executable
+from inlaid.runtime.package import Package
+from inlaid.settings import DEFAULT, Settings
+
+PARTITION = "partition"
+"""What cutting a model into regions is called among its steps."""
+
+
+def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
+    """The targets in order of priority, the fallback last. Raises `TargetError` for one that is not installed."""
+    if not targets:
+        raise CompileError("no target is given", remedy="name at least one, such as x86")
+    found = [registry.target(text) for text in targets]
+    if FALLBACK in registry.kinds() and all(target.kind != FALLBACK for target in found):
+        found.append(registry.target(FALLBACK))
+    return tuple(candidate(target, registry) for target in found)
+
+
+def cut(
+    module: Module,
+    targets: Sequence[str],
+    registry: PluginRegistry | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    settings: Settings = DEFAULT,
+) -> tuple[Partitioned, tuple[Candidate, ...]]:
+    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes. Raises `InputError` for a
+    precision or placement that there is not."""
+    registry = registry or default_registry()
+    takers = candidates(targets, registry)
+    module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
+    partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
+    able = [number for number, taker in enumerate(takers) if registry.capabilities(taker.target).control_flow]
+    partitioned = absorb_loops(partitioned, able)
+    verify_partition(module, partitioned)
+    return partitioned, takers
+
+
+def module_after(
+    module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
+) -> Module:
+    """A module as it is after one step of its way to regions for targets: the name of a graph pass (its last run, or run number n
+    as `name:n`), or "partition". Raises `CompileError` for a name that is none, with all that are."""
+    if step == PARTITION:
+        return cut(module, targets, registry, settings=settings)[0].module
+    registry = registry or default_registry()
+    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
+    name, _, number = step.partition(":")
+    runs = [index for index, item in enumerate(passes) if item.name == name]
+    if not runs or (number and not (number.isdigit() and 1 <= int(number) <= len(runs))):
+        names = dict.fromkeys(item.name for item in passes)
+        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join((*names, PARTITION))}")
+    last = runs[int(number) - 1] if number else runs[-1]
+    return PassManager(passes[: last + 1]).run(module)
+
+
+def compile_module(
+    module: Module,
+    targets: Sequence[str] = ("x86",),
+    registry: PluginRegistry | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    settings: Settings = DEFAULT,
+    keep: bool = True,
+) -> Executable:
+    """`build_package`, loaded. Raises `Unsupported` besides where this machine cannot run it."""
+    registry = registry or default_registry()
+    package = build_package(module, targets, registry, progress, instruments, settings, keep)
+    if progress is not None:
+        progress("load", 0, 0)
+    return Executable(package, registry=registry)
+
+
+def build_package(
+    module: Module,
+    targets: Sequence[str] = ("x86",),
+    registry: PluginRegistry | None = None,
+    progress: Progress | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    settings: Settings = DEFAULT,
+    keep: bool = True,
+) -> Package:
+    """Compile the entry of a module for targets, in order of priority. Without `keep` objects are neither taken from the user's
+    cache nor put there.
+
+    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
+    """
+    registry = registry or default_registry()
+    report = progress or (lambda stage, done, total: None)
+    report("partition", 0, 0)
+    partitioned, takers = cut(module, targets, registry, instruments, settings)
+    check_whole(partitioned, takers, len(targets), registry)
+    return build_regions(partitioned, takers, registry, report, settings, keep)

@@ -1,0 +1,96 @@
+"""The services of the compiler to code generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from inlaid.cache import Store, caches
+from inlaid.errors import CompileError, Unsupported
+from inlaid.graph.ir import Call
+from inlaid.graph.operator import Operator
+from inlaid.lowering.choose_convolution import choose_convolution
+from inlaid.lowering.control import loop_body, loop_of, lower_loop
+from inlaid.lowering.region import RegionSource, in_order, lower_region
+from inlaid.lowering.steps import StepProgram, steps_of
+from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.borders import stored_function
+from inlaid.partitioning.compose import dissolve
+from inlaid.partitioning.rules import check_rule
+from inlaid.passes.fixed_products import fixed_products
+from inlaid.passes.fuse import fuse
+from inlaid.passes.manager import PassManager
+from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.passes.tables import tabulate
+from inlaid.plugins import Phase, Region, Reject, Target
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.region import RegionLoop, RegionProgram
+
+
+def candidate(target: Target, registry: PluginRegistry) -> Candidate:
+    """A target as one that may take operators. Raises `PluginError` for rules that cannot be used."""
+    capabilities = registry.capabilities(target)
+    dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
+    return Candidate(target, registry.op_rules(target, check_rule), dtypes, capabilities.dynamic_dims, plugin)
+
+
+@dataclass(frozen=True)
+class DriverContext:
+    """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
+    every operator is a kernel of its own."""
+
+    target: Target
+    registry: PluginRegistry
+    operators: Mapping[str, Operator]
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None
+    fusion: bool = True
+    objects: Store = field(default_factory=lambda: caches().objects)
+
+    def unit(self, region: Region) -> RegionProgram | RegionLoop:
+        """What a code generator of loop level is given for the region."""
+        loop = loop_of(region.function)
+        if loop is None:
+            return self.lower(region)
+        body = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
+        return lower_loop(region.symbol, region.function, loop, self.lower(body))
+
+    def lower(self, region: Region) -> RegionProgram:
+        """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
+        the target's loop passes."""
+        capabilities = self.registry.capabilities(self.target)
+        rules = (*self.registry.schedules(self.target), *SHARED_RULES)
+        context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
+        function = dissolve(region.function)
+        function = function if region.borders is None else stored_function(function, region.borders)
+        function = fixed_products(unsigned_data(function, context), capabilities)
+        function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
+        function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
+        program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
+        own = self.registry.passes(self.target, Phase.LOOP)
+        return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+
+    def steps(self, region: Region) -> StepProgram:
+        """The region as steps over numbered buffers. Raises `Unsupported` for an operator that the target does not claim."""
+        taker = candidate(self.target, self.registry)
+        for expr in in_order(region.function.body):
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+                verdict = taker.judge(expr)
+                if isinstance(verdict, Reject):
+                    raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
+        outside = region.function if region.borders is None else stored_function(region.function, region.borders)
+        return steps_of(region.symbol, region.function, taker.rules, outside)
+
+    def operator(self, name: str) -> Operator:
+        """The canonical operator of that name. Raises `CompileError` for an unknown name."""
+        found = self.operators.get(name)
+        if found is None:
+            raise CompileError(f"there is no operator {name!r}")
+        return found
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Pass on how far a step is."""
+        self.progress(step, done, total)

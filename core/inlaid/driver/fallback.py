@@ -1,0 +1,49 @@
+"""A region that its target cannot compile after all, cut anew for the other targets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from inlaid.driver.prepare import FALLBACK, prepare
+from inlaid.graph import ir
+from inlaid.graph.transform import transform
+from inlaid.partitioning import Partitioned, partition, verify_partition
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.compose import dissolve
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import FunctionType
+
+_MAIN = "main"
+
+
+def without(
+    partitioned: Partitioned, name: str, takers: Sequence[Candidate], failed: Collection[int], registry: PluginRegistry
+) -> tuple[Partitioned, tuple[str, ...]]:
+    """The module with region `name` in regions of other targets than those `failed`, by number, and the names of these regions.
+    What was a region becomes a function that calls them. Raises `CompileError` for an operator that no other target takes."""
+    others = [number for number in range(len(takers)) if number not in failed]
+    able = [takers[number] for number in others]
+    region = partitioned.module[name]
+    whole = dissolve(ir.function(region.params, region.body))
+    module = prepare(ir.Module({_MAIN: whole}), able, FALLBACK, registry)
+    instead = partition(module, able)
+    verify_partition(module, instead)
+    names = {old: name if old == _MAIN else f"{name}_{old}" for old in instead.module.functions}
+    functions = {names[old]: _renamed(function, names) for old, function in instead.module.functions.items()}
+    regions = {names[old]: others[number] for old, number in instead.regions.items()}
+    kept = {symbol: number for symbol, number in partitioned.regions.items() if symbol != name}
+    everything = ir.Module({**partitioned.module.functions, **functions})
+    return replace(partitioned, module=everything, regions={**kept, **regions}), tuple(regions)
+
+
+def _renamed(function: ir.Function, names: dict[str, str]) -> ir.Function:
+    def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
+        if not isinstance(new, ir.GlobalVar):
+            return new
+        assert isinstance(new.type, FunctionType)
+        return ir.global_var(names[new.name], new.type)
+
+    changed = transform(function, visit)
+    assert isinstance(changed, ir.Function)
+    return changed

@@ -1,0 +1,99 @@
+"""Measured seconds: of operators by themselves on their targets, and of the regions of a model."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inlaid.arith import SizeVar, free_vars
+from inlaid.driver.build import package_alone
+from inlaid.errors import InlaidError
+from inlaid.graph import ir
+from inlaid.graph.operator import Attrs
+from inlaid.partitioning.annotate import Candidate, Claim
+from inlaid.partitioning.compose import enclosed
+from inlaid.partitioning.cost import CostModel, typical
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.runtime.example import example_inputs
+from inlaid.runtime.executable import Executable
+from inlaid.settings import DEFAULT, Settings
+
+RUNS = 7
+"""Runs of an operator or a model that are timed; the median counts."""
+LONGEST = 0.2
+"""Seconds after which no further run of an operator is begun."""
+
+
+@dataclass
+class MeasuredCosts(CostModel):
+    """Seconds measured on the targets: each distinct operator or composite is compiled by itself and run on random numbers. What
+    cannot be measured, such as on a target that has no device here, is predicted."""
+
+    takers: tuple[Candidate, ...] = ()
+    registry: PluginRegistry = field(default_factory=default_registry)
+    settings: Settings = DEFAULT
+    _measured: dict[Any, float | None] = field(default_factory=dict)
+
+    def seconds(self, claim: Claim) -> float:
+        """How long a target takes for what it claims."""
+        rule = None if claim.composite is None else claim.composite.name
+        members = tuple((call.callee, call.attrs, tuple(repr(arg.type) for arg in call.args)) for call in claim.members)
+        key = (claim.target, rule, members)
+        if key not in self._measured:
+            self._measured[key] = self._measure(claim)
+        found = self._measured[key]
+        return super().seconds(claim) if found is None else found
+
+    def _measure(self, claim: Claim) -> float | None:
+        function, _ = enclosed(claim)
+        if claim.composite is not None:
+            params = tuple(ir.var(param.name, param.type) for param in function.params)
+            function = ir.function(params, ir.Call(function.body.type, None, function, params, Attrs()))
+        try:
+            package = package_alone(function, self.takers[claim.target], self.registry, self.settings)
+            executable = Executable(package, registry=self.registry)
+            return executable_seconds(executable, usual_inputs(executable))
+        except InlaidError:
+            return None  # there is no device, or the target wants more around it: the prediction stands
+
+
+def usual_inputs(executable: Executable) -> dict[str, Any]:
+    """Random inputs whose symbolic dimensions are what placement by cost takes for usual. Raises as `example_inputs` does."""
+    variables = {each for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
+    return example_inputs(executable.inputs, dims={each.name: typical(each) for each in variables})
+
+
+def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> float:
+    """The median seconds of a run, after one that is not counted. Raises as `Executable.run` does."""
+    executable.run(inputs)
+    return statistics.median(_runs(lambda: executable.run(inputs)))
+
+
+def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, float]:
+    """The median seconds of each region in a run, by its name; loops count every time. Raises as `Executable.run` does."""
+    executable.run(inputs)
+    seen: dict[str, list[float]] = {}
+
+    def once() -> None:
+        sums: dict[str, float] = {}
+        for event in executable.profile(inputs).events:
+            if not event.part_of:
+                sums[event.name] = sums.get(event.name, 0.0) + event.seconds
+        for name, seconds in sums.items():
+            seen.setdefault(name, []).append(seconds)
+
+    _runs(once)
+    return {name: statistics.median(seconds) for name, seconds in seen.items()}
+
+
+def _runs(run: Callable[[], object]) -> list[float]:
+    """The seconds of some runs, fewer where they take long."""
+    found: list[float] = []
+    while not found or (len(found) < RUNS and sum(found) < LONGEST):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return found

@@ -1,0 +1,80 @@
+"""Graph passes before a model is cut into regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from inlaid.errors import InputError
+from inlaid.graph import ir
+from inlaid.graph.ir import Module
+from inlaid.partitioning.annotate import Candidate, annotate
+from inlaid.partitioning.compose import compose, dissolve
+from inlaid.partitioning.place import by_priority
+from inlaid.passes.bind_invariants import bind_invariants
+from inlaid.passes.dead_channels import remove_dead_channels
+from inlaid.passes.decompose import decompose
+from inlaid.passes.lower_precision import lower_precision
+from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
+from inlaid.passes.pipeline import CANONICAL
+from inlaid.plugins import Accept, Phase
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.settings import AS_MODEL
+
+GraphPass = FunctionPass | ModulePass
+
+LANE = 32
+"""Bits of a sum of integers."""
+FALLBACK = "reference"
+"""The target that takes what no listed target does."""
+
+PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
+"""In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
+
+
+def graph_passes(
+    takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
+) -> tuple[GraphPass, ...]:
+    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; the precision asked for;
+    channels that nothing needs removed, as far as vectors stay full; canonical form again, since these bring in what can be folded;
+    what loops need not repeat bound outside of them; then the targets' own passes. Raises `InputError` for a precision that there
+    is not."""
+    if precision not in PRECISIONS:
+        raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
+    listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
+    own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
+    decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
+    lanes = max([1, *(registry.capabilities(taker.target).vector_bits // LANE for taker in listed)])
+    return (
+        *CANONICAL,
+        decomposed,
+        *PRECISIONS[precision],
+        FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
+        *CANONICAL,
+        FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
+        *own,
+    )
+
+
+def prepare(
+    module: Module,
+    takers: Sequence[Candidate],
+    fallback: str,
+    registry: PluginRegistry,
+    instruments: Sequence[Instrument[Module]] = (),
+    precision: str = AS_MODEL,
+) -> Module:
+    """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
+    return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
+
+
+def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:
+    """The function with operators decomposed that no target takes whole, by itself or in a composite."""
+
+    def keep(call: ir.Call) -> bool:
+        return any(isinstance(taker.judge(call), Accept) for taker in takers)
+
+    if not any(taker.composites for taker in takers):
+        return decompose(function, keep)
+    held = compose(function, tuple(claim for claim in by_priority(annotate(function, takers)) if claim.composite is not None))
+    return dissolve(decompose(held.function, keep), held.composites)

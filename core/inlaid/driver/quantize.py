@@ -1,0 +1,31 @@
+"""Quantisation with the compiler: the models that it runs to see values are compiled for targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid.driver.compile import compile_module
+from inlaid.graph.ir import Module
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.quantization.calibrate import Run, Sample
+from inlaid.quantization.quantize import QuantizedModule, quantize_module
+from inlaid.quantization.settings import Quantization
+
+
+def quantize(
+    module: Module,
+    samples: Sequence[Sample],
+    measured: Sequence[Sample],
+    settings: Quantization,
+    targets: Sequence[str],
+    registry: PluginRegistry | None = None,
+    keep: bool = True,
+) -> QuantizedModule:
+    """A module in int8, calibrated and measured on `targets`. Raises as `quantize_module` and `compile_module` do."""
+    registry = registry or default_registry()
+
+    def compiled(each: Module) -> Run:
+        executable = compile_module(each, targets, registry, keep=keep)
+        return lambda sample: list(executable.run(sample).values())
+
+    return quantize_module(module, samples, measured, settings, compiled)

@@ -1,0 +1,57 @@
+"""One region, by its target's plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid.artifact import Artifact
+from inlaid.driver.context import DriverContext
+from inlaid.errors import PluginError
+from inlaid.graph.ir import Module
+from inlaid.partitioning.borders import check_borders
+from inlaid.partitioning.outline import region_operators
+from inlaid.passes.manager import PassManager
+from inlaid.plugins import BorderedCodegen, Borders, Level, Phase, Region
+from inlaid.plugins.blame import blame
+from inlaid.plugins.registry import PluginRegistry
+
+
+def source_nodes(region: Region) -> tuple[str, ...]:
+    """The source nodes of a region, in order."""
+    return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
+
+
+def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
+    """The borders that a region's code generator asks for. Raises as `compile_region` does."""
+    target = region.target
+    plugin, nodes = registry.owner(target.kind), source_nodes(region)
+    with blame(plugin, "the code generator", region.symbol, nodes):
+        codegen = registry.codegen(target)
+        found = codegen.borders(_own_passes(region, registry)) if isinstance(codegen, BorderedCodegen) else None
+        if found is not None:
+            check_borders(region.function, found)
+        return found
+
+
+def _own_passes(region: Region, registry: PluginRegistry) -> Region:
+    """A region after the passes that its target asks for."""
+    with blame(registry.owner(region.target.kind), "passes after partitioning", region.symbol, source_nodes(region)):
+        own = registry.passes(region.target, Phase.AFTER_PARTITION)
+        return replace(region, function=PassManager(own).run(Module({"main": region.function})).main) if own else region
+
+
+def compile_region(region: Region, context: DriverContext) -> Artifact:
+    """A region as an artifact: after the passes that its target asks for, as loop programs where it takes those, by its code
+    generator. Raises what the plugin raises, `PluginError` where that is no error of Inlaid's, with the names of the plugin, the
+    region and the source nodes."""
+    target, registry = region.target, context.registry
+    plugin, nodes = registry.owner(target.kind), source_nodes(region)
+    region = _own_passes(region, registry)
+    with blame(plugin, "the code generator", region.symbol, nodes):
+        codegen = registry.codegen(target)
+        unit = context.unit(region) if registry.spec(target.kind).level is Level.LOOP else region
+        context.report("generate", 0, 0)
+        artifact = codegen.compile(unit, context)
+        if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
+            raise PluginError(f"the code generator gave {type(artifact).__name__} where the artifact {region.symbol} is due")
+        return artifact

@@ -1,0 +1,63 @@
+"""Models for targets that no host stands beside: what these do not take is refused, not run by the fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from inlaid.driver.prepare import FALLBACK
+from inlaid.errors import Unsupported
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.partitioning import Partitioned
+from inlaid.partitioning.annotate import Candidate, named
+from inlaid.partitioning.place import reason
+from inlaid.plugins.registry import PluginRegistry
+
+SHOWN = 3
+"""How many operators an error names."""
+
+
+def standalone(takers: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
+    """The first of some targets that no host stands beside, None where there is none."""
+    return next((taker for taker in takers if registry.capabilities(taker.target).standalone), None)
+
+
+def on_fallback(takers: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
+    """Whether one of some regions went to the fallback."""
+    return any(takers[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
+
+
+def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
+    """Raises `Unsupported` where a target stands alone and a part of the model runs on no target that the user listed, the first
+    `listed` of `takers`: operators, with their nodes and the target's reasons; or control flow, where no host is listed."""
+    alone = standalone(takers[:listed], registry)
+    if alone is None:
+        return
+    remedy = f"run `inlaid partition --explain` to see all of it, or list a host after {alone.target.kind} to try the model there"
+    for placement in partitioned.placements:
+        homeless = [claim for claim in placement.claims if claim.target >= listed]
+        calls = [call for claim in homeless for call in reversed(claim.members)]
+        if calls:
+            assert isinstance(calls[0].callee, Operator)
+            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][takers.index(alone)]) for call in calls)
+            more = f" and {len(calls) - SHOWN} more" if len(calls) > SHOWN else ""
+            raise Unsupported(
+                f"{alone.target.kind} runs a model whole or not at all, and does not take {', '.join(map(named, calls[:SHOWN]))}"
+                f"{more}: {'; '.join(list(reasons)[:SHOWN])}",
+                operator=calls[0].callee.name,
+                node=str(calls[0].span or ""),
+                plugin=alone.plugin,
+                remedy=remedy,
+            )
+    if not all(registry.capabilities(taker.target).standalone for taker in takers[:listed]):
+        return
+    for name, function in partitioned.module.functions.items():
+        branch = next((expr for expr in ir.post_order(function) if isinstance(expr, (ir.If, ir.Loop))), None)
+        if branch is not None and name not in partitioned.regions:
+            raise Unsupported(
+                f"{alone.target.kind} runs a model whole or not at all, and has no control flow, which the model holds",
+                operator="If" if isinstance(branch, ir.If) else "Loop",
+                node=str(branch.span or ""),
+                plugin=alone.plugin,
+                remedy=remedy,
+            )

@@ -1,0 +1,129 @@
+"""Every exception that Inlaid raises on purpose.
+
+All of them derive from `InlaidError`. An error says what went wrong and, where it is known, which operator, which node of the
+source model and which plugin are concerned, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class InlaidError(Exception):
+    """Base of Inlaid's exception family.
+
+    `operator` names the operator at fault, `node` the node of the source model (file and node name) or those of a region, `region`
+    the region, `plugin` the plugin at fault, and `remedy` says what the user can do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operator: str | None = None,
+        node: str | None = None,
+        region: str | None = None,
+        plugin: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.operator = operator
+        self.node = node
+        self.region = region
+        self.plugin = plugin
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        facts = [
+            f"{label} {value}"
+            for label, value in (
+                ("operator", self.operator),
+                ("at", self.node),
+                ("region", self.region),
+                ("plugin", self.plugin),
+            )
+            if value
+        ]
+        text = self.message + (f" ({', '.join(facts)})" if facts else "")
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Which of the known names is close to one that is not known, as words to append to a message; "" where none is."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (is {close[0]!r} meant?)" if close else ""
+
+
+class TypeInferenceError(InlaidError):
+    """An expression has no type: the inputs do not fit the operator."""
+
+
+class ParseError(InlaidError):
+    """Text is not a module, a loop program, a target or a type."""
+
+
+class VerifyError(InlaidError):
+    """An IR invariant does not hold; a bug in a pass or in hand-built IR."""
+
+
+class ModelImportError(InlaidError):
+    """A model file is damaged, hostile, or uses something Inlaid cannot import."""
+
+
+class ScheduleError(InlaidError):
+    """A schedule primitive cannot be applied."""
+
+
+class CompileError(InlaidError):
+    """A compiler stage failed."""
+
+
+class TargetError(InlaidError):
+    """A target string is malformed or names a target that is not installed."""
+
+
+class PluginError(InlaidError):
+    """A plugin breaks the contract."""
+
+
+class PackageError(InlaidError):
+    """A package file is damaged, hostile, or made for another version."""
+
+
+class InputError(InlaidError):
+    """What a user gives is not what is asked for: an array of a wrong name, shape or dtype, a size, a path, a kind of object."""
+
+
+class Unsupported(InlaidError):
+    """A target cannot do what is asked; the partitioner may fall back to another."""
+
+
+class OutOfMemory(InlaidError):
+    """A device has no room for a buffer."""
+
+
+class DeviceLost(InlaidError):
+    """A device stopped answering."""
+
+
+class KernelFault(InlaidError):
+    """A kernel reported an error while it ran, such as an index out of range."""
+
+
+class InlaidWarning(UserWarning):
+    """Base of the warnings that are for whoever compiles a model."""
+
+
+class PlacementWarning(InlaidWarning):
+    """Placement by cost stopped before it knew the best."""
+
+
+class LockWarning(InlaidWarning):
+    """A lock holds operators where they would not go any more."""
+
+
+class FallbackWarning(InlaidWarning):
+    """A region could not be compiled by its target's plugin, and went to other targets."""

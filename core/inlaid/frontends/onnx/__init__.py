@@ -1,0 +1,66 @@
+"""The ONNX frontend.
+
+    module = load("model.onnx", dims={"batch": (1, 64), "sequence": 128})
+
+`module.main` takes the model's inputs under their names and returns its output, or the tuple of its outputs, whose names are in
+the function attribute "outputs" as a JSON list.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inlaid.errors import ModelImportError
+from inlaid.graph.ir import Module
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = ["load"]
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    dims: Mapping[str, int | tuple[int, int | None]] | None = None,
+    *,
+    specialise: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    opened: Callable[[str], None] = lambda location: None,
+) -> Module:
+    """Import a model given as a path, as bytes or as a parsed message.
+
+    dims
+        Fixes symbolic dimensions (`name: size`) or bounds them (`name: (least, greatest)`, inclusive). A dimension that the model
+        leaves unnamed is called `<input>_<axis>`.
+    specialise
+        Binds inputs to values, as constants; they are no parameters then.
+    opened
+        Told the path, from the model's folder, of each other file from which data is taken.
+
+    Data in other files is read from the model's folder alone, and not at all for a model given as bytes or as a message.
+    Raises `ModelImportError` for a model that is damaged, hostile or not supported.
+    """
+    from inlaid.frontends.onnx import proto
+    from inlaid.frontends.onnx.convert import CONVERTERS
+    from inlaid.frontends.onnx.external import ExternalData
+    from inlaid.frontends.onnx.importer import Importer
+
+    folder = None
+    file = "<model>"
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        folder, file = path.parent, path.name
+        try:
+            model = path.read_bytes()
+        except OSError as error:
+            raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
+    parsed = proto.parse_model(model, file) if isinstance(model, bytes) else model
+    try:
+        return Importer(parsed, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}).module()
+    except ModelImportError:
+        raise
+    except Exception as error:  # such as names that are no text: a damaged message can hold anything anywhere
+        raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error

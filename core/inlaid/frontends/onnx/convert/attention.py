@@ -1,0 +1,274 @@
+"""Attention and what models put around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr, Tuple, call
+from inlaid.ops.activation import sigmoid
+from inlaid.ops.attend import AttentionAttrs, attend, attention, products, weighted
+from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
+from inlaid.ops.convolution import conv
+from inlaid.ops.elementwise import add, exp, mul, sub
+from inlaid.ops.index import take
+from inlaid.ops.linear import matmul
+from inlaid.ops.normalise import softmax
+from inlaid.ops.shape import concat, full, pad, reshape, transpose
+from inlaid.ops.steps import States, run_steps
+from inlaid.types import dtype
+
+_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+
+
+def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
+    """(B, L, H size) to (B, H, L, size)."""
+    batch, length, width = tensor_of(x).shape
+    if heads < 1 or (isinstance(width, int) and width % heads):
+        raise node.error(f"{width} elements do not divide into {heads} heads")
+    return transpose(reshape(x, shape=(batch, length, heads, width // heads)), perm=(0, 2, 1, 3))
+
+
+def _join_heads(x: Expr) -> Expr:
+    """(B, H, L, size) to (B, L, H size)."""
+    batch, heads, length, size = tensor_of(x).shape
+    return reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
+
+
+def _scale(node: Node, size: Dim) -> float:
+    scale = node.attrs.get("scale")
+    if scale is not None:
+        return float(scale)
+    if not isinstance(size, int):
+        raise node.error("the size of heads must be known, or the attribute scale given")
+    return 1 / math.sqrt(size)
+
+
+def _attention(node: Node) -> tuple[Expr | None, ...]:
+    """Softmax is done in float32 or wider, whatever `softmax_precision`: that is at least as precise."""
+    attrs = node.attrs
+    q, k, v = node.input(0), node.input(1), node.input(2)
+    packed = node.rank(0) == 3
+    if packed:
+        if "q_num_heads" not in attrs or "kv_num_heads" not in attrs:
+            raise node.error("inputs of rank 3 need the attributes q_num_heads and kv_num_heads")
+        q = _split_heads(node, q, attrs["q_num_heads"])
+        k, v = (_split_heads(node, x, attrs["kv_num_heads"]) for x in (k, v))
+    past_key, past_value = node.optional(4), node.optional(5)
+    if (past_key is None) != (past_value is None):
+        raise node.error("past_key and past_value go together")
+    offset: Dim = 0
+    if past_key is not None and past_value is not None:
+        offset = tensor_of(past_key).shape[2]
+        k, v = concat(past_key, k, axis=2), concat(past_value, v, axis=2)
+    lengths = node.optional(6)
+    mask = _padded_mask(node, tensor_of(k).shape[2])
+    right = attrs.get("right_window_size", -1)
+    if attrs.get("is_causal", 0):
+        right = 0
+    rest = tuple(item for item in (mask, lengths) if item is not None)
+    options = AttentionAttrs(
+        _scale(node, tensor_of(q).shape[3]),
+        attrs.get("softcap", 0.0),
+        attrs.get("left_window_size", -1),
+        right,
+        offset,
+        mask is not None,
+        lengths is not None,
+    )
+    scores: Expr | None = None
+    result: Expr
+    if len(node.outputs) > 3 and node.outputs[3]:
+        parts = attend(options, q, k, v, *rest)
+        mode = attrs.get("qk_matmul_output_mode", 0)
+        if mode not in (0, 1, 2, 3):
+            raise node.error(f"qk_matmul_output_mode {mode} is unknown")
+        scores = cast_to((parts.scores, parts.capped, parts.biased, parts.probabilities)[mode], node.dtype(0))
+        result = parts.result
+    else:
+        result = call(attention, (q, k, v, *rest), options)
+    return _join_heads(result) if packed else result, k, v, scores
+
+
+def _padded_mask(node: Node, keys: Dim) -> Expr | None:
+    """The mask; keys behind its end are not seen."""
+    mask = node.optional(3)
+    if mask is None:
+        return None
+    type_ = node.tensor(3)
+    if (
+        type_.rank == 0
+        or not isinstance(type_.shape[-1], int)
+        or not isinstance(keys, int)
+        or type_.shape[-1] >= keys
+        or type_.shape[-1] == 1
+    ):
+        return mask
+    unseen = scalar(0, "bool") if type_.dtype.kind == "bool" else scalar(-np.inf, type_.dtype)
+    return pad(mask, unseen, pads=(0,) * (2 * type_.rank - 1) + (keys - type_.shape[-1],))
+
+
+def _flex_attention(node: Node) -> Expr:
+    """Attention whose scores and probabilities go through subgraphs, in the precision of softmax."""
+    q, k, v = node.input(0), node.input(1), node.input(2)
+    if not node.rank(0) == node.rank(1) == node.rank(2) == 4:
+        raise node.error("queries, keys and values have rank 4")
+    given = node.attrs.get("softmax_precision")
+    if given is not None and given not in _FLOATS:
+        raise node.error(f"softmax_precision {given} is no element type of floats")
+    of = tensor_of(widened(q)).dtype if given is None else dtype(_FLOATS[given])
+    scale = scalar(_scale(node, tensor_of(q).shape[3]), tensor_of(widened(q)).dtype)
+    scores = cast_to(products(mul(widened(q), scale), widened(k)), of)
+    probabilities = _modified(node, "prob_mod", softmax(_modified(node, "score_mod", scores), axis=3))
+    return cast_to(weighted(probabilities, cast_to(v, of)), node.dtype(2))
+
+
+def _modified(node: Node, name: str, value: Expr) -> Expr:
+    """A value after the subgraph of that name, where the node has it."""
+    graph = node.attrs.get(name)
+    if graph is None:
+        return value
+    if len(graph.input) != 1 or len(graph.output) != 1:
+        raise node.error(f"{name} must have one input and one output")
+    body = node.scope.subgraph(graph, (value,)).body
+    assert isinstance(body, Tuple)
+    result = body.fields[0]
+    if result.type != value.type:
+        raise node.error(f"{name} turns {value.type!r} into {result.type!r}")
+    return result
+
+
+def _linear_attention(node: Node) -> tuple[Expr, ...]:
+    """A state (B, K, key size, value size) that each step decays, writes and reads; see the ONNX operator for the rules."""
+    rule = node.attrs.get("update_rule", "gated_delta")
+    heads, groups = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
+    if rule not in ("linear", "gated", "delta", "gated_delta") or heads < 1 or groups < 1 or heads % groups:
+        raise node.error(f"update_rule {rule!r}, q_num_heads {heads} or kv_num_heads {groups} is wrong")
+    decay, beta = node.optional(4), node.optional(5)
+    if (decay is not None) != ("gated" in rule) or (beta is not None) != ("delta" in rule):
+        raise node.error(f"update_rule {rule!r} does not go with the inputs given")
+    of = tensor_of(widened(node.input(0))).dtype
+    batch, steps, _ = node.tensor(0).shape
+
+    def by_step(index: int, parts: int) -> Expr:
+        """An input (B, T, parts size) as (T, B, parts, size)."""
+        x = cast_to(node.input(index), of)
+        width = tensor_of(x).shape[2]
+        return transpose(reshape(x, shape=(batch, steps, parts, width // parts)), perm=(1, 0, 2, 3))
+
+    q, k, v = by_step(0, heads), by_step(1, groups), by_step(2, groups)
+    key_size, value_size = tensor_of(k).shape[3], tensor_of(v).shape[3]
+    scale = node.attrs.get("scale", 0.0)
+    if not scale:
+        if not isinstance(key_size, int):
+            raise node.error("the size of keys must be known, or the attribute scale given")
+        scale = 1 / math.sqrt(key_size)
+    scanned = [mul(q, scalar(scale, of)), k, v]
+    if decay is not None:
+        scanned.append(exp(by_step(4, groups)))
+    if beta is not None:
+        scanned.append(by_step(5, groups if tensor_of(beta).shape[2] == groups else 1))
+    past = node.optional(3)
+    zeros = full(scalar(0, of), shape=(batch, groups, key_size, value_size))
+    state = zeros if past is None else cast_to(past, of)
+
+    def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
+        (memory,) = states
+        query, key, value, *more = slices
+        column = expand_dims(key, 3)
+        row = expand_dims(value, 2)
+        if decay is not None:
+            memory = mul(memory, expand_dims(more[0], 3))
+        if beta is not None:
+            found = matmul(expand_dims(key, 2), memory)
+            row = mul(expand_dims(more[-1], 3), sub(row, found))
+        memory = add(memory, mul(column, row))
+        read = matmul(reshape(query, shape=(batch, groups, heads // groups, key_size)), memory)
+        return reshape(read, shape=(batch, heads * value_size)), (memory,)
+
+    outputs, (last,) = run_steps(step, scanned, (state,))
+    return (
+        cast_to(transpose(outputs, perm=(1, 0, 2)), node.dtype(0)),
+        cast_to(last, node.dtype(0) if past is None else node.dtype(3)),
+    )
+
+
+def _causal_conv(node: Node) -> tuple[Expr, ...]:
+    """A depthwise convolution of the past and the input; the last positions become the next past."""
+    x, w = node.input(0), node.input(1)
+    batch, channels, _ = node.tensor(0).shape
+    of, taps = node.dtype(0), node.tensor(1).shape[2]
+    if not isinstance(channels, int):
+        raise node.error("the number of channels must be known")
+    past = node.optional(3)
+    if past is None:
+        past = full(scalar(0, of), shape=(batch, channels, taps - 1))
+    padded = concat(past, x, axis=2)
+    result: Expr = conv(padded, w, groups=channels)
+    if node.optional(2) is not None:
+        result = add(result, reshape(node.input(2), shape=(channels, 1)))
+    activation = node.attrs.get("activation", "none")
+    if activation not in ("none", "silu", "swish"):
+        raise node.error(f"activation {activation!r} is unknown")
+    if activation != "none":
+        wide = widened(result)
+        result = cast_to(mul(wide, sigmoid(wide)), of)
+    length = tensor_of(padded).shape[2]
+    return result, slice_axis(padded, 2, length - (taps - 1), length)
+
+
+def _rotary_embedding(node: Node) -> Expr:
+    """Pairs of elements turned by angles whose cosines and sines are given for each position."""
+    x, cosines, sines = node.input(0), node.input(1), node.input(2)
+    packed = node.rank(0) == 3
+    heads = node.attrs.get("num_heads", 0)
+    if packed:
+        batch, length, width = node.tensor(0).shape
+        if heads < 1 or (isinstance(width, int) and width % heads):
+            raise node.error(f"{width} elements do not divide into {heads} heads (attribute num_heads)")
+        x = reshape(x, shape=(batch, length, heads, width // heads))
+    else:
+        x = transpose(x, perm=(0, 2, 1, 3))
+    size = tensor_of(x).shape[3]
+    turned_size: Dim = node.attrs.get("rotary_embedding_dim", 0) or size
+    if not isinstance(turned_size, int) or turned_size % 2:
+        raise node.error(f"an even number of elements is turned, not {turned_size}")
+    positions = node.optional(3)
+    if positions is not None:
+        cosines, sines = (take(table, positions, axis=0) for table in (cosines, sines))
+    half = turned_size // 2
+    if tensor_of(cosines).shape[-1] != half or tensor_of(sines).shape[-1] != half:
+        raise node.error(f"the caches must have {half} columns")
+    of = node.dtype(0)
+    cosines, sines = (expand_dims(widened(table), 2) for table in (cosines, sines))
+    wide = widened(x)
+    turned = slice_axis(wide, 3, 0, turned_size)
+    if node.attrs.get("interleaved", 0):
+        pairs = reshape(turned, shape=(*tensor_of(turned).shape[:3], half, 2))
+        first, second = (squeeze(slice_axis(pairs, 4, part, part + 1), 4) for part in range(2))
+    else:
+        first, second = slice_axis(turned, 3, 0, half), slice_axis(turned, 3, half, turned_size)
+    real: Expr = sub(mul(cosines, first), mul(sines, second))
+    imaginary: Expr = add(mul(sines, first), mul(cosines, second))
+    if node.attrs.get("interleaved", 0):
+        both = join([expand_dims(real, 4), expand_dims(imaginary, 4)], 4)
+        parts: list[Expr] = [reshape(both, shape=tensor_of(turned).shape)]
+    else:
+        parts = [real, imaginary]
+    if turned_size != size:
+        parts.append(slice_axis(wide, 3, turned_size, size))
+    result = cast_to(join(parts, 3), of)
+    return reshape(result, shape=node.tensor(0).shape) if packed else transpose(result, perm=(0, 2, 1, 3))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "Attention": _attention,
+    "CausalConvWithState": _causal_conv,
+    "LinearAttention": _linear_attention,
+    "RotaryEmbedding": _rotary_embedding,
+    "ai.onnx.preview:FlexAttention": _flex_attention,
+}

@@ -1,0 +1,107 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.ops.convolution import conv, conv_transpose
+from inlaid.ops.deform import deform_conv
+from inlaid.ops.elementwise import add
+from inlaid.ops.shape import reshape
+
+
+def with_bias(node: Node, result: Expr, index: int) -> Expr:
+    """The result of a convolution plus the bias per channel, where the node has one at `index`."""
+    bias = node.optional(index)
+    if bias is None:
+        return result
+    shape = (node.tensor(index).shape[0], *(1,) * (node.rank(0) - 2))
+    return add(result, reshape(bias, shape=shape))
+
+
+def convolution(node: Node) -> Expr:
+    """A convolution of inputs 0 and 1, plus the bias at 2, by the attributes of the node."""
+    spatial = spatial_shape(node)
+    rank = len(spatial)
+    kernel = node.tensor(1).shape[2:]
+    if len(kernel) != rank or ints(node, "kernel_shape", rank, 0) not in ((0,) * rank, kernel):
+        raise node.error(f"kernel_shape {node.attrs.get('kernel_shape')} does not fit weights of type {node.tensor(1)!r}")
+    strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    pads = window_pads(node, spatial, spans, strides)
+    groups = node.attrs.get("group", 1)
+    result = conv(node.input(0), node.input(1), strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return with_bias(node, result, 2)
+
+
+def _conv_transpose(node: Node) -> Expr:
+    spatial = spatial_shape(node)
+    rank = len(spatial)
+    kernel = node.tensor(1).shape[2:]
+    strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
+    extra = ints(node, "output_padding", rank, 0)
+    pads = _transposed_pads(node, spatial, kernel, strides, dilations, extra)
+    result = conv_transpose(
+        node.input(0),
+        node.input(1),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=node.attrs.get("group", 1),
+        output_padding=extra,
+    )
+    return with_bias(node, result, 2)
+
+
+def _transposed_pads(
+    node: Node,
+    spatial: tuple[Dim, ...],
+    kernel: tuple[Dim, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    extra: tuple[int, ...],
+) -> tuple[Dim, ...]:
+    """What is cropped from the full output, so that it has the shape that `output_shape` or `auto_pad` ask for.
+
+    SAME_UPPER crops the odd element after, all else before, as the specification has it.
+    """
+    rank = len(spatial)
+    auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    wanted: tuple[Dim, ...] | None = tuple(node.attrs["output_shape"])[-rank:] if node.attrs.get("output_shape") else None
+    if wanted is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
+    if wanted is None:
+        return (0,) * (2 * rank) if auto_pad == "VALID" else explicit_pads(node, rank)
+    before: list[Dim] = []
+    after: list[Dim] = []
+    for extent, size, stride, dilation, more, length in zip(spatial, kernel, strides, dilations, extra, wanted, strict=True):
+        total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
+        half = arith.maximum(total, 0) // 2
+        first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
+        before.append(first)
+        # Negative where the output is longer than all that the input reaches: it is 0 there.
+        after.append(arith.unwrap(total - first))
+    return (*before, *after)
+
+
+def _deform_conv(node: Node) -> Expr:
+    rank = len(spatial_shape(node))
+    mask = node.optional(4)
+    given = (node.input(0), node.input(1), node.input(2))
+    result = deform_conv(
+        *(given if mask is None else (*given, mask)),
+        strides=ints(node, "strides", rank, 1),
+        pads=explicit_pads(node, rank),
+        dilations=ints(node, "dilations", rank, 1),
+        groups=node.attrs.get("group", 1),
+        offset_groups=node.attrs.get("offset_group", 1),
+    )
+    return with_bias(node, result, 3)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Conv": convolution, "ConvTranspose": _conv_transpose, "DeformConv": _deform_conv}

@@ -1,0 +1,144 @@
+"""Einsum, by matrix products, broadcast products and sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import expand_dims, scalar, tensor_of
+from inlaid.ops.elementwise import equal, mul, where
+from inlaid.ops.linear import matmul
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import iota, reshape, transpose
+
+_TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor with one label per axis: a letter, or "...n" for the n-th axis from the right that an ellipsis stands for."""
+
+    value: Expr
+    labels: tuple[str, ...]
+
+    def dim(self, label: str) -> Dim:
+        return tensor_of(self.value).shape[self.labels.index(label)]
+
+
+def _ellipsis(rank: int) -> tuple[str, ...]:
+    return tuple(f"...{index}" for index in range(rank, 0, -1))
+
+
+def _split(node: Node, term: str) -> tuple[str, bool, str]:
+    """The letters before and after the ellipsis of a term, and whether it has one."""
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise node.error(f"{term!r} is no term of an equation")
+    return found[1], found[2] is not None, found[3] or ""
+
+
+def _operand(node: Node, index: int, term: str) -> _Operand:
+    before, dots, after = _split(node, term)
+    rest = node.rank(index) - len(before) - len(after)
+    if rest < 0 or (rest > 0 and not dots):
+        raise node.error(f"the term {term!r} does not fit input {index} of rank {node.rank(index)}")
+    return _diagonal(_Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
+
+
+def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
+    """The labels of the result; without an output term, those of ellipses, then the letters that occur once, in order."""
+    letters = [label for operand in operands for label in operand.labels]
+    dots = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
+    if output is None:
+        named = re.sub(r"[^A-Za-z]", "", node.attrs["equation"])
+        return (*dots, *sorted(label for label in named if named.count(label) == 1))
+    before, has_dots, after = _split(node, output)
+    wanted = (*before, *(dots if has_dots else ()), *after)
+    if len(set(wanted)) != len(wanted) or not set(wanted) <= set(letters):
+        raise node.error(f"the output term {output!r} names an axis twice, or one that no input has")
+    return wanted
+
+
+def _diagonal(operand: _Operand) -> _Operand:
+    """The operand with axes of one label made one: what lies off the diagonal is nulled and summed away."""
+    value, labels = operand.value, list(operand.labels)
+    for second in range(len(labels) - 1, 0, -1):
+        first = labels.index(labels[second])
+        if first == second:
+            continue
+        shape, of = tensor_of(value).shape, tensor_of(value).dtype
+        places = [
+            iota(shape=tuple(dim if axis == own else 1 for axis, dim in enumerate(shape)), axis=own, dtype="int64")
+            for own in (first, second)
+        ]
+        value = reduce_sum(where(equal(*places), value, scalar(0, of)), axes=(second,))
+        del labels[second]
+    return _Operand(value, tuple(labels))
+
+
+def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
+    """The operand summed over the axes that nobody else needs."""
+    kept = set(keep)
+    axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in kept)
+    labels = tuple(label for label in operand.labels if label in kept)
+    return _Operand(reduce_sum(operand.value, axes=axes), labels) if axes else operand
+
+
+def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
+    """The tensor with its axes in the order of `labels`, of which it may lack some: those have extent 1."""
+    own = [label for label in labels if label in operand.labels]
+    perm = tuple(operand.labels.index(label) for label in own)
+    value = operand.value if perm == tuple(range(len(perm))) else transpose(operand.value, perm=perm)
+    missing = [axis for axis, label in enumerate(labels) if label not in operand.labels]
+    return expand_dims(value, *missing) if missing else value
+
+
+def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
+    """The product of two operands, summed over the axes that are not kept."""
+    kept = set(keep)
+    a, b = _summed(a, kept | set(b.labels)), _summed(b, kept | set(a.labels))
+    shared = [label for label in a.labels if label in b.labels]
+    contracted = [label for label in shared if label not in kept]
+    batch = [label for label in shared if label in kept]
+    left = [label for label in a.labels if label not in shared]
+    right = [label for label in b.labels if label not in shared]
+    if not contracted or any(a.dim(label) != b.dim(label) for label in contracted):
+        labels = (*batch, *left, *right, *contracted)
+        product = _Operand(mul(_arranged(a, labels), _arranged(b, labels)), labels)
+        return _summed(product, kept)
+    matrices = matmul(_matrix(a, batch, left, contracted), _matrix(b, batch, contracted, right))
+    extents = tensor_of(matrices).shape[: len(batch)]
+    shape = (*extents, *(a.dim(label) for label in left), *(b.dim(label) for label in right))
+    return _Operand(reshape(matrices, shape=shape), (*batch, *left, *right))
+
+
+def _matrix(operand: _Operand, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Expr:
+    """The operand as matrices: axes of the batch, then all rows as one axis, then all columns as one."""
+    value = _arranged(operand, (*batch, *rows, *columns))
+    extents = (arith.product(tuple(operand.dim(label) for label in group)) for group in (rows, columns))
+    return reshape(value, shape=(*tensor_of(value).shape[: len(batch)], *extents))
+
+
+def _einsum(node: Node) -> Expr:
+    equation = node.attrs.get("equation")
+    if equation is None:
+        raise node.error("the attribute equation is missing")
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(node.inputs):
+        raise node.error(f"the equation {equation!r} has {len(terms)} terms for {len(node.inputs)} inputs")
+    operands = [_operand(node, index, term) for index, term in enumerate(terms)]
+    wanted = _result(node, output if arrow else None, operands)
+    total = operands[0]
+    for index, operand in enumerate(operands[1:], 1):
+        later = {label for other in operands[index + 1 :] for label in other.labels}
+        total = _product(total, operand, later | set(wanted))
+    return _arranged(_summed(total, wanted), wanted)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Einsum": _einsum}

@@ -1,0 +1,63 @@
+"""Losses over class scores: scores N C d1 ... dk, targets N d1 ... dk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, squeeze, tensor_of, widened
+from inlaid.ops.elementwise import div, equal, mul, neg, where
+from inlaid.ops.index import take, take_along_axis
+from inlaid.ops.normalise import log_softmax
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import full
+
+
+def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
+    """-log probability of each target class times its weight, reduced; targets equal to `ignore_index` count as nothing."""
+    target, weight, ignored = node.input(1), node.optional(2), None
+    of = tensor_of(log_probabilities).dtype
+    zero = scalar(0, of)
+    if "ignore_index" in node.attrs:
+        # An ignored target need not be a class: it is made one before anything is read.
+        ignored = equal(target, scalar(node.attrs["ignore_index"], node.dtype(1)))
+        target = where(ignored, scalar(0, node.dtype(1)), target)
+    losses = neg(squeeze(take_along_axis(log_probabilities, expand_dims(target, 1), axis=1), 1))
+    weights = None if weight is None else take(cast_to(weight, of), target, axis=0)
+    if ignored is not None:
+        losses = where(ignored, zero, losses)
+        counted = full(scalar(1, of), shape=tensor_of(target).shape) if weights is None else weights
+        weights = where(ignored, zero, counted)
+    if weights is not None:
+        losses = mul(losses, weights)
+    return _reduced(node, losses, weights)
+
+
+def _reduced(node: Node, losses: Expr, weights: Expr | None) -> Expr:
+    axes = tuple(range(tensor_of(losses).rank))
+    reduction = node.attrs.get("reduction", "mean")
+    if reduction == "none":
+        return losses
+    if reduction not in ("sum", "mean"):
+        raise node.error(f"reduction is none, sum or mean, not {reduction!r}")
+    if reduction == "mean" and weights is None:
+        return mean(losses, axes)
+    total = reduce_sum(losses, axes=axes)
+    return total if weights is None or reduction == "sum" else div(total, reduce_sum(weights, axes=axes))
+
+
+def _nll_loss(node: Node) -> Expr:
+    return cast_to(_negative_log_likelihood(node, widened(node.input(0))), node.dtype(0))
+
+
+def _softmax_cross_entropy(node: Node) -> tuple[Expr, ...]:
+    log_probabilities = log_softmax(widened(node.input(0)), axis=1)
+    loss = _negative_log_likelihood(node, log_probabilities)
+    return cast_to(loss, node.dtype(0)), cast_to(log_probabilities, node.dtype(0))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "NegativeLogLikelihoodLoss": _nll_loss,
+    "SoftmaxCrossEntropyLoss": _softmax_cross_entropy,
+}

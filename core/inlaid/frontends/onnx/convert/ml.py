@@ -1,0 +1,168 @@
+"""Feature extraction: the operators of ai.onnx.ml that are not trees, and TfIdfVectorizer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze
+from inlaid.types import from_numpy
+
+_MOST_KEYS = 1024
+"""Above this number of keys, comparing each element with all of them costs more than looking it up on the host."""
+
+
+def _array_feature_extractor(node: Node) -> Expr:
+    x = node.input(0) if node.rank(0) > 1 else expand_dims(node.input(0), 0)
+    columns = ops.reshape(node.input(1), shape=(node.tensor(1).size,))
+    return ops.take(x, columns, axis=max(node.rank(0), 2) - 1)
+
+
+def _binarizer(node: Node) -> Expr:
+    of = node.dtype(0)
+    above = ops.less(scalar(node.attrs.get("threshold", 0.0), of), node.input(0))
+    return cast_to(above, of)
+
+
+# --- LabelEncoder -----------------------------------------------------------------------------------------------------
+
+
+def _label_encoder(node: Node) -> Expr:
+    keys, values, default = _classes(node) if node.opset < 2 else _mapping(node)
+    if len(keys) != len(values):
+        raise node.error(f"there are {len(keys)} keys and {len(values)} values")
+    text = keys.dtype == object or values.dtype == object
+    if text or len(keys) > _MOST_KEYS or not len(keys):
+        return ops.lookup(
+            node.input(0),
+            keys=tuple(keys.tolist()),
+            values=tuple(values.tolist()),
+            default=default.item(),
+            dtype=from_numpy(values.dtype).name,
+        )
+    x = expand_dims(node.input(0), node.rank(0))
+    matches = ops.equal(x, constant(keys.astype(node.dtype(0).numpy)))
+    if node.dtype(0).is_float and np.isnan(keys).any():
+        matches = ops.logical_or(matches, ops.logical_and(ops.isnan(x), constant(np.isnan(keys))))
+    hits = cast_to(matches, "int32")
+    # Of a key that occurs twice, the last counts.
+    chosen = ops.take(constant(values), ops.argmax(hits, axis=node.rank(0), keepdims=False, last=True), axis=0)
+    found = ops.less(scalar(0, "int32"), ops.reduce_max(hits, axes=(node.rank(0),), keepdims=False))
+    return ops.where(found, chosen, constant(default))
+
+
+def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The mapping of version 1: between strings and their positions, in the direction that the input asks for."""
+    strings = np.array(node.attrs.get("classes_strings", []), object)
+    numbers = np.arange(len(strings), dtype=np.int64)
+    if node.dtype(0).kind == "string":
+        return strings, numbers, np.array(node.attrs.get("default_int64", -1), np.int64)
+    return numbers, strings, np.array(node.attrs.get("default_string", "_Unused"), object)
+
+
+def _mapping(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Keys, values and default since version 2, each in the attribute of its type."""
+    keys, values = _attribute(node, "keys"), _attribute(node, "values")
+    plain: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
+    of = from_numpy(values.dtype).name
+    default = node.attrs.get("default_tensor")
+    if default is None:
+        name = {"int64": "default_int64", "float32": "default_float", "string": "default_string"}.get(of, "")
+        default = np.array(node.attrs.get(name, plain.get(of, 0)), values.dtype)
+    return keys, values, np.asarray(default).reshape(-1)[0:1].reshape(()).astype(values.dtype)
+
+
+def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
+    types: dict[str, Any] = {"int64s": np.int64, "floats": np.float32, "strings": object}
+    for suffix, of in types.items():
+        if f"{what}_{suffix}" in node.attrs:
+            return np.array(node.attrs[f"{what}_{suffix}"], of)
+    if f"{what}_tensor" not in node.attrs:
+        raise node.error(f"it has no {what}")
+    return np.asarray(node.attrs[f"{what}_tensor"]).reshape(-1)
+
+
+# --- TfIdfVectorizer --------------------------------------------------------------------------------------------------
+
+
+def _tf_idf(node: Node) -> Expr:
+    columns = np.array(node.attrs.get("ngram_indexes", []), np.int64)
+    width = node.tensor(0).shape[-1] if node.rank(0) in (1, 2) else None
+    if not isinstance(width, int):
+        raise node.error("the input must be a vector or a matrix with a known number of columns")
+    tokens, pool = _tokens(node)
+    rows = tokens if node.rank(0) == 2 else expand_dims(tokens, 0)
+    counts = [_count_grams(rows, width, gram, starts) for gram, starts in _grams(node, pool, width)]
+    size = sum(len(gram) for gram, _ in _grams(node, pool, 0))
+    if size != len(columns) or len(np.unique(columns)) != size or (columns < 0).any():
+        raise node.error(f"ngram_indexes must be one different column for each of the {size} n-grams of the pool")
+    weights = np.array(node.attrs.get("weights") or np.ones(size), np.float32)
+    if len(weights) != size:
+        raise node.error(f"there are {len(weights)} weights for {size} n-grams")
+    total = join(counts, 1)
+    mode = node.attrs.get("mode")
+    if mode == "IDF":
+        total = ops.minimum(total, scalar(1, "float32"))
+    if mode in ("IDF", "TFIDF"):
+        total = ops.mul(total, constant(weights))
+    elif mode != "TF":
+        raise node.error(f"mode {mode!r} is none of TF, IDF, TFIDF")
+    # Each n-gram's count to its column; a column without an n-gram reads the column of zeros put behind the counts.
+    source = np.full(int(columns.max(initial=-1)) + 1, size, np.int64)
+    source[columns] = np.arange(size)
+    zeros = ops.mul(ops.reduce_sum(total, axes=(1,), keepdims=True), scalar(0, "float32"))
+    placed = ops.take(join([total, zeros], 1), constant(source), axis=1)
+    return placed if node.rank(0) == 2 else squeeze(placed, 0)
+
+
+def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
+    """The input and the pool as integers: strings are numbered by the pool."""
+    strings = node.attrs.get("pool_strings")
+    if not strings:
+        return cast_to(node.input(0), "int64"), np.array(node.attrs.get("pool_int64s", []), np.int64)
+    numbers = {word: index for index, word in enumerate(dict.fromkeys(strings))}
+    known = ops.lookup(node.input(0), keys=tuple(numbers), values=tuple(numbers.values()), default=-1, dtype="int64")
+    return known, np.array([numbers[word] for word in strings], np.int64)
+
+
+def _grams(node: Node, pool: np.ndarray[Any, Any], width: int) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Per length n of n-grams in the pool the n-grams, one a row, and the positions in the input that make candidates for them,
+    one candidate a row: none for lengths that are not asked for."""
+    bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
+    least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
+    found = []
+    for length, (start, end) in enumerate(itertools.pairwise(bounds), 1):
+        if not 0 <= start <= end <= len(pool) or (end - start) % length:
+            raise node.error(f"ngram_counts {bounds[:-1]} do not cut a pool of {len(pool)} into n-grams")
+        skips = range(1, 2 + node.attrs.get("max_skip_count", 0)) if length > 1 else (1,)
+        places = [
+            np.arange(first, first + length * step, step)
+            for step in skips
+            for first in range(width - (length - 1) * step)
+            if least <= length <= greatest
+        ]
+        if end > start:
+            found.append((pool[start:end].reshape(-1, length), np.array(places, np.int64).reshape(-1, length)))
+    return found
+
+
+def _count_grams(rows: Expr, width: int, grams: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> Expr:
+    """How often each n-gram occurs in each row, as float32 of shape (rows, n-grams)."""
+    candidates = ops.take(rows, constant(places[:, None, :]), axis=1)  # (rows, candidates, 1, n)
+    same = cast_to(ops.equal(candidates, constant(grams)), "int32")
+    whole = ops.reduce_min(same, axes=(3,), keepdims=False)
+    return cast_to(ops.reduce_sum(whole, axes=(1,), keepdims=False), "float32")
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "TfIdfVectorizer": _tf_idf,
+    "ai.onnx.ml:ArrayFeatureExtractor": _array_feature_extractor,
+    "ai.onnx.ml:Binarizer": _binarizer,
+    "ai.onnx.ml:LabelEncoder": _label_encoder,
+}

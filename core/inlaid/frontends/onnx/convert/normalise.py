@@ -1,0 +1,175 @@
+"""Softmax and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid import arith
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, tensor_of, widened
+from inlaid.ops.elementwise import abs, add, div, equal, mul, sqrt, sub, where
+from inlaid.ops.normalise import batch_norm, layer_norm, log_softmax, lrn, moments, rms_norm, softmax
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import reshape
+
+
+def _along_axis(operator: Operator) -> Converter:
+    """Softmax and its like. Before opset 13 all axes from `axis` on were taken as one."""
+
+    def convert(node: Node) -> Expr:
+        x, shape = node.input(0), node.tensor(0).shape
+        if node.opset >= 13:
+            return operator(x, axis=node.axis(node.attrs.get("axis", -1), len(shape)))
+        axis = node.axis(node.attrs.get("axis", 1), len(shape))
+        matrix = reshape(x, shape=(arith.product(shape[:axis]), arith.product(shape[axis:])))
+        return reshape(operator(matrix, axis=1), shape=shape)
+
+    return convert
+
+
+def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
+    epsilon = node.attrs.get("epsilon", 1e-5)
+    asked = [name for name in node.outputs[1:] if name]
+    training = node.attrs.get("training_mode", 0) if node.opset >= 14 else asked
+    if training:
+        return _train_batch_norm(node, epsilon)
+    x, scale, bias, mean_, variance = (node.input(index) for index in range(5))
+    if node.opset < 9 and not node.attrs.get("spatial", 1):
+        wide = [widened(item) for item in (x, scale, bias, mean_, variance)]
+        factor = div(wide[1], sqrt(add(wide[4], scalar(epsilon, tensor_of(wide[4]).dtype))))
+        return cast_to(add(mul(sub(wide[0], wide[3]), factor), wide[2]), node.dtype(0))
+    return batch_norm(x, scale, bias, mean_, variance, epsilon=epsilon)
+
+
+def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
+    """Normalised by the statistics of the batch; the running statistics move towards them.
+
+    From opset 14 on the further outputs are running mean and variance, before that also the statistics of the batch.
+    """
+    rank = node.rank(0)
+    x, scale, bias = (node.input(index) for index in range(3))
+    axes = (0, *range(2, rank))
+    wide = widened(x)
+    batch_mean = mean(wide, axes)
+    centred = sub(wide, expand_dims(batch_mean, *axes))
+    batch_variance = mean(mul(centred, centred), axes)
+    y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
+    momentum = node.attrs.get("momentum", 0.9)
+
+    def running(index: int, found: Expr) -> Expr:
+        old = widened(node.input(index))
+        of = tensor_of(old).dtype
+        new = add(mul(old, scalar(momentum, of)), mul(cast_to(found, of), scalar(1 - momentum, of)))
+        return cast_to(new, node.dtype(index))
+
+    moved = running(3, batch_mean), running(4, batch_variance)
+    if node.opset >= 14:
+        return y, *moved
+    return y, *moved, cast_to(batch_mean, node.dtype(3)), cast_to(batch_variance, node.dtype(4))
+
+
+def _per_channel(x: Expr, value: Expr) -> Expr:
+    """A vector of one element a channel, so shaped that it broadcasts over the data."""
+    return reshape(value, shape=(*tensor_of(value).shape, *(1,) * (tensor_of(x).rank - 2)))
+
+
+def _normalised(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
+    return moments(x, tuple(axes), epsilon)[0]
+
+
+def _instance_norm(node: Node) -> Expr:
+    x = node.input(0)
+    done = _normalised(widened(x), range(2, node.rank(0)), node.attrs.get("epsilon", 1e-5))
+    of = tensor_of(done).dtype
+    scale, bias = (cast_to(_per_channel(x, node.input(index)), of) for index in (1, 2))
+    return cast_to(add(mul(done, scale), bias), node.dtype(0))
+
+
+def _group_norm(node: Node) -> Expr:
+    """From opset 21 on scale and bias are per channel, before that per group."""
+    x, shape = node.input(0), node.tensor(0).shape
+    groups = node.attrs.get("num_groups")
+    if not groups:
+        raise node.error("the attribute num_groups is missing")
+    grouped = reshape(x, shape=(shape[0], groups, shape[1] // groups, *shape[2:]))
+    done = _normalised(widened(grouped), range(2, len(shape) + 1), node.attrs.get("epsilon", 1e-5))
+    of = node.dtype(0)
+    if node.opset < 21:
+        scale, bias = (_per_channel(grouped, node.input(index)) for index in (1, 2))
+        return reshape(add(mul(cast_to(done, of), scale), bias), shape=shape)
+    scale, bias = (_per_channel(x, node.input(index)) for index in (1, 2))
+    return add(mul(cast_to(reshape(done, shape=shape), of), scale), bias)
+
+
+_STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+"""The element types of floats by their number in ONNX."""
+
+
+def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
+    x, scale, bias = node.input(0), node.input(1), node.optional(2)
+    axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
+    epsilon = node.attrs.get("epsilon", 1e-5)
+    given = (x, scale) if bias is None else (x, scale, bias)
+    y = layer_norm(*given, axis=axis, epsilon=epsilon)
+    if not any(node.outputs[1:]):
+        return y
+    stash = _STASH.get(node.attrs.get("stash_type", 1))
+    if stash is None:
+        raise node.error(f"stash_type {node.attrs['stash_type']} is no element type of floats")
+    _, mean_, inverse = moments(widened(x), tuple(range(axis, node.rank(0))), epsilon)
+    return y, cast_to(mean_, stash), cast_to(inverse, stash)
+
+
+def _rms_norm(node: Node) -> Expr:
+    axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
+    return rms_norm(node.input(0), node.input(1), axis=axis, epsilon=node.attrs.get("epsilon", 1e-5))
+
+
+def _lrn(node: Node) -> Expr:
+    attrs = node.attrs
+    if "size" not in attrs:
+        raise node.error("the attribute size is missing")
+    return lrn(
+        node.input(0),
+        size=attrs["size"],
+        alpha=attrs.get("alpha", 1e-4),
+        beta=attrs.get("beta", 0.75),
+        bias=attrs.get("bias", 1.0),
+    )
+
+
+def _lp_norm(node: Node) -> Expr:
+    """x over its norm along an axis; 0 where the norm is 0."""
+    x, of = node.input(0), node.dtype(0)
+    axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)
+    if p not in (1, 2):
+        raise node.error(f"p is 1 or 2, not {p}")
+    total = reduce_sum(abs(x) if p == 1 else mul(x, x), axes=(axis,), keepdims=True)
+    norm = total if p == 1 else sqrt(total)
+    zero = scalar(0, of)
+    return where(equal(norm, zero), zero, div(x, norm))
+
+
+def _mean_variance_norm(node: Node) -> Expr:
+    """(x - mean) / (standard deviation + 1e-9) over the axes."""
+    x = node.input(0)
+    axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
+    centred = sub(x, mean(x, axes, keepdims=True))
+    deviation = sqrt(mean(mul(centred, centred), axes, keepdims=True))
+    return div(centred, add(deviation, scalar(1e-9, node.dtype(0))))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "BatchNormalization": _batch_norm,
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _instance_norm,
+    "LRN": _lrn,
+    "LayerNormalization": _layer_norm,
+    "LogSoftmax": _along_axis(log_softmax),
+    "LpNormalization": _lp_norm,
+    "MeanVarianceNormalization": _mean_variance_norm,
+    "RMSNormalization": _rms_norm,
+    "Softmax": _along_axis(softmax),
+}

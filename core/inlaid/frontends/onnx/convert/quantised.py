@@ -1,0 +1,166 @@
+"""Quantised operators, in the canonical form: integer operators that give int32, then `requantize`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from inlaid.frontends.onnx.convert.conv import convolution
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.proto import dtype_of
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import cast_to, scalar, tensor_of
+from inlaid.ops.conversion import cast
+from inlaid.ops.elementwise import clip, div, equal, maximum, minimum, mul, neg, round, sub, where
+from inlaid.ops.linear import matmul
+from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.reduce import reduce_max, reduce_min
+from inlaid.ops.shape import reshape
+from inlaid.types import DType, dtype
+
+# --- quantise, dequantise ---------------------------------------------------------------------------------------------
+
+
+def _is_per_tensor(node: Node, index: int) -> bool:
+    """Whether the scale or zero point at `index` is one for the whole tensor; a vector of one stands for a scalar."""
+    shape = node.tensor(index).shape
+    if shape != (1,) or node.attrs.get("block_size", 0):
+        return shape == ()
+    data, axis = node.tensor(0).shape, node.attrs.get("axis", 1)
+    return not -len(data) <= axis < len(data) or data[axis] != 1
+
+
+def _parameters(node: Node, scale: Expr) -> tuple[Expr, ...]:
+    """The scale, and the zero point at input 2 where there is one: 0-d where they are for the whole tensor."""
+    given = (scale,) if node.optional(2) is None else (scale, node.input(2))
+    return tuple(reshape(item, shape=()) if _is_per_tensor(node, index) else item for index, item in enumerate(given, 1))
+
+
+def _granularity(node: Node) -> tuple[int, int]:
+    """(axis, block size) of the scales; axis 0 where it does not matter."""
+    if _is_per_tensor(node, 1):
+        return 0, 0
+    rank = node.rank(0)
+    axis = node.attrs.get("axis", 1)
+    return (0 if rank == 1 and axis == 1 else node.axis(axis, rank)), node.attrs.get("block_size", 0)
+
+
+def _precision(node: Node) -> DType:
+    """The type in which x / scale is taken: `precision`, else that of the scale where that is a type to reckon in."""
+    code = node.attrs.get("precision", 0)
+    return dtype_of(code) if code else node.dtype(1) if node.dtype(1).bits >= 16 else dtype("float32")
+
+
+def _quantize(node: Node) -> Expr:
+    code = node.attrs.get("output_dtype", 0)
+    to = dtype_of(code) if code else dtype("uint8") if node.optional(2) is None else node.dtype(2)
+    precision, (axis, block_size) = _precision(node), _granularity(node)
+    parameters = _parameters(node, cast_to(node.input(1), precision))
+    saturate = bool(node.attrs.get("saturate", 1))
+    x = cast_to(node.input(0), precision)
+    return quantize(x, *parameters, dtype=to.name, axis=axis, block_size=block_size, saturate=saturate)
+
+
+def _dequantize(node: Node) -> Expr:
+    code, (axis, block_size) = node.attrs.get("output_dtype", 0), _granularity(node)
+    to = dtype_of(code) if code else node.dtype(1)
+    return dequantize(node.input(0), *_parameters(node, node.input(1)), dtype=to.name, axis=axis, block_size=block_size)
+
+
+def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
+    """(quantised to uint8, scale, zero point), over the range of the data widened to hold 0."""
+    x, of = node.input(0), node.dtype(0)
+    axes, zero, top = tuple(range(node.rank(0))), scalar(0, of), scalar(255, of)
+    greatest = maximum(reduce_max(x, axes=axes), zero)
+    least = minimum(reduce_min(x, axes=axes), zero)
+    # Data that is all 0 has no range; any scale serves it.
+    span = div(sub(greatest, least), top)
+    scale = where(equal(span, zero), scalar(1, of), span)
+    zero_point = cast(round(clip(neg(div(least, scale)), minimum=0.0, maximum=255.0)), dtype="uint8")
+    return quantize(x, scale, zero_point, dtype="uint8"), scale, zero_point
+
+
+# --- integer products -------------------------------------------------------------------------------------------------
+
+
+def _followed(value: Expr, trailing: int) -> Expr:
+    """A vector followed by dimensions of extent 1, so that it broadcasts along an axis; a vector of one becomes 0-d."""
+    type_ = tensor_of(value)
+    if type_.rank != 1:
+        return value
+    return reshape(value, shape=() if type_.shape == (1,) else (*type_.shape, *(1,) * trailing))
+
+
+def _parameter(node: Node, index: int, trailing: int = 0) -> Expr | None:
+    """An optional scale or zero point; a vector applies to the axis that `trailing` others follow."""
+    value = node.optional(index)
+    return None if value is None else _followed(value, trailing)
+
+
+def _scale(node: Node, index: int, trailing: int = 0) -> Expr:
+    """A required scale in float32."""
+    return cast_to(_followed(node.input(index), trailing), "float32")
+
+
+def _integers(node: Node, index: int, zero_point: Expr | None) -> Expr:
+    """An operand in int32 with its zero point taken off."""
+    x = cast_to(node.input(index), "int32")
+    return x if zero_point is None else sub(x, cast_to(zero_point, "int32"))
+
+
+def _convolution(node: Node, x: Expr, w: Expr, bias: Expr | None = None) -> Expr:
+    return convolution(dataclasses.replace(node, inputs=(x, w, bias)))
+
+
+def _conv_integer(node: Node) -> Expr:
+    """Inputs: data, weights, their zero points; that of the weights may be one an output channel."""
+    x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 1, _parameter(node, 3, node.rank(1) - 1))
+    return _convolution(node, x, w)
+
+
+def _rows(node: Node) -> int:
+    """How many axes follow that of the rows of the left factor."""
+    return 1 if node.rank(0) > 1 else 0
+
+
+def _matmul_integer(node: Node) -> Expr:
+    """Inputs: factors, their zero points, which may be one a row of the left and one a column of the right."""
+    return matmul(_integers(node, 0, _parameter(node, 2, _rows(node))), _integers(node, 1, _parameter(node, 3)))
+
+
+def _qlinear_conv(node: Node) -> Expr:
+    """Inputs: x, its scale and zero point, w, its scale and zero point, scale and zero point of the result, bias in int32."""
+    x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 3, _parameter(node, 5, node.rank(3) - 1))
+    total = _convolution(node, x, w, node.optional(8))
+    factor = div(mul(_scale(node, 1), _scale(node, 4)), _scale(node, 6))
+    return requantize(total, factor, _followed(node.input(7), 0), dtype=node.dtype(7).name, axis=1)
+
+
+def _qlinear_matmul(node: Node) -> Expr:
+    """Inputs: a, its scale and zero point, b, its scale and zero point, scale and zero point of the result.
+
+    Those of a may be one a row, those of b one a column.
+    """
+    to, zero_point = node.dtype(7), _followed(node.input(7), 0)
+    rows = _rows(node)
+    scales = mul(_scale(node, 1, rows), _scale(node, 4))
+    if not node.dtype(0).is_int:
+        real = matmul(cast_to(node.input(0), "float32"), cast_to(node.input(3), "float32"))
+        return quantize(mul(real, scales), _scale(node, 6), zero_point, dtype=to.name)
+    total = matmul(_integers(node, 0, _parameter(node, 2, rows)), _integers(node, 3, _parameter(node, 5)))
+    if tensor_of(scales).rank < 2:
+        last = max(tensor_of(total).rank - 1, 0)
+        return requantize(total, div(scales, _scale(node, 6)), zero_point, dtype=to.name, axis=last)
+    # A scale for each row and column is no requantisation by one axis: the product goes through float32.
+    return quantize(mul(cast_to(total, "float32"), scales), _scale(node, 6), zero_point, dtype=to.name)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "ConvInteger": _conv_integer,
+    "MatMulInteger": _matmul_integer,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+}

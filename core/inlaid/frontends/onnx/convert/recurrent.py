@@ -1,0 +1,106 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr, call, tuple_item
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import scalar
+from inlaid.ops.recurrent import ACTIVATIONS, GruAttrs, LstmAttrs, RecurrentAttrs, gru, lstm, rnn
+from inlaid.ops.shape import full, transpose
+
+_PARAMETERS: Mapping[str, tuple[float, float]] = {
+    "Affine": (1.0, 0.0),
+    "Elu": (1.0, 0.0),
+    "HardSigmoid": (0.2, 0.5),
+    "LeakyRelu": (0.01, 0.0),
+    "ScaledTanh": (1.0, 1.0),
+    "ThresholdedRelu": (1.0, 0.0),
+}
+"""Default alpha and beta of the activations that have them."""
+
+_NAMES = {name.lower(): name for name in ACTIVATIONS}
+_NO_BETA = ("Elu", "LeakyRelu", "ThresholdedRelu")
+
+
+_Common = tuple[str, tuple[str, ...], tuple[float, ...], tuple[float, ...], float, bool]
+"""The fields of `RecurrentAttrs`, in order."""
+
+
+def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
+    """The attributes that the layers share. Alphas and betas are given only for the activations that have them, in order."""
+    direction = node.attrs.get("direction", "forward")
+    given = node.attrs.get("activations") or defaults * (2 if direction == "bidirectional" else 1)
+    names = [_NAMES.get(str(name).lower(), "") for name in given]
+    if "" in names:
+        raise node.error(f"activation {given[names.index('')]!r} is unknown; known are {', '.join(ACTIVATIONS)}")
+    alphas = iter(node.attrs.get("activation_alpha") or ())
+    betas = iter(node.attrs.get("activation_beta") or ())
+    parameters = []
+    for name in names:
+        alpha, beta = _PARAMETERS.get(name, (0.0, 0.0))
+        if name in _PARAMETERS:
+            alpha = next(alphas, alpha)
+            beta = beta if name in _NO_BETA else next(betas, beta)
+        parameters.append((alpha, beta))
+    return (
+        direction,
+        tuple(names),
+        tuple(alpha for alpha, _ in parameters),
+        tuple(beta for _, beta in parameters),
+        node.attrs.get("clip", 0.0),
+        node.optional(4) is not None,
+    )
+
+
+def _swapped(x: Expr) -> Expr:
+    """(B, D, H) as (D, B, H) and the other way."""
+    return transpose(x, perm=(1, 0, 2))
+
+
+def _layer(
+    node: Node, operator: Operator, attrs: RecurrentAttrs, gates: int, states: int, peephole: Expr | None
+) -> tuple[Expr, ...]:
+    """X, W, R, B, sequence_lens and initial states. With layout 1 the batch comes first."""
+    if node.rank(0) != 3 or node.rank(1) != 3 or node.rank(2) != 3:
+        raise node.error("X, W and R have three dimensions")
+    batch_first = bool(node.attrs.get("layout", 0))
+    directions = len(attrs.reverses)
+    batch, hidden = node.tensor(0).shape[0 if batch_first else 1], node.tensor(2).shape[2]
+
+    def zeros(*shape: Dim) -> Expr:
+        return full(scalar(0, node.dtype(0)), shape=shape)
+
+    def batch_second(x: Expr) -> Expr:
+        return _swapped(x) if batch_first else x
+
+    args = [batch_second(node.input(0)), node.input(1), node.input(2), node.optional(3) or zeros(directions, 2 * gates * hidden)]
+    for index in range(states):
+        state = node.optional(5 + index)
+        args.append(zeros(directions, batch, hidden) if state is None else batch_second(state))
+    args += [item for item in (peephole, node.optional(4)) if item is not None]
+    result = call(operator, args, attrs)
+    outputs, *last = (tuple_item(result, index) for index in range(1 + states))
+    return transpose(outputs, perm=(2, 0, 1, 3)) if batch_first else outputs, *map(batch_second, last)
+
+
+def _lstm(node: Node) -> tuple[Expr, ...]:
+    peephole = node.optional(7)
+    common = _common(node, ("Sigmoid", "Tanh", "Tanh"))
+    attrs = LstmAttrs(*common, coupled=bool(node.attrs.get("input_forget", 0)), peephole=peephole is not None)
+    return _layer(node, lstm, attrs, 4, 2, peephole)
+
+
+def _gru(node: Node) -> tuple[Expr, ...]:
+    attrs = GruAttrs(*_common(node, ("Sigmoid", "Tanh")), linear_before_reset=bool(node.attrs.get("linear_before_reset", 0)))
+    return _layer(node, gru, attrs, 3, 1, None)
+
+
+def _rnn(node: Node) -> tuple[Expr, ...]:
+    return _layer(node, rnn, RecurrentAttrs(*_common(node, ("Tanh",))), 1, 1, None)
+
+
+CONVERTERS: Mapping[str, Converter] = {"GRU": _gru, "LSTM": _lstm, "RNN": _rnn}

@@ -1,0 +1,165 @@
+"""Reductions along axes, positions of extremes, running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from inlaid import arith
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import cast_to, mean, scalar, squeeze, tensor_of, widened
+from inlaid.ops.elementwise import abs, add, equal, exp, isinf, log, mul, sqrt, sub, where
+from inlaid.ops.reduce import argmax, argmin, cumprod, cumsum, reduce_max, reduce_min, reduce_prod, reduce_sum
+from inlaid.ops.shape import iota, reshape
+
+Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
+"""(tensor, axes, keepdims) -> its reduction."""
+
+_AXES_ARE_INPUT = {"ReduceSum": 13}
+"""Since which opset `axes` is an input; 18 for the others."""
+
+
+def _axes(node: Node) -> tuple[int, ...] | None:
+    """The axes in rising order; None where the node is to do nothing."""
+    rank = node.rank(0)
+    if node.opset < _AXES_ARE_INPUT.get(node.op_type, 18):
+        given = node.attrs.get("axes")
+    else:
+        given = None if node.optional(1) is None else [int(axis) for axis in node.require_static(1).reshape(-1)]
+        if not given and node.attrs.get("noop_with_empty_axes", 0):
+            return None
+    axes = tuple(sorted(node.axis(axis, rank) for axis in given or range(-rank, 0)))
+    if len(set(axes)) != len(axes):
+        raise node.error(f"an axis occurs twice in {given}")
+    return axes
+
+
+def _reducer(reduction: Reduction) -> Converter:
+    def convert(node: Node) -> Expr:
+        axes = _axes(node)
+        # With no axes each element is the reduction of itself alone.
+        return reduction(node.input(0), axes or (), axes is not None and bool(node.attrs.get("keepdims", 1)))
+
+    return convert
+
+
+def _plain(operator: Operator) -> Converter:
+    """A reduction of nothing but the operator: by the specification, one without axes gives the input itself."""
+
+    def convert(node: Node) -> Expr:
+        axes = _axes(node)
+        if axes is None:
+            return node.input(0)
+        return operator(node.input(0), axes=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
+
+    return convert
+
+
+def _wide(reduction: Reduction) -> Reduction:
+    """A reduction of several operators: in float32 for narrower floats, rounded once."""
+
+    def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+        return cast_to(reduction(widened(x), axes, keepdims), tensor_of(x).dtype)
+
+    return run
+
+
+def _real(reduction: Reduction) -> Reduction:
+    """A reduction whose result is no integer even of integers: done in floats and truncated."""
+
+    def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+        of = tensor_of(x).dtype
+        wide = cast_to(x, "float64") if of.is_int else widened(x)
+        return cast_to(reduction(wide, axes, keepdims), of)
+
+    return run
+
+
+def _sum(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    return reduce_sum(x, axes=axes, keepdims=keepdims)
+
+
+def _l1(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    return _sum(abs(x), axes, keepdims)
+
+
+def _sum_square(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    return _sum(mul(x, x), axes, keepdims)
+
+
+def _l2(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    return sqrt(_sum_square(x, axes, keepdims))
+
+
+def _log_sum(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    return log(_sum(x, axes, keepdims))
+
+
+def _log_sum_exp(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
+    """log(sum(exp(x - m))) + m, so that nothing overflows; m is the greatest element where it is finite, else 0."""
+    greatest = reduce_max(x, axes=axes, keepdims=True)
+    shift = where(isinf(greatest), scalar(0, tensor_of(x).dtype), greatest)
+    total = log(_sum(exp(sub(x, shift)), axes, True))
+    result = add(total, shift)
+    return result if keepdims else squeeze(result, *axes)
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+def _arg(operator: Operator) -> Converter:
+    def convert(node: Node) -> Expr:
+        axis = node.axis(node.attrs.get("axis", 0), node.rank(0))
+        keepdims, last = bool(node.attrs.get("keepdims", 1)), bool(node.attrs.get("select_last_index", 0))
+        return operator(node.input(0), axis=axis, keepdims=keepdims, last=last)
+
+    return convert
+
+
+def _hardmax(node: Node) -> Expr:
+    """1 at the first greatest element along an axis, else 0. Before opset 13 all axes from `axis` on were taken as one."""
+    x, shape = node.input(0), node.tensor(0).shape
+    if node.opset < 13:
+        axis = node.axis(node.attrs.get("axis", 1), len(shape))
+        matrix = reshape(x, shape=(arith.product(shape[:axis]), arith.product(shape[axis:])))
+        return reshape(_one_hot_max(matrix, 1), shape=shape)
+    return _one_hot_max(x, node.axis(node.attrs.get("axis", -1), len(shape)))
+
+
+def _one_hot_max(x: Expr, axis: int) -> Expr:
+    type_ = tensor_of(x)
+    extents = tuple(dim if index == axis else 1 for index, dim in enumerate(type_.shape))
+    found = equal(iota(shape=extents, axis=axis, dtype="int64"), argmax(x, axis=axis, keepdims=True))
+    return where(found, scalar(1, type_.dtype), scalar(0, type_.dtype))
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def _cumulative(operator: Operator) -> Converter:
+    def convert(node: Node) -> Expr:
+        axis = node.axis(int(node.require_static(1).reshape(())), node.rank(0))
+        exclusive, reverse = bool(node.attrs.get("exclusive", 0)), bool(node.attrs.get("reverse", 0))
+        return operator(node.input(0), axis=axis, exclusive=exclusive, reverse=reverse)
+
+    return convert
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "ReduceSum": _plain(reduce_sum),
+    "ReduceProd": _plain(reduce_prod),
+    "ReduceMax": _plain(reduce_max),
+    "ReduceMin": _plain(reduce_min),
+    "ReduceMean": _reducer(mean),
+    "ReduceL1": _reducer(_wide(_l1)),
+    "ReduceL2": _reducer(_real(_l2)),
+    "ReduceSumSquare": _reducer(_wide(_sum_square)),
+    "ReduceLogSum": _reducer(_real(_log_sum)),
+    "ReduceLogSumExp": _reducer(_real(_log_sum_exp)),
+    "ArgMax": _arg(argmax),
+    "ArgMin": _arg(argmin),
+    "Hardmax": _hardmax,
+    "CumSum": _cumulative(cumsum),
+    "CumProd": _cumulative(cumprod),
+}

@@ -1,0 +1,230 @@
+"""Resizing and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.convert.window import ints
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
+from inlaid.ops.deform import col2im
+from inlaid.ops.elementwise import add, div, mul, sub
+from inlaid.ops.interpolation import resize
+from inlaid.ops.roi import roi_align, roi_max_pool
+from inlaid.ops.sample import grid_sample
+from inlaid.ops.shape import broadcast_to, iota, reshape, simple
+
+
+def _floats(node: Node, index: int) -> tuple[float, ...]:
+    """The elements of an input that must be known, nothing where it is left out."""
+    return () if node.optional(index) is None else tuple(map(float, node.require_static(index).reshape(-1)))
+
+
+def _scaled(extent: Dim, scale: float) -> Dim:
+    """floor(extent * scale)."""
+    if isinstance(extent, int):
+        return int(extent * scale)
+    exact = Fraction(scale)
+    return simple(arith.unwrap(arith.floordiv(extent * exact.numerator, exact.denominator)))
+
+
+def _resize_10(node: Node) -> Expr:
+    """The first Resize, of x by scales: coordinates are asymmetric, and rounded down where the axis grows, up where it shrinks."""
+    shape, scales = node.tensor(0).shape, _floats(node, 1)
+    if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
+        raise node.error(f"it needs one positive scale for each of {len(shape)} axes, not {scales}")
+    result = node.input(0)
+    for rounding, chosen in (("ceil", [scale < 1 for scale in scales]), ("floor", [scale > 1 for scale in scales])):
+        if any(chosen):
+            factors = tuple(scale if on else 1.0 for scale, on in zip(scales, chosen, strict=True))
+            result = resize(
+                result,
+                shape=tuple(map(_scaled, tensor_of(result).shape, factors)),
+                scales=factors,
+                mode=node.attrs.get("mode", "nearest"),
+                coordinates="asymmetric",
+                rounding=rounding,
+            )
+    return result
+
+
+def _resize(node: Node) -> Expr:
+    """(x, roi, scales, sizes).
+
+    Where a scale gives no whole size, "align_corners" goes by the fractional one, x's size times the scale, as ONNX's reference
+    does. ONNX's text says only "the length of the resized tensor", and ONNX Runtime takes the whole one: results differ there.
+    """
+    if node.opset < 11:
+        return _resize_10(node)
+    shape = node.tensor(0).shape
+    rank = len(shape)
+    attrs = node.attrs
+    axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
+    scales, sizes = _floats(node, 2), node.require_dims(3) if node.optional(3) is not None else ()
+    if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
+        raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
+    if any(scale <= 0 for scale in scales):
+        raise node.error(f"scales are positive, not {scales}")
+    coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
+    if coordinates == "tf_half_pixel_for_nn":
+        raise node.error("coordinate_transformation_mode tf_half_pixel_for_nn was withdrawn in opset 13")
+    new_shape, factors = list(shape), [1.0] * rank
+    policy = attrs.get("keep_aspect_ratio_policy", "stretch")
+    if sizes and policy != "stretch":
+        scales = _kept_ratio(node, [shape[axis] for axis in axes], sizes, policy)
+        for axis, scale in zip(axes, scales, strict=True):
+            extent = shape[axis]
+            assert isinstance(extent, int)
+            new_shape[axis], factors[axis] = int(extent * scale + 0.5), scale
+    else:
+        for number, axis in enumerate(axes):
+            new_shape[axis] = sizes[number] if sizes else _scaled(shape[axis], scales[number])
+            factors[axis] = 0.0 if sizes else scales[number]
+    crop: list[float] = []
+    if coordinates == "tf_crop_and_resize":
+        roi = _floats(node, 1)
+        if len(roi) != 2 * len(axes):
+            raise node.error(f"roi must give a start and an end for each of {len(axes)} axes")
+        crop = [0.0] * rank + [1.0] * rank
+        for number, axis in enumerate(axes):
+            crop[axis], crop[rank + axis] = roi[number], roi[len(axes) + number]
+    return resize(
+        node.input(0),
+        shape=tuple(new_shape),
+        scales=tuple(factors),
+        mode=attrs.get("mode", "nearest"),
+        coordinates=coordinates,
+        rounding=attrs.get("nearest_mode", "round_prefer_floor"),
+        cubic_a=attrs.get("cubic_coeff_a", -0.75),
+        antialias=bool(attrs.get("antialias", 0)),
+        exclude_outside=bool(attrs.get("exclude_outside", 0)),
+        crop=tuple(crop),
+        outside=attrs.get("extrapolation_value", 0.0),
+    )
+
+
+def _kept_ratio(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
+    """The scale, the same for all axes, with which no axis is larger, or none smaller, than asked for."""
+    quotients = []
+    for extent, size in zip(extents, sizes, strict=True):
+        if not isinstance(extent, int) or not isinstance(size, int) or extent == 0:
+            raise node.error(f"keep_aspect_ratio_policy {policy!r} needs extents that are known and not 0")
+        quotients.append(size / extent)
+    if policy not in ("not_larger", "not_smaller"):
+        raise node.error(f"keep_aspect_ratio_policy {policy!r} is unknown")
+    return (min(quotients) if policy == "not_larger" else max(quotients),) * len(quotients)
+
+
+def _upsample(node: Node) -> Expr:
+    """The scales are an input from opset 9 on, an attribute before."""
+    shape = node.tensor(0).shape
+    if node.opset >= 9:
+        scales = _floats(node, 1)
+    elif node.opset >= 7:
+        scales = tuple(node.attrs["scales"])
+    else:
+        scales = (1.0, 1.0, node.attrs["height_scale"], node.attrs["width_scale"])
+    if len(scales) != len(shape) or any(scale < 1 for scale in scales):
+        raise node.error(f"it needs one scale of 1 or more for each of {len(shape)} axes, not {scales}")
+    return resize(
+        node.input(0),
+        shape=tuple(map(_scaled, shape, scales)),
+        scales=scales,
+        mode="nearest" if node.attrs.get("mode", "nearest") == "nearest" else "linear",
+        coordinates="asymmetric",
+        rounding="floor",
+    )
+
+
+_GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+def _grid_sample(node: Node) -> Expr:
+    mode = node.attrs.get("mode", "linear")
+    return grid_sample(
+        node.input(0),
+        node.input(1),
+        mode=_GRID_MODES.get(mode, mode),
+        padding=node.attrs.get("padding_mode", "zeros"),
+        align_corners=bool(node.attrs.get("align_corners", 0)),
+    )
+
+
+def _roi_align(node: Node) -> Expr:
+    """Coordinates are shifted by half an element from opset 16 on, unless asked otherwise."""
+    attrs = node.attrs
+    transformation = attrs.get("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
+    return roi_align(
+        node.input(0),
+        node.input(1),
+        node.input(2),
+        shape=(attrs.get("output_height", 1), attrs.get("output_width", 1)),
+        sampling=attrs.get("sampling_ratio", 0),
+        scale=attrs.get("spatial_scale", 1.0),
+        half_pixel=transformation == "half_pixel",
+        maximum=attrs.get("mode", "avg") == "max",
+    )
+
+
+def _max_roi_pool(node: Node) -> Expr:
+    shape = tuple(node.attrs.get("pooled_shape") or ())
+    if len(shape) != 2:
+        raise node.error("the attribute pooled_shape must give a height and a width")
+    return roi_max_pool(node.input(0), node.input(1), shape=shape, scale=node.attrs.get("spatial_scale", 1.0))
+
+
+def _affine_grid(node: Node) -> Expr:
+    """theta (N, k, k + 1) applied to the coordinates, in [-1, 1], of the elements of an image of k dimensions."""
+    size = node.require_dims(1)
+    theta = widened(node.input(0))
+    batch, spatial = size[0], size[2:]
+    rank = len(spatial)
+    of = tensor_of(theta).dtype
+    if node.rank(0) != 3 or rank not in (2, 3) or node.tensor(0).shape[1:] != (rank, rank + 1):
+        raise node.error(f"theta of type {node.tensor(0)!r} does not fit an image of {rank} dimensions")
+    align = bool(node.attrs.get("align_corners", 0))
+
+    def term(column: int) -> Expr:
+        return reshape(slice_axis(theta, 2, column, column + 1), shape=(tensor_of(theta).shape[0], *(1,) * rank, rank))
+
+    total = term(rank)
+    for axis, extent in enumerate(spatial):
+        position = cast_to(iota(shape=(extent,), axis=0), of)
+        length = count([extent], of)
+        two, one = scalar(2, of), scalar(1, of)
+        if align:
+            at = sub(div(mul(position, two), sub(length, one)), one)
+        else:
+            at = sub(div(add(mul(position, two), one), length), one)
+        placed = reshape(at, shape=tuple(extent if k == axis + 1 else 1 for k in range(rank + 2)))
+        # The last spatial dimension comes first in theta.
+        total = add(total, mul(placed, term(rank - 1 - axis)))
+    return cast_to(broadcast_to(total, shape=(batch, *spatial, rank)), node.dtype(0))
+
+
+def _col2im(node: Node) -> Expr:
+    image, block = node.require_dims(1), node.require_static(2).reshape(-1)
+    rank = len(image)
+    return col2im(
+        node.input(0),
+        shape=image,
+        kernel=tuple(map(int, block)),
+        strides=ints(node, "strides", rank, 1),
+        pads=tuple(node.attrs.get("pads") or (0,) * (2 * rank)),
+        dilations=ints(node, "dilations", rank, 1),
+    )
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "AffineGrid": _affine_grid,
+    "Col2Im": _col2im,
+    "GridSample": _grid_sample,
+    "MaxRoiPool": _max_roi_pool,
+    "Resize": _resize,
+    "RoiAlign": _roi_align,
+    "Upsample": _upsample,
+}

@@ -1,0 +1,210 @@
+"""Signal processing: windows, discrete Fourier transforms, mel weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.proto import dtype_of
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to, count, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
+from inlaid.ops.elementwise import add, cos, div, mod, mul, neg, sin, sub
+from inlaid.ops.index import take
+from inlaid.ops.linear import matmul
+from inlaid.ops.shape import iota, pad, transpose
+from inlaid.types import DType, dtype
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def _window(*coefficients: float) -> Converter:
+    """The sum of coefficients[j] * cos(2 pi j k / N) over j, for k = 0, 1, ...; N is the size, or size - 1 if not periodic."""
+
+    def convert(node: Node) -> Expr:
+        of = dtype_of(node.attrs.get("output_datatype", 1))
+        working = of if of.name == "float64" else dtype("float32")
+        (size,) = node.require_dims(0)
+        period = size if node.attrs.get("periodic", 1) else arith.unwrap(arith.maximum(size - 1, 1))
+        steps = div(iota(shape=(size,), axis=0, dtype=working.name), count((period,), working))
+        total: Expr = scalar(coefficients[0], working)
+        for index, coefficient in enumerate(coefficients[1:], 1):
+            wave = cos(mul(steps, scalar(2 * math.pi * index, working)))
+            total = add(total, mul(wave, scalar(coefficient, working)))
+        return cast_to(total, of)
+
+    return convert
+
+
+# --- Fourier transforms -----------------------------------------------------------------------------------------------
+
+
+def _waves(rows: Dim, columns: Dim, length: Dim, of: DType) -> tuple[Expr, Expr]:
+    """cos and sin of 2 pi t k / length for t in [0, rows), k in [0, columns): two matrices.
+
+    t k is reduced modulo the length in integers, so that the angles are exact to a rounding.
+    """
+    t, k = (iota(shape=(rows, columns), axis=axis, dtype="int64") for axis in (0, 1))
+    turns = div(cast_to(mod(mul(t, k), count((length,), "int64")), "float64"), count((length,), "float64"))
+    angle = mul(turns, scalar(2 * math.pi, "float64"))
+    return cast_to(cos(angle), of), cast_to(sin(angle), of)
+
+
+def _resized(x: Expr, axis: int, length: Dim) -> Expr:
+    """The tensor cut, or padded with zeros at the end, to a length along an axis."""
+    type_ = tensor_of(x)
+    extent = type_.shape[axis]
+    if extent == length:
+        return x
+    if isinstance(extent, int) and isinstance(length, int) and length < extent:
+        return slice_axis(x, axis, 0, length)
+    added = arith.unwrap(arith.maximum(length - arith.wrap(extent), 0))
+    after = tuple(added if index == axis else 0 for index in range(type_.rank))
+    padded = pad(x, scalar(0, type_.dtype), pads=(*(0,) * type_.rank, *after))
+    return slice_axis(padded, axis, 0, length)
+
+
+def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bins: Dim) -> tuple[Expr, Expr]:
+    """The first `bins` values of the transform along the last axis, which has `length` elements: real and imaginary part."""
+    of = tensor_of(real).dtype
+    cosine, sine = _waves(length, bins, length, of)
+    sine = sine if inverse else neg(sine)
+    out_real, out_imaginary = matmul(real, cosine), matmul(real, sine)
+    if imaginary is not None:
+        out_real = sub(out_real, matmul(imaginary, sine))
+        out_imaginary = add(out_imaginary, matmul(imaginary, cosine))
+    if not inverse:
+        return out_real, out_imaginary
+    scale = count((length,), of)
+    return div(out_real, scale), div(out_imaginary, scale)
+
+
+def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
+    """The real signal of `length` elements whose transform has these first `bins` values along the last axis.
+
+    The values left out are the conjugates of those given, so each counts twice, but for the first and, of an even length, the
+    last.
+    """
+    of = tensor_of(real).dtype
+    cosine, sine = _waves(bins, length, length, of)
+    total = sub(matmul(real, cosine), matmul(imaginary, sine))
+    once = slice_axis(real, tensor_of(real).rank - 1, 0, 1)
+    doubled = sub(add(total, total), once)
+    if not isinstance(length, int):
+        raise ValueError("the length of a real inverse transform must be known")
+    if length % 2 == 0 and length > 0:
+        last = slice_axis(real, tensor_of(real).rank - 1, arith.unwrap(arith.wrap(bins) - 1), bins)
+        sign = sub(scalar(1, of), mul(scalar(2, of), cast_to(mod(iota(shape=(length,), dtype="int64"), scalar(2, "int64")), of)))
+        doubled = sub(doubled, mul(last, sign))
+    return div(doubled, count((length,), of))
+
+
+def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
+    """The real and the imaginary part (None: there is none) of a tensor whose last axis holds them."""
+    last = tensor_of(x).rank - 1
+    parts = tensor_of(x).shape[last] if last >= 0 else 0
+    if parts not in (1, 2):
+        raise node.error(f"the last dimension must be 1, real, or 2, real and imaginary, not {parts}")
+    real = squeeze(slice_axis(x, last, 0, 1), last)
+    return real, squeeze(slice_axis(x, last, 1, 2), last) if parts == 2 else None
+
+
+def _joined(*parts: Expr) -> Expr:
+    """Parts side by side along a new last axis."""
+    rank = tensor_of(parts[0]).rank
+    return join([expand_dims(part, rank) for part in parts], rank)
+
+
+def _swapped(x: Expr, axis: int) -> Expr:
+    """The tensor with an axis and its last one exchanged."""
+    last = tensor_of(x).rank - 1
+    perm = list(range(last + 1))
+    perm[axis], perm[last] = last, axis
+    return x if axis == last else transpose(x, perm=tuple(perm))
+
+
+def _dft(node: Node) -> Expr:
+    x, rank = widened(node.input(0)), node.rank(0)
+    if node.opset >= 20:
+        given = -2 if node.optional(2) is None else int(node.require_static(2).reshape(()))
+    else:
+        given = node.attrs.get("axis", 1)
+    axis = node.axis(given, rank)
+    inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
+    if axis == rank - 1:
+        raise node.error("the last axis holds real and imaginary parts")
+    extent = node.tensor(0).shape[axis]
+    default = arith.unwrap(2 * (arith.wrap(extent) - 1)) if inverse and onesided else extent
+    length = default if node.optional(1) is None else node.require_dims(1)[0]
+    half = arith.unwrap(arith.floordiv(length, 2) + 1)
+    real, imaginary = _parts(node, _resized(x, axis, half if inverse and onesided else length))
+    real, imaginary = _swapped(real, axis), None if imaginary is None else _swapped(imaginary, axis)
+    if inverse and onesided:
+        if imaginary is None:
+            raise node.error("the inverse of a one-sided transform takes complex values")
+        return cast_to(_joined(_swapped(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
+    parts = _transform(real, imaginary, length, inverse, half if onesided else length)
+    return cast_to(_joined(*(_swapped(part, axis) for part in parts)), node.dtype(0))
+
+
+def _stft(node: Node) -> Expr:
+    """Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2)."""
+    signal = widened(node.input(0))
+    of, extent = tensor_of(signal).dtype, node.tensor(0).shape[1]
+    (step,) = node.require_dims(1)
+    if not isinstance(step, int) or step < 1:
+        raise node.error(f"the step must be a positive number known at import, not {step}")
+    window = node.optional(2)
+    if node.optional(3) is not None:
+        (length,) = node.require_dims(3)
+    else:
+        length = extent if window is None else node.tensor(2).shape[0]
+    frames = arith.unwrap(arith.floordiv(arith.wrap(extent) - length, step) + 1)
+    starts, offsets = (iota(shape=(frames, length), axis=axis, dtype="int64") for axis in (0, 1))
+    positions = add(mul(starts, scalar(step, "int64")), offsets)
+
+    def framed(part: Expr) -> Expr:
+        cut = take(part, positions, axis=1)
+        return cut if window is None else mul(cut, cast_to(window, of))
+
+    real, imaginary = _parts(node, signal)
+    onesided = bool(node.attrs.get("onesided", 1)) and imaginary is None
+    bins = arith.unwrap(arith.floordiv(length, 2) + 1) if onesided else length
+    parts = _transform(framed(real), None if imaginary is None else framed(imaginary), length, False, bins)
+    return cast_to(_joined(*parts), node.dtype(0))
+
+
+# --- mel weights ------------------------------------------------------------------------------------------------------
+
+
+def _mel_weights(node: Node) -> Expr:
+    """Triangles, equally wide on the mel scale (2595 log10(1 + f / 700)), over the bins of a one-sided transform."""
+    bands, length, rate = (int(node.require_static(index).reshape(())) for index in range(3))
+    low, high = (float(node.require_static(index).reshape(())) for index in (3, 4))
+    if bands < 0 or length < 0 or rate <= 0:
+        raise node.error(f"{bands} bands, a transform of {length} and {rate} samples a second make no sense")
+    mels = [2595 * math.log10(1 + edge / 700) for edge in (low, high)]
+    edges = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
+    bins = np.floor((length + 1) * 700 * (10 ** (edges / 2595) - 1) / rate)
+    lower, centre, upper = (bins[start : start + bands] for start in range(3))
+    position = np.arange(length // 2 + 1)[:, None]
+    with np.errstate(all="ignore"):
+        rising = np.where(centre == lower, 1.0, (position - lower) / (centre - lower))
+        falling = (upper - position) / (upper - centre)
+    inside_rising, inside_falling = (lower <= position) & (position <= centre), (centre < position) & (position < upper)
+    weights = np.where(inside_rising, rising, np.where(inside_falling, falling, 0.0))
+    return constant(weights.astype(dtype_of(node.attrs.get("output_datatype", 1)).numpy))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "HannWindow": _window(0.5, -0.5),
+    "HammingWindow": _window(25 / 46, -21 / 46),
+    "BlackmanWindow": _window(0.42, -0.5, 0.08),
+    "DFT": _dft,
+    "STFT": _stft,
+    "MelWeightMatrix": _mel_weights,
+}

@@ -1,0 +1,110 @@
+"""Functions: those that a model brings, and the operators that ONNX itself defines by a function body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from inlaid.frontends.onnx import proto
+from inlaid.frontends.onnx.node import Node
+from inlaid.types import OptionalType, SequenceType, TensorType, Type
+
+if TYPE_CHECKING:
+    import onnx
+
+Attributes = Mapping[str, "onnx.AttributeProto"]
+
+
+def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
+    """The attributes of a node by name, references to attributes of the enclosing function replaced by what was given for them.
+
+    An attribute that refers to one left out is left out itself. Raises `ModelImportError` for duplicates.
+    """
+    found: dict[str, onnx.AttributeProto] = {}
+    for attribute in item.attribute:
+        if attribute.name in found:
+            raise node.error(f"attribute {attribute.name!r} is given twice")
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in bound:
+                found[attribute.name] = bound[attribute.ref_attr_name]
+        else:
+            found[attribute.name] = attribute
+    return found
+
+
+def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
+    """What the attributes of a model's function stand for in one call: those given, else the defaults.
+
+    Raises `ModelImportError` for an attribute that the function does not have.
+    """
+    defaults = {attribute.name: attribute for attribute in body.attribute_proto}
+    unknown = sorted(set(given) - set(defaults) - set(body.attribute))
+    if unknown:
+        raise node.error(f"the function has no attribute {unknown[0]!r}")
+    return {**defaults, **given}
+
+
+def operator_body(item: onnx.NodeProto, node: Node, given: Attributes) -> tuple[onnx.FunctionProto, dict[str, onnx.AttributeProto]]:
+    """The function body by which ONNX defines an operator, and what its attributes stand for.
+
+    Raises `ModelImportError` when ONNX has no such operator, or defines it in words alone.
+    """
+    import onnx
+
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
+    except onnx.defs.SchemaError as error:
+        raise node.error("ONNX has no such operator, and the model brings no function of that name") from error
+    defaults = {name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value.name}
+    bound = {**defaults, **given}
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        # The newest body written for an operator set that the model's is not older than.
+        body.ParseFromString(schema.get_function_with_opset_version(_newest(schema.function_opset_versions, node.opset)))
+        return body, bound
+    if schema.has_context_dependent_function:
+        types = [b"" if value is None else _type_proto(value.type).SerializeToString() for value in node.inputs]
+        complete = onnx.NodeProto()
+        complete.CopyFrom(item)
+        del complete.attribute[:]
+        complete.attribute.extend(_named(name, attribute) for name, attribute in given.items())
+        version = _newest(schema.context_dependent_function_opset_versions, node.opset)
+        body.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, complete.SerializeToString(), types))
+        return body, bound
+    raise node.error("this operator is not supported")
+
+
+def _newest(versions: list[int], opset: int) -> int:
+    return max((version for version in versions if version <= opset), default=min(versions))
+
+
+def _named(name: str, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
+    """An attribute under the name it has at the node: a bound reference has the name it was given under."""
+    import onnx
+
+    if attribute.name == name:
+        return attribute
+    named = onnx.AttributeProto()
+    named.CopyFrom(attribute)
+    named.name = name
+    return named
+
+
+def _type_proto(type_: Type) -> onnx.TypeProto:
+    """The ONNX message for a type, on which context-dependent bodies decide."""
+    import onnx
+
+    result = onnx.TypeProto()
+    match type_:
+        case TensorType(shape=shape, dtype=element):
+            result.tensor_type.elem_type = proto.code_of(element)
+            result.tensor_type.shape.SetInParent()
+            for dim in shape:
+                item = result.tensor_type.shape.dim.add()
+                if isinstance(dim, int):
+                    item.dim_value = dim
+        case SequenceType(element=inner):
+            result.sequence_type.elem_type.CopyFrom(_type_proto(inner))
+        case OptionalType(element=inner):
+            result.optional_type.elem_type.CopyFrom(_type_proto(inner))
+    return result

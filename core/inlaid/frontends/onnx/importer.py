@@ -1,0 +1,412 @@
+"""From an ONNX model to a graph module.
+
+The importer walks the nodes in order, looks names up through the enclosing scopes, hands each node to its converter and checks
+what comes back. It trusts nothing in the model: whatever is wrong with it is a `ModelImportError`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inlaid.arith import Dim, SizeVar
+from inlaid.errors import InlaidError, ModelImportError
+from inlaid.frontends.dims import identifier
+from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
+from inlaid.frontends.onnx import functions, proto
+from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
+from inlaid.frontends.onnx.external import ExternalData
+from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.order import sorted_nodes
+from inlaid.frontends.settle import Settler
+from inlaid.frontends.values import Sources, Values
+from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
+from inlaid.types import TensorType, Type
+
+if TYPE_CHECKING:
+    import onnx
+
+# The field that holds the value of an attribute, by AttributeProto.AttributeType of onnx.proto.
+_SINGLE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 11: "sparse_tensor", 13: "tp"}
+_SEVERAL = {6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs", 12: "sparse_tensors", 14: "type_protos"}
+
+DimBound = int | tuple[int, int | None]
+"""What a user says of a symbolic dimension: its value, or (least, greatest)."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where names are looked up: the values of one graph or function body, and what its nodes refer to.
+
+    names: values by name, None for an input left out. parent: the enclosing graph. opsets: versions by domain. attributes: what
+    the attribute references of a function body stand for. prefix: of the names of its nodes in spans. inline: the node that the
+    body expands, where the body is the definition of an operator: its nodes take that node's span.
+    """
+
+    names: dict[str, Expr | None]
+    parent: Frame | None
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, onnx.AttributeProto]
+    prefix: str = ""
+    inline: Span | None = None
+    depth: int = 0
+
+    def find(self, name: str) -> Expr | None:
+        """The value of a name. Raises KeyError."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.names:
+                return frame.names[name]
+            frame = frame.parent
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class FrameScope:
+    """The importer's services to the converter of one node (see `node.Scope`)."""
+
+    importer: Importer
+    frame: Frame
+
+    def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
+        return self.importer.values.static(expr)
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        return self.importer.values.dims(expr)
+
+    def sources(self, expr: Expr) -> Sources | None:
+        return self.importer.values.sources(expr)
+
+    @property
+    def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
+        return self.importer.carried
+
+    def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
+        return self.importer.subgraph(self.frame, graph, inputs)
+
+
+@dataclass
+class Importer:
+    """The import of one model."""
+
+    model: onnx.ModelProto
+    external: ExternalData
+    converters: Mapping[str, Converter]
+    bounds: Mapping[str, DimBound]
+    bound_inputs: Mapping[str, np.ndarray[Any, Any]]
+    values: Values = field(default_factory=Values)
+    carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
+    _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
+    _sizes: dict[str, Dim] = field(default_factory=dict)
+    _nodes: int = 0
+    _limit: int = 0
+
+    def __post_init__(self) -> None:
+        self._settler = Settler(self.values)
+
+    @property
+    def file(self) -> str:
+        return self.external.file
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        """The model as a module whose `main` takes the graph's inputs and returns its output, or the tuple of its outputs."""
+        model = self.model
+        if not model.HasField("graph") or not model.opset_import:
+            raise self._error("it has no graph, or imports no operator set: it is not an ONNX model, or is damaged")
+        opsets = self._opsets(model.opset_import)
+        for item in model.functions:
+            key = (standard_domain(item.domain), item.name, item.overload)
+            if key in self._functions:
+                raise self._error(f"function {item.domain}:{item.name} is defined twice")
+            self._functions[key] = item
+        self._check_size()
+        frame = Frame({}, None, opsets, {})
+        params = self._graph_inputs(model.graph, frame)
+        self._check_bindings(params)
+        body = self._body(model.graph, frame)
+        names = [item.name for item in model.graph.output]
+        if len(set(names)) != len(names):
+            raise self._error("two outputs of the graph have the same name")
+        result = body[0] if len(body) == 1 else tuple_(body)
+        main = function(params, result, (("outputs", json.dumps(names)),), span=Span(self.file, model.graph.name))
+        return Module({"main": main})
+
+    def _check_size(self) -> None:
+        """Refuse functions that expand to too many nodes, before the first is expanded."""
+        nodes = self.model.graph.node
+        try:
+            self._limit = node_limit(written_nodes(nodes) + sum(written_nodes(item.node) for item in self.model.functions))
+            found = Expansion(self._functions).expanded(nodes)
+        except NestedTooDeep as error:
+            raise self._error(str(error)) from error
+        if found > self._limit:
+            raise self._too_many()
+
+    def _too_many(self) -> ModelImportError:
+        return self._error(f"it has more than {self._limit} nodes, those of the functions it calls included")
+
+    def _opsets(self, imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+        from onnx import defs
+
+        opsets: dict[str, int] = {}
+        for item in imports:
+            domain = standard_domain(item.domain)
+            if opsets.setdefault(domain, item.version) != item.version:
+                raise self._error(f"it imports two versions of operator set {item.domain or 'ai.onnx'!r}")
+        newest = defs.onnx_opset_version()
+        if not 1 <= opsets.get("", 1) <= newest:
+            raise self._error(f"it uses opset {opsets['']}; the installed onnx package knows opsets 1 to {newest}")
+        return opsets
+
+    def _graph_inputs(self, graph: onnx.GraphProto, frame: Frame) -> list[Var]:
+        """Parameters for the graph's inputs. One with an initializer, or bound by the caller, is a constant instead."""
+        initialised = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+        params = []
+        seen = set()
+        for item in graph.input:
+            if not item.name or item.name in seen:
+                raise self._error(f"two inputs of the graph are named {item.name!r}" if item.name else "an input has no name")
+            seen.add(item.name)
+            if item.name in initialised:
+                continue
+            span = Span(self.file, item.name)
+            if item.name in self.bound_inputs:
+                frame.names[item.name] = self._binding(item, span)
+                continue
+            variable = var(item.name, self._input_type(item), span)
+            self.values.add_input(variable)
+            frame.names[item.name] = variable
+            params.append(variable)
+        return params
+
+    def _binding(self, item: onnx.ValueInfoProto, span: Span) -> Expr:
+        value = np.asarray(self.bound_inputs[item.name])
+        declared = self._input_type(item)
+        bound = constant(value, span=span)
+        assert isinstance(bound.type, TensorType)
+        if (
+            not isinstance(declared, TensorType)
+            or declared.dtype is not bound.type.dtype
+            or declared.rank != bound.type.rank
+            or any(isinstance(a, int) and a != b for a, b in zip(declared.shape, bound.type.shape, strict=True))
+        ):
+            raise self._error(f"input {item.name!r} is declared as {declared!r}, but is bound to a value of type {bound.type!r}")
+        return bound
+
+    def _check_bindings(self, params: Sequence[Var]) -> None:
+        """Refuse names of inputs and dimensions that the model does not have."""
+        unknown = set(self.bound_inputs) - {item.name for item in self.model.graph.input}
+        if unknown:
+            raise self._error(f"the model has no input {sorted(unknown)[0]!r} to bind; its inputs are {[p.name for p in params]}")
+        for name in self.bounds:
+            if name not in self._sizes:
+                raise ModelImportError(
+                    f"{self.file}: the model has no symbolic dimension {name!r}",
+                    remedy=f"its symbolic dimensions are {', '.join(self._sizes) or 'none'}",
+                )
+
+    def _input_type(self, item: onnx.ValueInfoProto) -> Type:
+        kind = item.type.WhichOneof("value")
+
+        def dim(proto_dim: onnx.TensorShapeProto.Dimension, axis: int) -> Dim:
+            if proto_dim.HasField("dim_value") and proto_dim.dim_value >= 0:
+                return int(proto_dim.dim_value)
+            if kind != "tensor_type":  # the items of a sequence differ, so no run can say what the name stands for
+                return SizeVar(f"?{identifier(item.name)}_{axis}")
+            return self._size(proto_dim.dim_param or f"{item.name}_{axis}")
+
+        try:
+            return proto.type_of(item.type, dim)
+        except ValueError as error:
+            raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
+
+    def _size(self, name: str) -> Dim:
+        """The dimension of a name of the model, fixed or bounded where the caller said so."""
+        if name not in self._sizes:
+            bound = self.bounds.get(name)
+            if isinstance(bound, int):
+                self._sizes[name] = bound
+            else:
+                taken = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
+                plain = identifier(name)
+                while plain in taken:
+                    plain += "_"
+                self._sizes[name] = SizeVar(plain, *(bound or (0, None)))
+        return self._sizes[name]
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def subgraph(self, frame: Frame, graph: onnx.GraphProto, inputs: Sequence[Type | Expr]) -> Function:
+        """A subgraph of a node in `frame` as a closure (see `node.Scope`)."""
+        inner = self._nested(Frame({}, frame, frame.opsets, frame.attributes, frame.prefix, frame.inline, frame.depth + 1))
+        if len(graph.input) != len(inputs):
+            raise self._error(f"subgraph {graph.name!r} has {len(graph.input)} inputs where {len(inputs)} are given")
+        params = []
+        for item, given in zip(graph.input, inputs, strict=True):
+            value = given if isinstance(given, Expr) else var(item.name, given, Span(self.file, frame.prefix + item.name))
+            self._define(inner, item.name, value)
+            if isinstance(value, Var) and value is not given:
+                params.append(value)
+        return function(params, tuple_(self._body(graph, inner)), span=Span(self.file, frame.prefix + graph.name))
+
+    def call_function(
+        self,
+        body: onnx.FunctionProto,
+        node: Node,
+        opsets: Mapping[str, int],
+        attributes: Mapping[str, onnx.AttributeProto],
+        prefix: str,
+        inline: Span | None,
+        depth: int,
+    ) -> tuple[Expr | None, ...]:
+        """The outputs of a function body for the inputs of a node, expanded in place."""
+        frame = self._nested(Frame({}, None, opsets, attributes, prefix, inline, depth))
+        if len(node.inputs) > len(body.input) or len(node.outputs) > len(body.output):
+            raise node.error(f"the function takes {len(body.input)} inputs and has {len(body.output)} outputs")
+        frame.names.update({name: node.optional(index) for index, name in enumerate(body.input)})
+        self._import_nodes(body.node, frame)
+        wanted = zip(body.output, node.outputs, strict=False)
+        return tuple(self._output(frame, name) if asked else None for name, asked in wanted)
+
+    def _nested(self, frame: Frame) -> Frame:
+        if frame.depth > MAX_DEPTH:
+            raise self._error(str(NestedTooDeep()))
+        return frame
+
+    def _body(self, graph: onnx.GraphProto, frame: Frame) -> list[Expr]:
+        """Import a graph whose inputs are in `frame` already; the values of its outputs."""
+        for tensor in graph.initializer:
+            self._define(frame, tensor.name, self._constant(proto.array_of(tensor, self.external), tensor.name))
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            self._define(frame, name, self._constant(proto.dense_of(sparse, self.external), name))
+        self._import_nodes(graph.node, frame)
+        return [self._output(frame, item.name) for item in graph.output]
+
+    def _constant(self, value: np.ndarray[Any, Any], name: str) -> Expr:
+        return constant(value, span=Span(self.file, name))
+
+    def _define(self, frame: Frame, name: str, value: Expr | None) -> None:
+        if not name or not isinstance(name, str):  # a string that is no UTF-8 is parsed as bytes
+            raise self._error(f"an input, output or initializer has no name: {name!r}")
+        if name in frame.names:
+            raise self._error(f"value {name!r} is defined twice")
+        frame.names[name] = value
+
+    def _output(self, frame: Frame, name: str) -> Expr:
+        try:
+            found = frame.find(name)
+        except KeyError:
+            found = None
+        if found is None:
+            raise self._error(f"nothing computes the output {name!r}")
+        return found
+
+    def _import_nodes(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:
+        try:
+            ordered = sorted_nodes(nodes)
+        except ValueError as error:
+            raise self._error(str(error)) from error
+        for item in ordered:
+            self._nodes += 1
+            if self._nodes > self._limit:  # the bodies of ONNX's own operators count only now
+                raise self._too_many()
+            self._import_node(item, frame)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _import_node(self, item: onnx.NodeProto, frame: Frame) -> None:
+        own_name = item.name or next(filter(None, item.output), item.op_type)
+        span = frame.inline or Span(self.file, frame.prefix + own_name)
+        domain = standard_domain(item.domain)
+        local = self._functions.get((domain, item.op_type, item.overload))
+        opset = frame.opsets.get(domain, 0 if local is not None else -1)
+        scope = FrameScope(self, frame)
+        node = Node(item.op_type, domain, max(opset, 0), (), {}, tuple(item.output), span, scope)
+        if opset < 0:
+            raise node.error(f"the model does not import operator set {domain or 'ai.onnx'!r}")
+        try:
+            inputs = tuple(frame.find(name) if name else None for name in item.input)
+        except KeyError as error:
+            raise node.error(f"its input {error.args[0]!r} is computed by nothing before it") from error
+        attributes = functions.bind_references(item, frame.attributes, node)
+        decoded = {name: self._attribute(attribute, node) for name, attribute in attributes.items()}
+        node = Node(item.op_type, domain, opset, inputs, decoded, tuple(item.output), span, scope)
+        results = self._convert(item, node, frame, local, attributes)
+        asked = [index for index, name in enumerate(node.outputs) if name]
+        if any(index >= len(results) or results[index] is None for index in asked):
+            raise node.error(f"it has {len(results)} outputs, but {len(node.outputs)} are asked for")
+        for index in asked:
+            result = results[index]
+            assert result is not None
+            self._define(frame, node.outputs[index], self._settled(result, span))
+
+    def _convert(
+        self,
+        item: onnx.NodeProto,
+        node: Node,
+        frame: Frame,
+        local: onnx.FunctionProto | None,
+        attributes: Mapping[str, onnx.AttributeProto],
+    ) -> tuple[Expr | None, ...]:
+        converter = self.converters.get(node.name)
+        try:
+            if local is not None:
+                opsets = {**frame.opsets, **self._opsets(local.opset_import)}
+                bound = functions.local_attributes(local, attributes, node)
+                prefix = f"{node.span.node}/"
+                return self.call_function(local, node, opsets, bound, prefix, frame.inline, frame.depth + 1)
+            if converter is not None:
+                result = converter(node)
+                return result if isinstance(result, tuple) else (result,)
+            body, bound = functions.operator_body(item, node, attributes)
+            opsets = {**frame.opsets, **self._opsets(body.opset_import)}
+            return self.call_function(body, node, opsets, bound, "", node.span, frame.depth + 1)
+        except ModelImportError:
+            raise
+        except InlaidError as error:
+            raise node.error(str(error)) from error
+        except KeyError as error:
+            raise node.error(f"attribute {error} is missing") from error
+        except Exception as error:  # an attribute of the wrong kind, a shape out of all bounds: whatever a damaged model brings
+            raise node.error(f"{type(error).__name__}: {error}") from error
+
+    def _settled(self, result: Expr, span: Span) -> Expr:
+        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
+        result = self._settler.settle(result, span)
+        if isinstance(result.type, TensorType) and not result.type.is_static:
+            value = self.values.static(result)
+            if value is not None:
+                return constant(value, span=span)
+        return result
+
+    def _attribute(self, attribute: onnx.AttributeProto, node: Node) -> Any:
+        """The Python value of an attribute."""
+        try:
+            if attribute.type in _SINGLE:
+                return self._attribute_item(getattr(attribute, _SINGLE[attribute.type]))
+            if attribute.type in _SEVERAL:
+                return [self._attribute_item(item) for item in getattr(attribute, _SEVERAL[attribute.type])]
+        except UnicodeDecodeError as error:
+            raise node.error(f"attribute {attribute.name!r} is no text: {error}") from error
+        raise node.error(f"attribute {attribute.name!r} has unknown type {attribute.type}")
+
+    def _attribute_item(self, value: Any) -> Any:
+        from onnx import SparseTensorProto, TensorProto
+
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, TensorProto):
+            return proto.array_of(value, self.external)
+        if isinstance(value, SparseTensorProto):
+            return proto.dense_of(value, self.external)
+        return value
+
+    def _error(self, message: str) -> ModelImportError:
+        return ModelImportError(f"{self.file}: {message}")

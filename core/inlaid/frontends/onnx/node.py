@@ -1,0 +1,152 @@
+"""What a converter of an ONNX operator sees, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.errors import ModelImportError
+from inlaid.frontends.values import Sources
+from inlaid.graph.ir import Expr, Function, Span
+from inlaid.types import DType, TensorType, Type
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class NeedsStatic(ModelImportError):
+    """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
+
+    def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
+        facts = [f"specialise={{{name!r}: ...}}" for name in sources.inputs] + [f"dims={{{name!r}: ...}}" for name in sources.dims]
+        super().__init__(message, operator=operator, node=node, remedy=f"bind it with {', '.join(facts)}" if facts else None)
+        self.sources = sources
+
+
+class Scope(Protocol):
+    """Services of the importer to converters."""
+
+    def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
+        """The value of an expression that is known at import, else None (constants and what folds to them)."""
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
+
+    def sources(self, expr: Expr) -> Sources | None:
+        """What the value of an expression depends on, None where it cannot be known before the run (a loop computes it)."""
+
+    @property
+    def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
+        """The types that the carried values of loops settled at, by the loop's outputs, for imports of the same loop to start from:
+        the body of a loop is imported again with every widening of the loops around it."""
+
+    def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
+        """A subgraph as a closure over the enclosing scope.
+
+        For each of the graph's inputs, in order, `inputs` has the type of the parameter that it becomes, or the value that it is
+        bound to. The function returns the tuple of the graph's outputs.
+        """
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of an ONNX graph, decoded.
+
+    `inputs` has None for an input left out; `opset` is the version of the node's domain that the model imports; `attrs` holds
+    Python values: ints, floats, strings (str), lists of them, numpy arrays for tensors, GraphProto for graphs; `outputs` are the
+    names of the outputs, "" for one not asked for.
+    """
+
+    op_type: str
+    domain: str
+    opset: int
+    inputs: tuple[Expr | None, ...]
+    attrs: dict[str, Any]
+    outputs: tuple[str, ...]
+    span: Span
+    scope: Scope
+
+    def input(self, index: int) -> Expr:
+        """A required input. Raises `ModelImportError` when it is left out."""
+        found = self.optional(index)
+        if found is None:
+            raise self.error(f"input {index} is missing")
+        return found
+
+    def optional(self, index: int) -> Expr | None:
+        """An input, None when it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def tensor(self, index: int) -> TensorType:
+        """The type of a required input that must be a tensor."""
+        type_ = self.input(index).type
+        if not isinstance(type_, TensorType):
+            raise self.error(f"input {index} must be a tensor, not {type_!r}")
+        return type_
+
+    def rank(self, index: int) -> int:
+        """The rank of a required tensor input."""
+        return self.tensor(index).rank
+
+    def dtype(self, index: int) -> DType:
+        """The element type of a required tensor input."""
+        return self.tensor(index).dtype
+
+    def static(self, index: int) -> np.ndarray[Any, Any] | None:
+        """The value of an input when it is known at import; None when it is not, or is left out."""
+        found = self.optional(index)
+        return None if found is None else self.scope.static(found)
+
+    def dims(self, index: int) -> tuple[Dim, ...] | None:
+        """The elements of an integer input as dimensions when they are known (symbolically); None else, or when left out."""
+        found = self.optional(index)
+        return None if found is None else self.scope.dims(found)
+
+    def require_static(self, index: int) -> np.ndarray[Any, Any]:
+        """The value of a required input, which must be known at import. Raises `NeedsStatic` or `ModelImportError`."""
+        value = self.scope.static(self.input(index))
+        if value is None:
+            raise self._unknown(index)
+        return value
+
+    def require_dims(self, index: int) -> tuple[Dim, ...]:
+        """The elements of a required integer input as dimensions. Raises `NeedsStatic` or `ModelImportError`."""
+        value = self.scope.dims(self.input(index))
+        if value is None:
+            raise self._unknown(index)
+        return value
+
+    def _unknown(self, index: int) -> ModelImportError:
+        sources = self.scope.sources(self.input(index))
+        if sources is None:
+            return self.error(
+                f"the value of input {index} must be known before the run, but a loop or a random operator computes it"
+            )
+        message = self._message(f"the value of input {index} must be known when the model is compiled")
+        return NeedsStatic(message, sources, operator=self.name, node=str(self.span))
+
+    @property
+    def name(self) -> str:
+        """The operator as messages call it: with its domain, where that is not the default one."""
+        return f"{self.domain}:{self.op_type}" if self.domain else self.op_type
+
+    def axis(self, value: int, rank: int) -> int:
+        """A possibly negative axis, made positive. Raises `ModelImportError` when it is out of range."""
+        if not -rank <= value < rank:
+            raise self.error(f"axis {value} is out of range for rank {rank}")
+        return value % rank
+
+    def error(self, message: str) -> ModelImportError:
+        """An error that names this node, to be raised."""
+        return ModelImportError(self._message(message), operator=self.name, node=str(self.span))
+
+    def _message(self, message: str) -> str:
+        return f"cannot import {self.name} (opset {self.opset}): {message}"
+
+
+Converter = Callable[[Node], "Expr | tuple[Expr | None, ...]"]
+"""Gives the node's outputs, one expression each (None for an optional output that is not asked for)."""

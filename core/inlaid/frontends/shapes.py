@@ -1,0 +1,54 @@
+"""Shapes and slices as frontends write them, in the forms that the canonical operators want."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import tensor_of
+from inlaid.ops.shape import simple, strided_slice
+
+_FAR = 2**31 - 1
+"""Ends from here on mean "to the end of the axis": exporters write the greatest integer of some width."""
+
+
+def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
+    """The dimension that makes `known` hold as many elements as `shape`. Dimensions that both have cancel, even where they might
+    be 0, so that (n, 4, 5) as (n, -1) is (n, 20)."""
+    over = list(shape)
+    under: list[Dim] = []
+    for dim in known:
+        if dim in over:
+            over.remove(dim)
+        else:
+            under.append(dim)
+    size, rest = arith.product(tuple(over)), arith.product(tuple(under))
+    return 0 if rest == 0 else simple(arith.floordiv(size, rest))
+
+
+def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
+    """A slice along some axes: per axis (begin, end, stride) in the form that `strided_slice` wants."""
+    every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(tensor_of(x).shape)]
+    begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
+    return strided_slice(x, begin=begin, end=end, strides=strides)
+
+
+def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
+    """A slice of an axis as ONNX defines it, in the form that `strided_slice` wants.
+
+    It is Python's but for this: a start that lies before the axis is its first element, with a negative step too.
+    """
+    high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
+
+    def clamped(position: Dim, least: int) -> arith.Expr:
+        low = arith.minimum(least, high)  # less than `least` on an empty axis
+        if isinstance(position, int) and abs(position) >= _FAR:
+            return high if position > 0 else low
+        positive = arith.select(arith.compare("<", position, 0), arith.add(position, extent), position)
+        return arith.minimum(arith.maximum(positive, low), high)
+
+    begin, stop = clamped(start, 0), clamped(end, 0 if step > 0 else -1)
+    stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
+    return simple(begin), simple(stop), step

@@ -1,0 +1,89 @@
+"""Other graphs of the model: branches, loops and calls; and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid import ops
+from inlaid.frontends.tflite.node import Converter, Node
+from inlaid.graph.ir import Expr, constant, function, if_, loop, tuple_, tuple_item, var
+from inlaid.types import TensorType
+
+
+def _flag(value: Expr) -> Expr:
+    """A condition, which may have shape (1,), as 0-d."""
+    return ops.reshape(value, shape=())
+
+
+def _if(node: Node) -> tuple[Expr, ...]:
+    given = [node.input(index) for index in range(1, len(node.values))]
+    graphs = (node.option("ThenSubgraphIndex"), node.option("ElseSubgraphIndex"))
+    known = node.scope.static(node.input(0))
+    if known is not None:
+        return node.scope.call(graphs[0] if known.reshape(()) else graphs[1], given, guarded=True)
+    then, otherwise = (tuple_(node.scope.call(graph, given, guarded=True)) for graph in graphs)
+    result = if_(_flag(node.input(0)), then, otherwise)
+    return tuple(tuple_item(result, index) for index in range(len(node.results)))
+
+
+def _while(node: Node) -> tuple[Expr, ...]:
+    """A loop whose condition is asked before every turn."""
+    states = [node.input(index) for index in range(len(node.values))]
+    condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
+
+    def goes_on(values: list[Expr]) -> Expr:
+        (found,) = node.scope.call(condition, values, guarded=True)
+        return _flag(found)
+
+    olds = [var(f"{node.span.node}.{index}", state.type) for index, state in enumerate(states)]
+    news = list(node.scope.call(body, olds, guarded=True))
+    for index, (old, new) in enumerate(zip(olds, news, strict=True)):
+        if old.type != new.type:
+            raise node.error(f"value {index} changes from {old.type!r} to {new.type!r} in a turn: shapes have to stay")
+    turn = var(f"{node.span.node}.turn", TensorType((), "int64"))
+    made = function((turn, *olds), tuple_((goes_on(news), *news)))
+    result = loop(made, state=states, condition=goes_on(states))
+    return tuple(tuple_item(result, index) for index in range(len(states)))
+
+
+def _call(node: Node) -> tuple[Expr, ...]:
+    given = [node.input(index) for index in range(len(node.values))]
+    return node.scope.call(node.option("Subgraph"), given, guarded=False)
+
+
+def _call_once(node: Node) -> tuple[Expr, ...]:
+    node.scope.initialise(node.option("InitSubgraphIndex"))
+    return ()
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _var_handle(node: Node) -> Expr:
+    parts = (node.option("Container", None) or b"", node.option("SharedName", None) or b"")
+    name = "/".join(part.decode("utf-8", "replace") for part in parts if part)
+    return constant(node.scope.handle(name))
+
+
+def _variable(node: Node) -> int:
+    return int(node.array(0).item())
+
+
+def _read_variable(node: Node) -> Expr:
+    return node.scope.read(_variable(node))
+
+
+def _assign_variable(node: Node) -> tuple[Expr, ...]:
+    node.scope.assign(_variable(node), node.input(1))
+    return ()
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "ASSIGN_VARIABLE": _assign_variable,
+    "CALL": _call,
+    "CALL_ONCE": _call_once,
+    "IF": _if,
+    "READ_VARIABLE": _read_variable,
+    "VAR_HANDLE": _var_handle,
+    "WHILE": _while,
+}

@@ -1,0 +1,53 @@
+"""Boxes chosen by their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlaid import arith, ops
+from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to, expand_dims, scalar, slice_axis
+from inlaid.ops.shape import simple
+
+
+def _non_max_suppression(node: Node) -> tuple[Expr, Expr, Expr]:
+    """Boxes, scores, the greatest number, the thresholds of overlap and score: chosen boxes, their scores, how many.
+
+    What is not used of the results is 0.
+    """
+    (most,) = node.dims(2)
+    # LiteRT drops a box from the threshold on, the canonical operator above it.
+    overlap = np.nextafter(node.array(3).astype(np.float32).reshape(()), np.float32(-np.inf))
+    found = ops.non_max_suppression(
+        expand_dims(node.input(0), 0),
+        expand_dims(node.input(1), 0, 1),
+        constant(overlap),
+        ops.reshape(node.input(4), shape=()),
+        max_output=most,
+    )
+    count = tensor_type(found).shape[0]
+    chosen = ops.reshape(slice_axis(found, 1, 2, 3), shape=(count,))
+    rest = (0, simple(arith.add(most, arith.mul(count, -1))))
+    indices = ops.pad(cast_to(chosen, "int32"), scalar(0, "int32"), pads=rest)
+    scores = ops.pad(ops.take(node.input(1), chosen, axis=0), scalar(0, "float32"), pads=rest)
+    return indices, scores, cast_to(ops.reshape(ops.sizes(dims=(count,)), shape=()), "int32")
+
+
+def _v4(node: Node) -> tuple[Expr, Expr]:
+    indices, _, count = _non_max_suppression(node)
+    return indices, count
+
+
+def _v5(node: Node) -> tuple[Expr, Expr, Expr]:
+    if node.array(5).any():
+        raise node.error("scores that fall with overlaps are not supported: set soft_nms_sigma to 0")
+    return _non_max_suppression(node)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "NON_MAX_SUPPRESSION_V4": typed(_v4, "float32"),
+    "NON_MAX_SUPPRESSION_V5": typed(_v5, "float32"),
+}

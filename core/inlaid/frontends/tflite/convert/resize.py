@@ -1,0 +1,127 @@
+"""Images resized. Integers come from weights of ten bits, as LiteRT has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.arith import Dim
+from inlaid.frontends.tflite.model import Array
+from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to
+
+LONGEST = 1 << 16
+"""Elements that a side of an image may have."""
+BITS = 10
+"""Bits of a weight behind the point."""
+
+
+def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
+    """Rows and columns before and after."""
+    shape, new = node.shape(0), node.dims(1)
+    if len(shape) != 4 or len(new) != 2:
+        raise node.error(f"{len(new)} sizes for an image of {len(shape)} axes")
+    if node.option("AlignCorners", False) and node.option("HalfPixelCenters", False):
+        raise node.error("corners are aligned, or the centres of elements half of one away: not both")
+    return (shape[1], new[0]), (shape[2], new[1])
+
+
+def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
+    before, after = sizes
+    if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
+        raise node.error(f"{before} elements resized to {after}: the sizes have to be known, and from 1 to {LONGEST}")
+    return before, after
+
+
+def _nearest(node: Node) -> Expr:
+    value, centred, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
+    for axis, sizes in enumerate(_sizes(node), 1):
+        before, after = _known(node, sizes)
+        whole = aligned and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+        places = half_away(places) if aligned else np.floor(places)
+        value = ops.take(value, constant(np.clip(places, 0, before - 1).astype(np.int32)), axis=axis)
+    return value
+
+
+def _bilinear(node: Node) -> Expr:
+    sizes = _sizes(node)
+    if node.is_float():
+        coordinates = "asymmetric"
+        if node.option("AlignCorners", False):
+            coordinates = "align_corners"
+        elif node.option("HalfPixelCenters", False):
+            coordinates = "half_pixel"
+        (_, rows), (_, columns) = sizes
+        shape = (node.shape(0)[0], rows, columns, node.shape(0)[3])
+        return ops.resize(node.input(0), shape=shape, mode="linear", coordinates=coordinates)
+    if node.result.dtype.name == "uint8":
+        return _bilinear_in_floats(node, [_known(node, each) for each in sizes])
+    wide = cast_to(node.input(0), "int64" if node.result.dtype.bits > 8 else "int32")
+    of = tensor_type(wide).dtype.numpy
+    for axis, each in enumerate(sizes, 1):
+        low, high, upper = _weights(node, *_known(node, each))
+        parts = (
+            ops.mul(_along(wide, axis, places), constant(_column(weights.astype(of), axis)))
+            for places, weights in ((low, (1 << BITS) - upper), (high, upper))
+        )
+        wide = ops.add(*parts)
+    one = 1 << 2 * BITS
+    half = constant(np.array(one // 2, of))
+    # Halves go away from 0: the division cuts off.
+    signed = ops.where(ops.less(constant(np.array(0, of)), wide), half, ops.neg(half))
+    return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, of))), node.result.dtype)
+
+
+def _along(value: Expr, axis: int, places: Array) -> Expr:
+    return ops.take(value, constant(places.astype(np.int32)), axis=axis)
+
+
+def _column(weights: Array, axis: int) -> Array:
+    """Weights along an axis of an image."""
+    return weights.reshape(tuple(-1 if other == axis else 1 for other in range(4)))
+
+
+def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
+    """For each place the neighbours below and above, and the weight of the one above, in ten bits."""
+    scale = ((before << BITS) + after // 2) // after
+    if node.option("AlignCorners", False) and after > 1:
+        scale = (((before - 1) << BITS) + (after - 1) // 2) // (after - 1)
+    at = np.arange(after, dtype=np.int64) * scale
+    if node.option("HalfPixelCenters", False):
+        at = at + scale // 2 - (1 << BITS - 1)
+    low = np.clip(np.trunc(at / (1 << BITS)), 0, before - 1).astype(np.int64)
+    high = np.minimum(np.trunc((at + (1 << BITS) - 1) / (1 << BITS)), before - 1).astype(np.int64)
+    return low, high, at - (low << BITS)
+
+
+def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
+    """Of uint8: LiteRT sums four products of float32, and rounds to nearest, halves up."""
+    sides = []
+    for axis, (before, after) in enumerate(sizes, 1):
+        whole = node.option("AlignCorners", False) and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        at = np.arange(after, dtype=np.float32)
+        at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.option("HalfPixelCenters", False) else at * scale
+        low, high = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), before - 1)
+        upper = at - low.astype(np.float32)
+        sides.append(((low, _column(np.float32(1) - upper, axis)), (high, _column(upper, axis))))
+    real = cast_to(node.input(0), "float32")
+    total: Expr | None = None
+    for rows, down in sides[0]:
+        for columns, across in sides[1]:
+            part = ops.mul(_along(_along(real, 1, rows), 2, columns), constant(down * across))
+            total = part if total is None else ops.add(total, part)
+    assert total is not None
+    return cast_to(ops.add(total, constant(np.float32(0.5))), "uint8")
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "RESIZE_BILINEAR": typed(_bilinear, "float32 int8 uint8 int16"),
+    "RESIZE_NEAREST_NEIGHBOR": typed(_nearest, "float32 int8 uint8 int16"),
+}
+"""Each takes an image, and its new rows and columns."""

@@ -1,0 +1,211 @@
+"""Changes of shape, tensors from nothing, and tensors put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from inlaid import arith, ops
+from inlaid.arith import Dim
+from inlaid.frontends.shapes import cut, quotient
+from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
+from inlaid.frontends.tflite.table import every, looked_up
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
+from inlaid.ops.define import broadcast_shapes
+from inlaid.ops.shape import simple
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _reshape(node: Node) -> Expr:
+    """The new shape is input 1, in old files an option alone, or else what the file says of the result."""
+    if node.has(1):
+        given = node.dims(1)
+    elif node.options is not None and node.options.NewShapeLength():
+        given = tuple(int(node.options.NewShape(axis)) for axis in range(node.options.NewShapeLength()))
+    else:
+        given = node.result.shape
+    free = [axis for axis, dim in enumerate(given) if isinstance(dim, int) and dim < 0]
+    if len(free) > 1 or any(given[axis] != -1 for axis in free):
+        raise node.error(f"the new shape {given} has more than one unknown size, or a negative one")
+    shape = list(given)
+    if free:
+        shape[free[0]] = quotient(node.shape(0), [dim for axis, dim in enumerate(given) if axis != free[0]])
+    return ops.reshape(node.input(0), shape=tuple(shape))
+
+
+def _squeeze(node: Node) -> Expr:
+    shape = node.shape(0)
+    count = node.option("SqueezeDimsLength")
+    axes = {node.axis(node.options.SqueezeDims(index), len(shape)) for index in range(count)}
+    if not count:
+        axes = {axis for axis, dim in enumerate(shape) if dim == 1}
+    for axis in axes:
+        if isinstance(shape[axis], int) and shape[axis] != 1:
+            raise node.error(f"axis {axis} has {shape[axis]} elements and cannot be dropped")
+    return squeeze(node.input(0), *axes)
+
+
+def _expand_dims(node: Node) -> Expr:
+    rank = len(node.shape(0)) + 1
+    return expand_dims(node.input(0), node.axis(int(node.array(1).item()), rank))
+
+
+def _transpose(node: Node) -> Expr:
+    rank = len(node.shape(0))
+    perm = tuple(node.axis(int(axis), rank) for axis in node.array(1).reshape(-1))
+    return ops.transpose(node.input(0), perm=perm)
+
+
+def _broadcast_to(node: Node) -> Expr:
+    return ops.broadcast_to(node.input(0), shape=broadcast_shapes(node.shape(0), node.dims(1)))
+
+
+def _tile(node: Node) -> Expr:
+    return ops.tile(node.input(0), repeats=node.dims(1))
+
+
+# --- shapes as values -------------------------------------------------------------------------------------------------
+
+
+def _shape(node: Node) -> Expr:
+    return cast_to(ops.sizes(dims=node.shape(0)), node.result.dtype)
+
+
+def _rank(node: Node) -> Expr:
+    return constant(np.int32(len(node.shape(0))))
+
+
+def _broadcast_args(node: Node) -> Expr:
+    """The shape that two shapes broadcast to."""
+    lengths = [node.tensor(index).shape[0] for index in (0, 1)]
+    if not all(isinstance(length, int) for length in lengths):
+        raise node.error("the ranks of the shapes have to be known")
+    of = node.tensor(0).dtype
+    one = scalar(1, of)
+    ones = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
+    return ops.where(ops.equal(ones[0], one), ones[1], ones[0])
+
+
+# --- tensors from nothing ---------------------------------------------------------------------------------------------
+
+
+def _fill(node: Node) -> Expr:
+    return ops.full(ops.reshape(node.input(1), shape=()), shape=node.dims(0))
+
+
+def _zeros_like(node: Node) -> Expr:
+    return ops.full(scalar(0, node.tensor(0).dtype), shape=node.shape(0))
+
+
+def _range(node: Node) -> Expr:
+    of = node.tensor(0).dtype
+    if of.is_float:
+        start, limit, delta = (node.array(index).item() for index in range(3))
+        if delta == 0:
+            raise node.error("a step of 0")
+        count: Dim = max(0, int(np.ceil(np.abs((limit - start) / delta)))) if (limit > start) == (delta > 0) else 0
+    else:
+        (first,), (end,), (step,) = (node.dims(index) for index in range(3))
+        if not isinstance(step, int) or step == 0:
+            raise node.error(f"a step of {step}")
+        distance = arith.add(end, arith.mul(first, -1)) if step > 0 else arith.add(first, arith.mul(end, -1))
+        count = simple(arith.maximum(0, arith.ceildiv(distance, abs(step))))
+    counted = ops.iota(shape=(count,), axis=0, dtype=of.name)
+    begin, by = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
+    return ops.add(ops.mul(counted, by), begin)
+
+
+# --- putting together, taking apart -----------------------------------------------------------------------------------
+
+
+def _concatenation(node: Node) -> Expr:
+    if node.option("FusedActivationFunction"):
+        raise node.error("a fused activation is not supported, and LiteRT has none here")
+    parts = [_rescaled(node, index) for index in range(len(node.values))]
+    return ops.concat(*parts, axis=node.axis(node.option("Axis"), len(node.shape(0))))
+
+
+def _rescaled(node: Node, index: int) -> Expr:
+    """A stored input with the scale and the zero point of the result. LiteRT converts uint8 alone, and refuses others."""
+    value, tensor, result = node.input(index), node.tensor(index), node.result
+    if tensor.quantisation is None or result.quantisation is None or tensor.dtype.is_float:
+        return value
+    (scale, zero_point), (target, moved) = node.pair(tensor), node.pair(result)
+    if scale == target and zero_point == moved:
+        return value
+    if tensor.dtype.bits != 8:
+        raise node.error(f"parts of {tensor.dtype} with different scales are not supported: quantise them with the result's")
+    factor = np.float32(scale * (np.float32(1) / target))
+    real = every(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
+    limits = np.iinfo(result.dtype.name)
+    return looked_up(np.clip(half_away(real) + moved, limits.min, limits.max).astype(result.dtype.numpy), value)
+
+
+def _pack(node: Node) -> Expr:
+    axis = node.axis(node.option("Axis"), len(node.shape(0)) + 1)
+    return ops.concat(*(expand_dims(node.input(index), axis) for index in range(len(node.values))), axis=axis)
+
+
+def _unpack(node: Node) -> tuple[Expr, ...]:
+    axis = node.axis(node.option("Axis"), len(node.shape(0)))
+    found = split(node, node.input(0), axis, [1] * len(node.results))
+    return tuple(squeeze(part, axis) for part in found)
+
+
+def _split(node: Node) -> tuple[Expr, ...]:
+    """The axis comes before the value."""
+    axis, extent, count = node.axis(int(node.array(0).item()), len(node.shape(1))), None, len(node.results)
+    extent = node.shape(1)[axis]
+    if isinstance(extent, int) and extent % count:
+        raise node.error(f"{extent} elements cannot be split into {count} equal parts")
+    return split(node, node.input(1), axis, [simple(arith.floordiv(extent, count))] * count)
+
+
+def _split_v(node: Node) -> tuple[Expr, ...]:
+    axis = node.axis(int(node.array(2).item()), len(node.shape(0)))
+    parts = list(node.dims(1))
+    free = [index for index, part in enumerate(parts) if part == -1]
+    if len(free) > 1:
+        raise node.error(f"more than one unknown size in {tuple(parts)}")
+    if free:
+        rest = arith.wrap(node.shape(0)[axis])
+        for part in parts[: free[0]] + parts[free[0] + 1 :]:
+            rest = rest - part
+        parts[free[0]] = simple(rest)
+    return split(node, node.input(0), axis, parts)
+
+
+def split(node: Node, value: Expr, axis: int, parts: Sequence[Dim]) -> tuple[Expr, ...]:
+    """Pieces of given sizes along an axis, which must be all of it. Raises `ModelImportError`."""
+    extent = tensor_type(value).shape[axis]
+    ends: list[Dim] = [0]
+    for part in parts:
+        ends.append(simple(arith.add(ends[-1], part)))
+    if isinstance(extent, int) and isinstance(ends[-1], int) and extent != ends[-1]:
+        raise node.error(f"parts of {tuple(parts)} elements do not make up {extent}")
+    return tuple(cut(value, {axis: (begin, end, 1)}) for begin, end in pairwise(ends))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "BROADCAST_ARGS": _broadcast_args,
+    "BROADCAST_TO": _broadcast_to,
+    "CONCATENATION": _concatenation,
+    "EXPAND_DIMS": _expand_dims,
+    "FILL": _fill,
+    "PACK": _pack,
+    "RANGE": typed(_range, "float32 int32 int64"),
+    "RANK": _rank,
+    "RESHAPE": _reshape,
+    "SHAPE": _shape,
+    "SPLIT": _split,
+    "SPLIT_V": _split_v,
+    "SQUEEZE": _squeeze,
+    "TILE": _tile,
+    "TRANSPOSE": _transpose,
+    "UNPACK": _unpack,
+    "ZEROS_LIKE": _zeros_like,
+}

@@ -1,0 +1,284 @@
+"""From a TensorFlow Lite model to a graph module."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from inlaid.arith import Dim, SizeVar
+from inlaid.errors import InlaidError, ModelImportError
+from inlaid.frontends.dims import DimSpec, identifier
+from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
+from inlaid.frontends.settle import Settler
+from inlaid.frontends.tflite.model import Array, Graph, Operation, Tensor, read_model
+from inlaid.frontends.tflite.node import Converter, Node, Updated
+from inlaid.frontends.values import Values
+from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
+from inlaid.types import TensorType, from_numpy
+
+
+def import_model(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Module:
+    """The module of a model: `main` takes its inputs under their names. Raises `ModelImportError`."""
+    return _imported(data, file, converters, dims).module
+
+
+def first_states(data: bytes, file: str, converters: Mapping[str, Converter]) -> dict[str, Array]:
+    """What the states of a model hold before its first run. Raises `ModelImportError`."""
+    return {name: np.array(value) for name, value in _imported(data, file, converters, {}).first.items()}
+
+
+def _imported(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Importer:
+    graphs = read_model(data, file)
+    mutable: set[str] = set()
+    while True:
+        try:
+            return Importer(graphs, file, converters, dims, mutable)
+        except _AssignedAfterAll as found:
+            mutable.add(found.name)
+
+
+class _AssignedAfterAll(Exception):
+    """A variable that was taken for a constant is assigned to later on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Importer:
+    """The import of one model, and the services to converters (see `node.Scope`).
+
+    What the model keeps from one run to the next, its *states*, `main` takes behind its inputs and gives behind its outputs.
+    `first` has what they hold before the first run. `mutable` are the names of the variables that are known to be states.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        file: str,
+        converters: Mapping[str, Converter],
+        dims: Mapping[str, DimSpec],
+        mutable: set[str],
+    ) -> None:
+        self.file = file
+        self.first: dict[str, Array] = {}
+        self._graphs = graphs
+        self._converters = converters
+        self._dims = dims
+        self._mutable = mutable
+        self._values = Values()
+        self._settler = Settler(self._values)
+        self._params: dict[str, Var] = {}
+        self._handles: list[str] = []
+        self._initial: dict[str, Array] = {}
+        self._current: dict[str, Expr] = {}
+        self._kept: dict[str, str] = {}
+        self._depth = self._guarded = self._count = 0
+        self._initialising = False
+        self._limit = node_limit(sum(len(graph.operations) for graph in graphs))
+        self.module = Module({"main": self._main(graphs[0])})
+
+    def _main(self, graph: Graph) -> Function:
+        sizes: dict[str, Dim] = {}
+        names = _distinct([graph.tensors[number].name for number in graph.inputs])
+        given = []
+        for number, name in zip(graph.inputs, names, strict=True):
+            tensor = graph.tensors[number]
+            given.append(var(name, TensorType(self._shape(name, tensor, sizes), tensor.dtype)))
+            self._params[name] = given[-1]
+            self._values.add_input(given[-1])
+        for name in self._dims:
+            if name not in sizes:
+                known = ", ".join(sizes) or "none"
+                raise ModelImportError(
+                    f"{self.file}: no size of the model is named {name!r}", remedy=f"those left open are: {known}"
+                )
+        outputs = self._run(0, given)
+        names = [graph.tensors[number].name for number in graph.outputs]
+        kept = list(self._kept.values())
+        results = (*outputs, *(self._current[key] for key in self._kept))
+        attrs = [("outputs", json.dumps(_distinct([*names, *kept])))]
+        params = [*given, *(self._params[name] for name in kept)]
+        return function(params, results[0] if len(results) == 1 else tuple_(results), tuple(attrs))
+
+    def _shape(self, name: str, tensor: Tensor, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
+        """The shape of an input. Sizes that the file leaves open are those that it was written with, unless the caller says
+        otherwise."""
+        shape: list[Dim] = list(tensor.shape)
+        for axis in tensor.open:
+            label = f"{identifier(name)}_{axis}"
+            spec = self._dims.get(label, shape[axis])
+            shape[axis] = sizes[label] = SizeVar(label, *spec) if isinstance(spec, tuple) else spec
+        return tuple(shape)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def _run(self, number: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The outputs of a graph for its inputs."""
+        if not 0 <= number < len(self._graphs):
+            raise ValueError(f"there is no graph {number}")
+        if self._depth > MAX_DEPTH:
+            raise NestedTooDeep
+        graph = self._graphs[number]
+        if len(given) != len(graph.inputs):
+            raise ValueError(f"graph {number} has {len(graph.inputs)} inputs, and is given {len(given)}")
+        self._depth += 1
+        values = dict(zip(graph.inputs, given, strict=True))
+        for index, operation in enumerate(graph.operations):
+            self._operation(graph, values, index, operation)
+        self._depth -= 1
+        return tuple(self._value(graph, values, each, Span(self.file, f"output {each}")) for each in graph.outputs)
+
+    def _value(self, graph: Graph, values: dict[int, Expr], index: int, span: Span) -> Expr:
+        """The value of a tensor, which `span` needs."""
+        if index not in values:
+            tensor = graph.tensors[index]
+            data = np.empty(tensor.shape, tensor.dtype.numpy) if 0 in tensor.shape else tensor.data
+            if data is None:
+                raise ModelImportError(f"it takes {tensor.name}, which is not computed before", node=str(span))
+            values[index] = constant(data)
+        return values[index]
+
+    def _operation(self, graph: Graph, values: dict[int, Expr], index: int, operation: Operation) -> None:
+        self._count += 1
+        results = tuple(graph.tensors[output] for output in operation.outputs)
+        span = Span(self.file, results[0].name if results and results[0].name else f"{operation.name}{index}")
+        if self._count > self._limit:
+            raise ModelImportError(f"the graphs that it calls have more than {self._limit} operators", node=str(span))
+        for given in operation.inputs:
+            tensor = graph.tensors[given] if given >= 0 else None
+            if tensor is not None and given not in values and tensor.data is None and tensor.variable:
+                if self._depth > 1:
+                    raise ModelImportError(f"{tensor.name} is a state of a graph that is called", node=str(span))
+                values[given] = self._state(f"tensor {given}", tensor.name, _zeros(tensor))
+        inputs = tuple(self._value(graph, values, given, span) if given >= 0 else None for given in operation.inputs)
+        tensors = tuple(
+            None if value is None else graph.tensors[given].of(value.type)
+            for given, value in zip(operation.inputs, inputs, strict=True)
+        )
+        if self._dims:
+            results = tuple(each.left_open() for each in results)
+        between = tuple(graph.tensors[number] for number in operation.intermediates)
+        node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
+        found = self._convert(node)
+        for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
+            values[output] = self._settled(value, span)
+            if not tensor.fits(value.type):
+                raise node.error(f"it gives {value.type!r}, where the model says {tensor.dtype}{tensor.shape}")
+        for position, value in found.variables.items():
+            number = operation.inputs[position]
+            values[number] = self._current[f"tensor {number}"] = self._settled(value, span)
+
+    def _convert(self, node: Node) -> Updated:
+        converter = self._converters.get(node.name)
+        if converter is None:
+            raise node.error(f"{node.name} is not supported: docs/tflite.md lists what is, and what may stand in for it")
+        try:
+            with np.errstate(all="ignore"):  # scales may be nonsense
+                found = converter(node)
+        except ModelImportError:
+            raise
+        except (InlaidError, ValueError, ArithmeticError, MemoryError) as error:
+            raise node.error(f"its inputs or options do not fit: {error}") from error
+        except (TypeError, LookupError, AttributeError, AssertionError, RuntimeError, struct.error) as error:
+            given = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
+            lacking = ", and it has no options" * (node.options is None)
+            raise node.error(f"its inputs or options are not what it takes: the inputs are {given}{lacking} ({error})") from error
+        if not isinstance(found, Updated):
+            found = Updated(found if isinstance(found, tuple) else (found,))
+        if len(found.outputs) != len(node.results):
+            raise node.error(f"it has {len(found.outputs)} outputs, where the model says {len(node.results)}")
+        return found
+
+    def _settled(self, result: Expr, span: Span) -> Expr:
+        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
+        result = self._settler.settle(result, span)
+        if isinstance(result.type, TensorType) and not result.type.is_static:
+            value = self._values.static(result)
+            if value is not None:
+                return constant(value, span=span)
+        return result
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def _state(self, key: str, name: str, first: Array) -> Expr:
+        """The value of a state at the beginning of a run."""
+        taken = name
+        while taken in self._params:
+            taken += "_"
+        self._params[taken] = var(taken, TensorType(first.shape, from_numpy(first.dtype)))
+        self._kept[key] = taken
+        self.first[taken] = first
+        self._current[key] = self._params[taken]
+        return self._params[taken]
+
+    # --- services to converters ---------------------------------------------------------------------------------------
+
+    def static(self, expr: Expr) -> Array | None:
+        return self._values.static(expr)
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        return self._values.dims(expr)
+
+    def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
+        self._guarded += guarded
+        found = self._run(graph, given)
+        self._guarded -= guarded
+        return found
+
+    def initialise(self, graph: int) -> None:
+        self._initialising = True
+        self._run(graph, ())
+        self._initialising = False
+
+    def handle(self, name: str) -> Array:
+        if name not in self._handles:
+            self._handles.append(name)
+        return np.array(self._handles.index(name), np.int32)
+
+    def read(self, handle: int) -> Expr:
+        name = self._handles[handle]
+        if name not in self._current:
+            if name not in self._initial:
+                raise ValueError(f"variable {name} is read before anything is assigned to it")
+            first = self._initial[name]
+            self._current[name] = self._state(name, name, first) if name in self._mutable else constant(first)
+        return self._current[name]
+
+    def assign(self, handle: int, value: Expr) -> None:
+        name = self._handles[handle]
+        if self._initialising:
+            known = self.static(value)
+            if known is None:
+                raise ValueError(f"the first value of variable {name} is not known before the run")
+            self._initial[name] = known
+            return
+        if self._guarded:
+            raise ValueError(f"variable {name} is assigned to in a branch or a loop")
+        if name in self._current and name not in self._mutable and name in self._initial:
+            raise _AssignedAfterAll(name)
+        self._current[name] = value
+
+
+def _zeros(tensor: Tensor) -> Array:
+    """What a state holds at first: zeros, as stored values. It is one value in memory, however large the state."""
+    found = tensor.quantisation
+    zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
+    return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names that no two share: those that come again get a number."""
+    taken = set(names)
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        number = seen[name] = seen.get(name, 0) + 1
+        new = name
+        while number > 1 and new in taken:
+            new, number = f"{name}_{number}", number + 1
+        taken.add(new)
+        found.append(new)
+    return found

@@ -1,0 +1,372 @@
+"""What is known at import of the values of a graph: constants and what folds to them, and small integer tensors over symbolic
+dimensions (shapes and what models compute from shapes).
+
+Both evaluations are memoised by node and iterative, so a model costs time linear in its size however often converters ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
+from inlaid.errors import InlaidError
+from inlaid.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
+from inlaid.graph.operator import Operator
+from inlaid.types import TensorType, TupleType, Type
+
+Array = np.ndarray[Any, Any]
+
+_FOLD_LIMIT = 1 << 22
+"""Greatest number of elements of a tensor that is evaluated at import."""
+
+_SYMBOLIC_LIMIT = 256
+"""Greatest number of elements of a tensor whose elements are followed as expressions."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What would have to be fixed for a value to be known at import: graph inputs and symbolic dimensions, by name."""
+
+    inputs: tuple[str, ...]
+    dims: tuple[str, ...]
+
+
+class Values:
+    """The values of one graph under construction. `inputs` are the parameters of the model."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[Expr, str] = {}
+        self._static: dict[Expr, Any] = {}
+        self._symbolic: dict[Expr, Array | None] = {}
+        self._origin: dict[arith.Expr, Expr] = {}
+
+    def add_input(self, variable: Var) -> None:
+        """Note a graph input, which may be bound in a later import."""
+        self._inputs[variable] = variable.name
+
+    def add_origin(self, expr: Expr) -> None:
+        """Note which existential sizes an expression defines."""
+        for size in introduced_sizes(expr):
+            fields = enumerate(expr.type.fields) if isinstance(expr.type, TupleType) else ()
+            found = expr if isinstance(expr.type, TensorType) else None
+            for index, field in fields:
+                if isinstance(field, TensorType) and size in field.shape:
+                    found = tuple_item(expr, index, expr.span)
+                    break
+            if found is not None:
+                self._origin.setdefault(size, found)
+
+    def origin(self, size: arith.Expr) -> Expr | None:
+        """The tensor that first has an existential size, where an operator or a loop defines it."""
+        return self._origin.get(size)
+
+    def static(self, expr: Expr) -> Array | None:
+        """The value of a tensor known at import, else None."""
+        value = self._fold(expr)
+        return value if isinstance(value, np.ndarray) else None
+
+    def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
+        """The elements of a 0-d or 1-d integer tensor as dimensions, else None."""
+        if not isinstance(expr.type, TensorType) or not expr.type.dtype.is_int or expr.type.rank > 1:
+            return None
+        known = self._follow(expr)
+        return None if known is None else tuple(arith.unwrap(item) for item in known.reshape(-1))
+
+    def sources(self, expr: Expr) -> Sources | None:
+        """The graph inputs and symbolic dimensions that decide a value; None where others take part."""
+        inputs: dict[str, None] = {}
+        dims: dict[str, None] = {}
+        pending, seen = [expr], {expr}
+        while pending:
+            for node in post_order(pending.pop()):
+                if isinstance(node, Loop):
+                    return None
+                if isinstance(node, Var):
+                    if node not in self._inputs:
+                        return None
+                    inputs[self._inputs[node]] = None
+                elif isinstance(node, Call):
+                    for dim in _size_vars(node.attrs):
+                        origin = self._origin.get(dim)
+                        if not dim.existential:
+                            dims[dim.name] = None
+                        elif origin is not None and origin not in seen:
+                            seen.add(origin)
+                            pending.append(origin)
+        return Sources(tuple(inputs), tuple(dims)) if inputs or dims else None
+
+    # --- constants ----------------------------------------------------------------------------------------------------
+
+    def _fold(self, expr: Expr) -> Any:
+        return _evaluate(expr, self._static, _constant_operands, _constant_value)
+
+    # --- symbolic integers --------------------------------------------------------------------------------------------
+
+    def _follow(self, expr: Expr) -> Array | None:
+        found: Array | None = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
+        return found
+
+    def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...] | None:
+        type_ = expr.type
+        if not isinstance(type_, TensorType) or not type_.is_static or _count(type_) > _SYMBOLIC_LIMIT:
+            return None
+        if not (type_.dtype.is_int or type_.dtype.kind == "bool"):
+            return None
+        if self.static(expr) is not None:
+            return ()
+        if isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in _RULES:
+            return expr.args
+        return None
+
+    def _symbolic_value(self, expr: Expr, args: Sequence[Array]) -> Array | None:
+        known = self.static(expr)
+        if known is not None:
+            exact = np.empty(known.size, object)
+            exact[:] = [int(item) for item in known.reshape(-1)]
+            return exact.reshape(known.shape)
+        assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
+        try:
+            result = _RULES[expr.callee.name](expr.attrs, *args)
+        except (_Unknown, IndexError, ValueError):
+            return None
+        assert isinstance(expr.type, TensorType)
+        return result if result.shape == expr.type.shape else None
+
+
+def _evaluate(
+    root: Expr,
+    memo: dict[Expr, Any],
+    operands: Callable[[Expr], tuple[Expr, ...] | None],
+    value: Callable[[Expr, Sequence[Any]], Any],
+) -> Any:
+    """The value of an expression by memoised iteration. `operands` gives what its value takes (None: it has none that is known),
+    `value` works it out of theirs. An operand without a value ends the search at once."""
+    stack = [root]
+    while stack:
+        expr = stack[-1]
+        if expr in memo:
+            stack.pop()
+            continue
+        needed = operands(expr)
+        if needed is None or any(item in memo and memo[item] is None for item in needed):
+            memo[expr] = None
+            continue
+        missing = next((item for item in needed if item not in memo), None)
+        if missing is not None:
+            stack.append(missing)
+            continue
+        memo[expr] = value(expr, [memo[item] for item in needed])
+    return memo[root]
+
+
+def _count(type_: TensorType) -> int:
+    """The number of elements, existential dimensions not counted."""
+    return math.prod(dim for dim in type_.shape if isinstance(dim, int))
+
+
+def _small(type_: Type) -> bool:
+    if isinstance(type_, TupleType):
+        return all(map(_small, type_.fields))
+    return not isinstance(type_, TensorType) or _count(type_) <= _FOLD_LIMIT
+
+
+def _constant_operands(expr: Expr) -> tuple[Expr, ...] | None:
+    match expr:
+        case Constant():
+            return ()
+        case Call(callee=Operator() as operator, args=args) if operator.reference is not None and _small(expr.type):
+            return None if any(True for _ in _size_vars(expr.attrs)) else args
+        case TupleItem(tuple=value):
+            return (value,)
+        case Tuple(fields=fields):
+            return fields
+    return None
+
+
+def _constant_value(expr: Expr, args: Sequence[Any]) -> Any:
+    match expr:
+        case Constant(data=data):
+            return data
+        case Call(callee=Operator() as operator, attrs=attrs):
+            assert operator.reference is not None
+            try:
+                with np.errstate(all="ignore"):
+                    result = operator.reference(attrs, *args)
+            except (ArithmeticError, LookupError, ValueError, InlaidError):
+                return None  # it fails at run time, where the message belongs
+            return np.asarray(result) if isinstance(result, np.generic) else result
+        case TupleItem(index=index):
+            return args[0][index]
+        case Tuple():
+            return tuple(args)
+    return None
+
+
+def _size_vars(attrs: Any) -> Iterable[SizeVar]:
+    """The symbolic dimensions among the attributes of an operator."""
+    for name in getattr(attrs, "__dataclass_fields__", ()):
+        field = getattr(attrs, name)
+        for item in field if isinstance(field, tuple) else (field,):
+            if isinstance(item, arith.Expr):
+                for leaf in arith.free_vars(item):
+                    if isinstance(leaf, SizeVar):
+                        yield leaf
+
+
+# --- rules: operator -> what it does to arrays of integers and expressions -------------------------------------------
+
+
+class _Unknown(Exception):
+    """An element has no expression."""
+
+
+def is_natural(value: Dim) -> bool:
+    """Whether an expression of dimensions cannot be negative, by its form alone."""
+    pending: list[Dim] = [value]
+    while pending:
+        item = pending.pop()
+        match item:
+            case int() if item >= 0:
+                pass
+            case arith.Const(value=number) if number >= 0:
+                pass
+            case SizeVar(lower=lower) if lower >= 0:
+                pass
+            case arith.Compare() | arith.And() | arith.Or() | arith.Not():
+                pass
+            case arith.Add() | arith.Mul() | arith.FloorDiv() | arith.Min():
+                pending.extend(item.operands)
+            case arith.FloorMod(operands=(_, divisor)) | arith.Max(operands=(_, divisor)):
+                pending.append(divisor)
+            case arith.Select(operands=(_, then, otherwise)):
+                pending.extend((then, otherwise))
+            case _:
+                return False
+    return True
+
+
+def _divide(a: Dim, b: Dim) -> Dim:
+    # ONNX rounds towards zero, expressions towards minus infinity: the same where nothing is negative.
+    if not (is_natural(a) and is_natural(b)) or b == 0:
+        raise _Unknown
+    return arith.floordiv(a, b)
+
+
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if not (is_natural(a) and is_natural(b)) or b == 0:
+        raise _Unknown
+    return arith.floormod(a, b)
+
+
+def _compare(op: str) -> Callable[[Dim, Dim], Dim]:
+    def compare(a: Dim, b: Dim) -> Dim:
+        for x, y, flipped in ((a, b, False), (b, a, True)):
+            bound = arith.unwrap(y)
+            if isinstance(bound, int) and bound < 0 and is_natural(x):
+                return {"==": 0, "<": int(flipped), "<=": int(flipped)}[op]
+        return arith.compare(op, a, b)
+
+    return compare
+
+
+def _elementwise(function: Callable[..., Dim]) -> Callable[..., Array]:
+    def rule(attrs: Any, *args: Array) -> Array:
+        arrays = np.broadcast_arrays(*args)
+        result = np.empty(arrays[0].size, object)
+        result[:] = [arith.unwrap(function(*items)) for items in zip(*(array.reshape(-1) for array in arrays), strict=True)]
+        return result.reshape(arrays[0].shape)
+
+    return rule
+
+
+def _reduce(function: Callable[[Dim, Dim], Dim], start: Dim | None) -> Callable[..., Array]:
+    def rule(attrs: Any, x: Array) -> Array:
+        moved = np.moveaxis(x, attrs.axes, range(len(attrs.axes))).reshape(-1, *_without(x.shape, attrs.axes))
+        if not len(moved) and start is None:
+            raise _Unknown
+        fold = _elementwise(function)
+        result = np.full(moved.shape[1:], start, object) if start is not None else moved[0]
+        for part in moved if start is not None else moved[1:]:
+            result = fold(None, np.asarray(result, object), np.asarray(part, object))
+        result = np.asarray(result, object)
+        return np.expand_dims(result, attrs.axes) if attrs.keepdims else result
+
+    return rule
+
+
+def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+def _sizes(attrs: Any) -> Array:
+    result = np.empty(len(attrs.dims), object)
+    result[:] = list(attrs.dims)
+    return result
+
+
+def _integers(values: Array) -> Array:
+    """An array of indices. Raises `_Unknown` where one is symbolic."""
+    if not all(isinstance(item, int) for item in values.reshape(-1)):
+        raise _Unknown
+    return values.astype(np.int64)
+
+
+def _plain(*parts: Sequence[Dim]) -> list[tuple[int, ...]]:
+    found = [tuple(item for item in part if isinstance(item, int)) for part in parts]
+    if any(len(a) != len(b) for a, b in zip(found, parts, strict=True)):
+        raise _Unknown
+    return found
+
+
+def _slice(attrs: Any, x: Array) -> Array:
+    begin, end, strides = _plain(attrs.begin, attrs.end, attrs.strides)
+    # A negative end of a backward slice means "through element 0", which Python's slices write as None.
+    stops = (None if step < 0 and stop < 0 else stop for stop, step in zip(end, strides, strict=True))
+    return x[tuple(slice(*item) for item in zip(begin, stops, strides, strict=True))]
+
+
+def _cast(attrs: Any, x: Array) -> Array:
+    if str(attrs.dtype) == "bool":
+        return _elementwise(lambda item: arith.compare("!=", item, 0))(attrs, x)
+    if str(attrs.dtype) not in ("int32", "int64"):
+        raise _Unknown  # a narrower type might wrap
+    return x
+
+
+_RULES: dict[str, Callable[..., Array]] = {
+    "sizes": _sizes,
+    "take": lambda attrs, x, indices: np.asarray(np.take(x, _integers(indices), axis=attrs.axis), object),
+    "concat": lambda attrs, *xs: np.concatenate(xs, axis=attrs.axis),
+    "strided_slice": _slice,
+    "reshape": lambda attrs, x: x.reshape(_plain(attrs.shape)[0]),
+    "transpose": lambda attrs, x: x.transpose(attrs.perm),
+    "broadcast_to": lambda attrs, x: np.broadcast_to(x, _plain(attrs.shape)[0]),
+    "full": lambda attrs, x: np.full(_plain(attrs.shape)[0], x[()], object),
+    "cast": _cast,
+    "neg": _elementwise(lambda a: arith.mul(a, -1)),
+    "add": _elementwise(arith.add),
+    "sub": _elementwise(lambda a, b: arith.add(a, arith.mul(b, -1))),
+    "mul": _elementwise(arith.mul),
+    "div": _elementwise(_divide),
+    "mod": _elementwise(_remainder),
+    "fmod": _elementwise(_remainder),
+    "minimum": _elementwise(arith.minimum),
+    "maximum": _elementwise(arith.maximum),
+    "equal": _elementwise(_compare("==")),
+    "less": _elementwise(_compare("<")),
+    "less_equal": _elementwise(_compare("<=")),
+    "logical_not": _elementwise(arith.logical_not),
+    "logical_and": _elementwise(arith.logical_and),
+    "logical_or": _elementwise(arith.logical_or),
+    "where": _elementwise(arith.select),
+    "reduce_sum": _reduce(arith.add, 0),
+    "reduce_prod": _reduce(arith.mul, 1),
+    "reduce_max": _reduce(arith.maximum, None),
+    "reduce_min": _reduce(arith.minimum, None),
+}

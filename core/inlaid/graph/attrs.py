@@ -1,0 +1,64 @@
+"""Symbolic dimensions inside the attributes of operators."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from inlaid import arith
+from inlaid.graph.operator import Attrs
+from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
+
+_A = TypeVar("_A", bound=Attrs)
+
+
+def attr_items(attrs: Attrs) -> list[tuple[str, Any]]:
+    """The names and values of attributes, in order of declaration."""
+    return [(item.name, getattr(attrs, item.name)) for item in dataclasses.fields(attrs)]
+
+
+def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
+    """The symbolic dimensions in a type, a dimension, or a value of an attribute, in order of occurrence."""
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case arith.SizeVar() as size:
+                yield size
+            case arith.Expr(operands=operands):
+                pending.extend(reversed(operands))
+            case TensorType(shape=items) | TupleType(fields=items):
+                pending.extend(reversed(items))
+            case FunctionType(params=params, result=result):
+                pending.append(result)
+                pending.extend(reversed(params))
+            case SequenceType(element=element) | OptionalType(element=element):
+                pending.append(element)
+            case tuple() as items:
+                pending.extend(reversed(items))
+
+
+def attr_vars(attrs: Attrs) -> frozenset[arith.Expr]:
+    """The symbolic dimensions that occur in attributes."""
+    return frozenset(size for _, value in attr_items(attrs) for size in sizes_in(value))
+
+
+def substitute_attrs(attrs: _A, mapping: Mapping[arith.Expr, arith.Expr]) -> _A:
+    """Attributes with symbolic dimensions replaced; the same object where nothing changes."""
+    if not mapping:
+        return attrs
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, tuple):
+            new = tuple(map(replaced, value))
+            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        if isinstance(value, arith.Expr):
+            return arith.unwrap(arith.substitute(value, mapping))
+        return substitute_type(value, dict(mapping)) if isinstance(value, Type) else value
+
+    changed: dict[str, Any] = {}
+    for name, value in attr_items(attrs):
+        new = replaced(value)
+        if new is not value:
+            changed[name] = new
+    return dataclasses.replace(attrs, **changed) if changed else attrs

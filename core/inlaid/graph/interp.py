@@ -1,0 +1,390 @@
+"""The reference interpreter: the meaning of the graph IR, by the numpy reference of every operator.
+
+It is the oracle of every pass and target. Nothing recurses in Python: neither a deep graph nor a deep recursion of the program
+meets a limit.
+
+Values: a tensor is a numpy array, a tuple a Python tuple, a sequence a Python list, an optional None or its value, a function a
+`Closure`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.errors import InlaidError, InputError, KernelFault, VerifyError
+from inlaid.graph.attrs import attr_vars, substitute_attrs
+from inlaid.graph.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Loop,
+    Module,
+    Tuple,
+    TupleItem,
+    children,
+    function,
+    var,
+)
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
+from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_vars
+
+Value = Any
+Steps = Generator["tuple[Scope, _Frame, Scopes]", Value, Value]
+"""A suspended evaluation: yields a scope to evaluate in a frame, is sent its value, returns its own."""
+
+_NEVER = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """The values of one run through a scope, and of the symbolic dimensions that it binds."""
+
+    values: dict[int, Value]
+    dims: dict[arith.Expr, int]
+    parent: _Frame | None
+
+    def get(self, expr: Expr) -> Value:
+        frame: _Frame | None = self
+        while frame is not None:
+            found = frame.values.get(id(expr), _NEVER)
+            if found is not _NEVER:
+                return found
+            frame = frame.parent
+        raise VerifyError(f"{expr!r} is used outside of its scope")
+
+    def size(self, dim: arith.Expr) -> int | None:
+        frame: _Frame | None = self
+        while frame is not None:
+            found = frame.dims.get(dim)
+            if found is not None:
+                return found
+            frame = frame.parent
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function value: the function and the variables around it."""
+
+    function: Function
+    frame: _Frame | None
+    scopes: Scopes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interpreter:
+    """Runs functions of a module. What it works out about a function is kept for the next run."""
+
+    module: Module = field(default_factory=lambda: Module({}))
+    _analyses: dict[int, tuple[Expr, Scopes]] = field(default_factory=dict)
+    _last_uses: dict[Scope, list[list[int]]] = field(default_factory=dict)
+    _decomposed: dict[Any, Function] = field(default_factory=dict)
+
+    def run(self, target: Function, inputs: Sequence[Value]) -> Value:
+        """The result of a function without free variables on inputs in the order of its parameters.
+
+        Raises `InputError` for inputs that do not fit, `KernelFault` where an operator meets values that it is not defined for,
+        and `VerifyError` where an operator's reference and type relation disagree.
+        """
+        scopes = self._scopes(target)
+        frame = self._bind(Closure(target, None, scopes), tuple(inputs))
+        return self._drive(self._evaluate(scopes.body(target), frame, scopes))
+
+    def _scopes(self, root: Expr) -> Scopes:
+        found = self._analyses.get(id(root))
+        if found is None:
+            found = self._analyses[id(root)] = (root, analyse(root))
+        return found[1]
+
+    def _drive(self, first: Steps) -> Value:
+        """Run an evaluation and those that it asks for, on a stack of our own."""
+        stack = [first]
+        value: Value = None
+        while stack:
+            try:
+                scope, frame, scopes = stack[-1].send(value)
+            except StopIteration as stop:
+                stack.pop()
+                value = stop.value
+            else:
+                stack.append(self._evaluate(scope, frame, scopes))
+                value = None
+        return value
+
+    def _evaluate(self, scope: Scope, frame: _Frame, scopes: Scopes) -> Steps:
+        """The value of a scope."""
+        values = frame.values
+        for expr, dead in zip(scope.order, self._dead(scope, scopes), strict=True):
+            match expr:
+                case Call(callee=callee, args=args, attrs=attrs):
+                    given = tuple(self._read(arg, frame, scopes) for arg in args)
+                    if isinstance(callee, Operator) and callee.reference is not None:
+                        value = self._apply(callee, attrs, given, frame, expr)
+                    elif isinstance(callee, Operator):
+                        closure = self._decompose(callee, attrs, expr, given, frame)
+                        value = yield closure.scopes.body(closure.function), self._bind(closure, given), closure.scopes
+                    else:
+                        value = yield from self._invoke(self._read(callee, frame, scopes), given)
+                case Tuple(fields=fields):
+                    value = tuple(self._read(item, frame, scopes) for item in fields)
+                case TupleItem(tuple=inner, index=index):
+                    value = self._read(inner, frame, scopes)[index]
+                case Function():
+                    value = Closure(expr, frame, scopes)
+                case If(condition=condition):
+                    branch = scopes.branches(expr)[0 if self._read(condition, frame, scopes) else 1]
+                    value = yield branch, _Frame({}, {}, frame), scopes
+                case Let(body=body):
+                    value = self._read(body, frame, scopes)
+                case Loop():
+                    value = yield from self._loop(expr, frame, scopes)
+                case _:
+                    raise VerifyError(f"{expr!r} cannot be evaluated")
+            values[id(expr)] = value
+            _bind_sizes(expr.type, value, frame.dims)
+            for key in dead:
+                del values[key]
+        return self._read(scope.result, frame, scopes)
+
+    def _read(self, expr: Expr, frame: _Frame, scopes: Scopes) -> Value:
+        expr = scopes.resolve(expr)
+        match expr:
+            case Constant(data=data):
+                return data
+            case GlobalVar(name=name):
+                if name not in self.module.functions:
+                    raise VerifyError(f"the module has no function @{name}")
+                target = self.module[name]
+                return Closure(target, None, self._scopes(target))
+        return frame.get(expr)
+
+    def _dead(self, scope: Scope, scopes: Scopes) -> list[list[int]]:
+        """Per expression of a scope, the values that nobody reads after it."""
+        if scope not in self._last_uses:
+            self._last_uses.update(_last_uses(scopes))
+        return self._last_uses[scope]
+
+    def _invoke(self, callee: Closure, args: tuple[Value, ...]) -> Steps:
+        frame = self._bind(callee, args)
+        return (yield callee.scopes.body(callee.function), frame, callee.scopes)
+
+    def _bind(self, callee: Closure, args: tuple[Value, ...]) -> _Frame:
+        """A frame for a call, its parameters and their symbolic dimensions bound. Raises `InputError`."""
+        params = callee.function.params
+        if len(params) != len(args):
+            raise InputError(f"the function takes {len(params)} inputs, got {len(args)}")
+        frame = _Frame({}, {}, callee.frame)
+        for param, arg in zip(params, args, strict=True):
+            frame.values[id(param)] = arg
+            problem = _misfit(param.type, arg, frame.dims)
+            if problem:
+                raise InputError(f"input {param.name!r} {problem}", node=str(param.span or "") or None)
+        return frame
+
+    def _apply(self, operator: Operator, attrs: Attrs, args: tuple[Value, ...], frame: _Frame, expr: Call) -> Value:
+        """The result of an operator, checked against its type."""
+        assert operator.reference is not None
+        node = str(expr.span) if expr.span else None
+        try:
+            result = operator.reference(_concrete(attrs, frame, operator, node), *args)
+        except (InlaidError, MemoryError, RecursionError):
+            raise
+        except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
+            raise KernelFault(str(error), operator=operator.name, node=node) from error
+        except Exception as error:  # a mistake in the reference itself, which may be a user's
+            raise KernelFault(f"its reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+        result = _as_value(expr.type, result)
+        problem = _misfit(expr.type, result, _Sizes(frame))
+        if problem:
+            raise VerifyError(f"the reference's result {problem}", operator=operator.name, node=node)
+        return result
+
+    def _decompose(self, operator: Operator, attrs: Attrs, expr: Call, args: tuple[Value, ...], frame: _Frame) -> Closure:
+        """The decomposition of an operator that has no reference, as a function of its arguments at their actual shapes."""
+        node = str(expr.span) if expr.span else None
+        if operator.decompose is None:
+            raise VerifyError("the operator has neither a reference nor a decomposition", operator=operator.name, node=node)
+        attrs = _concrete(attrs, frame, operator, node)
+        types = tuple(_actual_type(arg.type, value) for arg, value in zip(expr.args, args, strict=True))
+        key = (operator, attrs, types)
+        target = self._decomposed.get(key)
+        if target is None:
+            params = tuple(var(f"x{index}", type_) for index, type_ in enumerate(types))
+            target = self._decomposed[key] = function(params, operator.decompose(attrs, params), span=expr.span)
+        return Closure(target, None, self._scopes(target))
+
+    def _loop(self, expr: Loop, frame: _Frame, scopes: Scopes) -> Steps:
+        body: Closure = self._read(expr.body, frame, scopes)
+        node = str(expr.span) if expr.span else ""
+        limit = None if expr.trip_count is None else int(self._read(expr.trip_count, frame, scopes))
+        going = expr.condition is None or bool(self._read(expr.condition, frame, scopes))
+        state = tuple(self._read(item, frame, scopes) for item in expr.state)
+        scanned = tuple(self._read(item, frame, scopes) for item in expr.scanned)
+        if scanned:
+            lengths = {len(item) for item in scanned}
+            if len(lengths) > 1:
+                raise KernelFault(f"scanned inputs of different lengths {sorted(lengths)}", operator="loop", node=node)
+            limit = min(lengths.pop(), len(scanned[0]) if limit is None else limit)
+        assert isinstance(expr.type, TupleType)
+        stacked_types = expr.type.fields[len(state) :]
+        stacked: tuple[list[Value], ...] = tuple([] for _ in stacked_types)
+        for iteration in itertools.count():
+            if not going or (limit is not None and iteration >= limit):
+                break
+            slices = tuple(np.asarray(item[iteration]) for item in scanned)
+            results = yield from self._invoke(body, (np.asarray(iteration, np.int64), *state, *slices))
+            going = bool(results[0])
+            state = results[1 : 1 + len(state)]
+            for values, value in zip(stacked, results[1 + len(state) :], strict=True):
+                values.append(value)
+        return (*state, *(_stack(type_, values, frame, node) for type_, values in zip(stacked_types, stacked, strict=True)))
+
+
+def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
+    """For each scope and each of its expressions, the ids of the scope's values that nothing reads later. What an inner scope
+    reads lives as long as its own scope."""
+    kept: set[int] = set()
+    last: dict[int, tuple[Scope, int]] = {}
+    every = [scopes.root, *scopes.inner.values()]
+    for scope in every:
+        kept.add(id(scopes.resolve(scope.result)))
+        for position, expr in enumerate(scope.order):
+            for index, child in enumerate(children(expr)):
+                if isinstance(expr, Let) and index == 0:
+                    continue  # it is the variable that is read, not the Let that reads
+                key = id(scopes.resolve(child))
+                if scopes.of.get(key) is scope and not opens_scope(expr, index):
+                    last[key] = scope, position
+                else:
+                    kept.add(key)
+    dead: dict[Scope, list[list[int]]] = {scope: [[] for _ in scope.order] for scope in every}
+    for key, (scope, position) in last.items():
+        if key not in kept:
+            dead[scope][position].append(key)
+    return dead
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sizes:
+    """The sizes known in a frame, for checking results: existential ones are not compared, since a run defines them."""
+
+    frame: _Frame
+
+    def get(self, dim: arith.Expr) -> int | None:
+        return None if isinstance(dim, arith.SizeVar) and dim.existential else self.frame.size(dim)
+
+    def __setitem__(self, dim: arith.Expr, size: int) -> None:
+        """Nothing: a result binds no size that is not existential."""
+
+
+def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[Value]) -> Value:
+    """The result of a function, or of a module's `main`, by the numpy reference of every operator.
+
+    `inputs` are in the order of the parameters, or by their names. A function that returns a tuple gives a Python tuple. Raises
+    as `Interpreter.run` does, and `InputError` for names that are not the parameters'.
+    """
+    module, entry = (target, target.main) if isinstance(target, Module) else (Module({}), target)
+    if isinstance(inputs, Mapping):
+        names = [param.name for param in entry.params]
+        if set(names) != set(inputs):
+            raise InputError(f"the inputs are {', '.join(names) or 'none'}, not {', '.join(inputs) or 'none'}")
+        inputs = [inputs[name] for name in names]
+    return Interpreter(module).run(
+        entry, [_as_value(param.type, value) for param, value in zip(entry.params, inputs, strict=False)]
+    )
+
+
+def _as_value(type_: Type, value: Value) -> Value:
+    """Numpy scalars and the like as arrays; results of several values as tuples."""
+    match type_:
+        case TensorType():
+            return value if isinstance(value, np.ndarray) else np.asarray(value)
+        case TupleType(fields=fields) if isinstance(value, (tuple, list)) and len(value) == len(fields):
+            return tuple(map(_as_value, fields, value))
+    return value
+
+
+def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None) -> Attrs:
+    """Attributes with the sizes of this run put in."""
+    names = attr_vars(attrs)
+    if not names:
+        return attrs
+    sizes: dict[arith.Expr, arith.Expr] = {}
+    for name in names:
+        size = frame.size(name)
+        if size is None:
+            raise VerifyError(f"the dimension {name!r} has no value here", operator=operator.name, node=node)
+        sizes[name] = arith.Const(size)
+    return substitute_attrs(attrs, sizes)
+
+
+def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) -> str | None:
+    """Why a value is not of a type; None when it is. Symbolic dimensions that have no size yet are given one."""
+    match type_:
+        case TensorType(shape=shape, dtype=of):
+            if not isinstance(value, np.ndarray):
+                return f"is {value!r:.40}, but must have {type_!r}"
+            if value.dtype != of.numpy:
+                return f"has element type {value.dtype.name}, but must have {of}"
+            if value.ndim != len(shape):
+                return f"has shape {value.shape}, but must have {type_!r}"
+            for dim, size in zip(shape, value.shape, strict=True):
+                if isinstance(dim, arith.SizeVar):
+                    known = sizes.get(dim)
+                    if known is None:
+                        sizes[dim] = size
+                    dim = size if known is None else known
+                if isinstance(dim, int) and dim != size:
+                    return f"has shape {value.shape}, but must have {type_!r}"
+        case TupleType(fields=fields):
+            if not isinstance(value, tuple) or len(value) != len(fields):
+                return f"is not a tuple of {len(fields)} values"
+            return next(filter(None, (_misfit(*pair, sizes) for pair in zip(fields, value, strict=True))), None)
+        case SequenceType() if not isinstance(value, list):
+            return f"is a {type(value).__name__}, but must be a list"
+    return None
+
+
+def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
+    """Give the existential dimensions of a type the sizes that a value of it has."""
+    match type_:
+        case TensorType(shape=shape):
+            pairs = zip(shape, value.shape, strict=True)
+            dims.update((dim, size) for dim, size in pairs if isinstance(dim, arith.SizeVar) and dim.existential)
+        case TupleType(fields=fields):
+            for item, part in zip(fields, value, strict=True):
+                _bind_sizes(item, part, dims)
+
+
+def _actual_type(type_: Type, value: Value) -> Type:
+    """The type of a value, without symbolic dimensions where it is made of tensors."""
+    match type_:
+        case TensorType(dtype=of):
+            return TensorType(value.shape, of)
+        case TupleType(fields=fields):
+            return TupleType(tuple(map(_actual_type, fields, value)))
+        case OptionalType(element=element) if value is not None:
+            return OptionalType(_actual_type(element, value))
+    return type_
+
+
+def _stack(type_: Type, values: list[Value], frame: _Frame, node: str) -> Value:
+    """The stacked output of a loop. Without iterations its shape comes from its type, where an unknown size counts as 0."""
+    assert isinstance(type_, TensorType)
+    if values:
+        if len({value.shape for value in values}) > 1:
+            raise KernelFault("the iterations give outputs of different shapes", operator="loop", node=node)
+        return np.stack(values)
+    sizes = {dim: frame.size(dim) or 0 for dim in type_vars(type_)}
+    return np.zeros((0, *(arith.evaluate(dim, sizes) for dim in type_.shape[1:])), type_.dtype.numpy)

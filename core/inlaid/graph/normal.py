@@ -1,0 +1,118 @@
+"""Graph form and A-normal form.
+
+In graph form, sharing an expression says that it is evaluated once. In A-normal form a `Let` says so: every operand is a variable,
+a constant or a global name, and every scope is a chain of `Let`s. Both mean the same.
+"""
+
+from __future__ import annotations
+
+from inlaid.graph.ir import Expr, Function, Let, Var, children, let, post_order, rebuild, var
+from inlaid.graph.scopes import Scope, Scopes, analyse, common_scope, is_leaf, opens_scope
+from inlaid.graph.transform import transform_function
+
+
+def to_a_normal_form(unit: Function) -> Function:
+    """The function with every expression bound by a `Let` in the scope that evaluates it; the same object when it has
+    this form already."""
+    if is_a_normal_form(unit):
+        return unit
+    builder = _Normaliser(analyse(unit))
+    found = rebuild(unit, (builder.scope(builder.scopes.body(unit)),))
+    assert isinstance(found, Function)
+    return found
+
+
+def is_a_normal_form(unit: Function) -> bool:
+    """Whether every operand is a leaf and every scope a chain of `Let`s that ends in a leaf."""
+    for expr in post_order(unit):
+        for index, child in enumerate(children(expr)):
+            if opens_scope(expr, index) or (isinstance(expr, Let) and index == 1):
+                fine = is_leaf(child) or isinstance(child, Let)
+            elif isinstance(expr, Let):
+                fine = not isinstance(child, Let)
+            else:
+                fine = is_leaf(child)
+            if not fine:
+                return False
+    return True
+
+
+class _Normaliser:
+    """Rebuilds scope by scope. `_atoms` maps the id of each expression to the leaf that stands for it."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self._atoms: dict[int, Expr] = {}
+        self._names = {id(scopes.resolve(value)): key for key, value in scopes.bound.items()}
+        self._variables = {id(expr): expr for expr in post_order(scopes.root.result) if isinstance(expr, Var)}
+
+    def scope(self, scope: Scope) -> Expr:
+        """A scope as a chain of `Let`s."""
+        bindings: list[tuple[Var, Expr]] = []
+        for expr in scope.order:
+            if isinstance(expr, Let):
+                self._atoms[id(expr)] = self._atom(expr.body)
+                continue
+            parts = tuple(
+                self.scope(self.scopes.inner[id(expr), index]) if opens_scope(expr, index) else self._atom(child)
+                for index, child in enumerate(children(expr))
+            )
+            value = rebuild(expr, parts)
+            named = self._variables.get(self._names.get(id(expr), 0))
+            variable = var(named.name if named is not None else "v", value.type, expr.span)
+            bindings.append((variable, value))
+            self._atoms[id(expr)] = variable
+        body = self._atom(scope.result)
+        for variable, value in reversed(bindings):
+            body = let(variable, value, body, value.span)
+        return body
+
+    def _atom(self, expr: Expr) -> Expr:
+        expr = self.scopes.resolve(expr)
+        return self._atoms.get(id(expr), expr)
+
+
+def to_graph_form(unit: Function) -> Function:
+    """The function without `Let`s, each variable replaced by its value.
+
+    A `Let` stays where all uses of its variable lie in one function inside its scope: there its value would be computed anew each
+    time the function runs, as by a loop.
+    """
+    scopes = analyse(unit)
+    if not scopes.bound:
+        return unit
+    kept = _kept_lets(unit, scopes)
+    done: dict[int, Expr] = {}
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if isinstance(old, Let) and id(old.var) not in kept:
+            assert isinstance(new, Let)
+            new = new.body
+        elif id(old) in scopes.bound and id(old) not in kept:
+            new = done[id(scopes.bound[id(old)])]
+        done[id(old)] = new
+        return new
+
+    return transform_function(unit, visit)
+
+
+def _kept_lets(unit: Function, scopes: Scopes) -> set[int]:
+    """The ids of the variables whose uses all lie in one function inside the scope of their `Let`."""
+    used: dict[int, Scope] = {}
+    home: dict[int, Scope] = {}
+    for expr in post_order(unit):
+        if isinstance(expr, Let):
+            home[id(expr.var)] = scopes.of[id(expr)]
+        for index, child in enumerate(children(expr)):
+            if id(child) in scopes.bound:
+                here = scopes.inner[id(expr), index] if opens_scope(expr, index) else scopes.of[id(expr)]
+                used[id(child)] = common_scope(used[id(child)], here) if id(child) in used else here
+    kept = set()
+    for key, scope in used.items():
+        while scope is not home[key]:
+            if isinstance(scope.owner, Function):
+                kept.add(key)
+                break
+            assert scope.parent is not None
+            scope = scope.parent
+    return kept

@@ -1,0 +1,109 @@
+"""What an operator is.
+
+An operator is one definition: typed attributes, type relation, numpy reference, tensor-level meaning, fusion kind, algebraic
+facts. Nothing registers itself: `inlaid.ops` builds the operators and whoever needs the table is given it. A user's own operator
+is made with the same class and needs no table at all, since a `Call` holds the operator itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from inlaid.errors import TypeInferenceError
+
+if TYPE_CHECKING:
+    from inlaid.graph.ir import Call, Expr, Span
+    from inlaid.types import Type
+
+
+class FusionKind(Enum):
+    """The four kinds of TVM (Chen et al., OSDI 2018, section 3)."""
+
+    INJECTIVE = "injective"
+    REDUCTION = "reduction"
+    COMPLEX_OUT_FUSABLE = "complex-out-fusable"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True)
+class Attrs:
+    """Base of the typed attributes of operators: subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
+    dimensions and tuples of these, so that they compare by value, hash, print and parse."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Operator:
+    """One operator. Two operators are the same only when they are the same object.
+
+    name
+        As it prints; a vendor's own are `vendor.name`.
+    infer(attrs, *argument_types) -> Type
+        The type relation. Raises `TypeInferenceError` (or ValueError, which is turned into one).
+    attrs
+        The class of its attributes.
+    reference(attrs, *arrays) -> array or tuple of arrays
+        The numpy meaning; the oracle of every other implementation.
+    compute(attrs, *te.Tensor) -> te.Tensor or tuple of them
+        The tensor-level meaning (typed as object here: the graph does not know the tensor level). None when `decompose` or the
+        host alone says it. Inputs are `tensor.te.Tensor`s, the result is what loop-level targets schedule.
+    decompose(attrs, args) -> Expr
+        The same in simpler operators, used wherever no target claims the operator whole.
+    fusion
+        How the fusion pass may treat it.
+    arity
+        (least, greatest) number of arguments, None for no bound.
+    inputs
+        Names of the arguments, for errors and documentation.
+    commutative
+        Whether swapping its two arguments changes nothing.
+    elementwise
+        True where every element of the result depends on the elements at the same place of the (broadcast) inputs alone.
+    host_only
+        True for operators over strings, sequences and optionals, which no kernel can express.
+    existential
+        True for operators whose result has dimensions that only their kernel works out. `compute` then takes the call's type as
+        `out_type`, so that it defines the very dimensions that `infer` made.
+    """
+
+    name: str
+    infer: Callable[..., Type]
+    attrs: type[Attrs] = Attrs
+    reference: Callable[..., Any] | None = None
+    compute: Callable[..., Any] | None = None
+    decompose: Callable[[Any, tuple[Expr, ...]], Expr] | None = None
+    fusion: FusionKind = FusionKind.OPAQUE
+    arity: tuple[int, int | None] = (1, 1)
+    inputs: tuple[str, ...] = ()
+    commutative: bool = False
+    elementwise: bool = False
+    host_only: bool = False
+    existential: bool = False
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+    def __call__(self, *args: Expr, span: Span | None = None, **attrs: Any) -> Call:
+        """A call of this operator; attributes by keyword. Raises `TypeInferenceError` where the arguments do not fit."""
+        from inlaid.graph.ir import call
+
+        return call(self, args, self.attrs(**attrs), span=span)
+
+    def infer_type(self, attrs: Attrs, types: tuple[Type, ...], span: Span | None = None) -> Type:
+        """The result type, with errors that name the operator, its inputs and the node of the source model."""
+        least, greatest = self.arity
+        where = str(span) if span else None
+        if len(types) < least or (greatest is not None and len(types) > greatest):
+            wanted = f"{least}" if greatest == least else f"{least} or more" if greatest is None else f"{least} to {greatest}"
+            raise TypeInferenceError(f"takes {wanted} arguments, got {len(types)}", operator=self.name, node=where)
+        try:
+            return self.infer(attrs, *types)
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, TypeInferenceError) as error:
+            if isinstance(error, TypeInferenceError) and error.operator:
+                raise
+            message = error.message if isinstance(error, TypeInferenceError) else str(error)
+            raise TypeInferenceError(
+                f"{message}; inputs are {', '.join(map(repr, types)) or 'none'}", operator=self.name, node=where
+            ) from error

@@ -1,0 +1,421 @@
+"""Reading the text form of the graph IR: see `inlaid.graph.text`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith.text import INFIX, Tokens, parse_expr, parse_infix, unquoted
+from inlaid.errors import ParseError, TypeInferenceError
+from inlaid.graph.ir import (
+    Constant,
+    Expr,
+    Function,
+    Module,
+    Span,
+    Var,
+    call,
+    constant,
+    function,
+    global_var,
+    if_,
+    let,
+    loop,
+    tuple_,
+    tuple_item,
+    var,
+)
+from inlaid.graph.operator import Operator
+from inlaid.graph.unify import fits, fresh_size
+from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, dtype
+
+Array = np.ndarray[Any, Any]
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=Expr)
+_OpenLet = tuple[Var, Expr, "Span | None"]
+_SPAN = re.compile(r'#\s*("(?:[^"\\]|\\.)*") ("(?:[^"\\]|\\.)*")\s*')
+_WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+
+
+def parse(text: str, operators: Mapping[str, Operator], constants: Mapping[str, Array] | None = None) -> Module:
+    """The module that a text stands for.
+
+    `operators` are those that it may name, `constants` the arrays of its content hashes. Raises `ParseError` where the text is
+    not a module, names an unknown operator or constant, or has its weights elided; `TypeInferenceError` where it is ill-typed.
+    """
+    tokens = Tokens(text)
+    signatures = _signatures(Tokens(text))
+    functions: dict[str, Function] = {}
+    while tokens.next.kind != "end":
+        tokens.expect("def")
+        name = unquoted(tokens.expect_kind("global")[1:])
+        functions[name] = _Parser(tokens, operators, constants or {}, signatures).function()
+    return Module(functions)
+
+
+def _signatures(tokens: Tokens) -> dict[str, FunctionType]:
+    """The declared types of all global functions, which may call one another."""
+    found: dict[str, FunctionType] = {}
+    while tokens.next.kind != "end":
+        if tokens.accept("def"):
+            name = unquoted(tokens.expect_kind("global")[1:])
+            if name in found:
+                raise ParseError(f"line {tokens.next.line}: @{name} is defined twice")
+            parser = _Parser(tokens, {}, {}, {})
+            params = tuple(param.type for param in parser.params())
+            tokens.expect("->")
+            found[name] = FunctionType(params, parser.type())
+        else:
+            tokens.take()
+    return found
+
+
+class _Parser:
+    """Parses one function of a module. `_names` are the values in scope, `_sizes` the symbolic dimensions by name."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        operators: Mapping[str, Operator],
+        constants: Mapping[str, Array],
+        signatures: Mapping[str, FunctionType],
+    ) -> None:
+        self._tokens = tokens
+        self._operators = operators
+        self._constants = constants
+        self._signatures = signatures
+        self._names: dict[str, Expr] = {}
+        self._shadowed: list[tuple[str, Expr | None]] = []
+        self._sizes: dict[str, arith.Expr] = {}
+        self._weights: dict[str, Constant] = {}
+
+    def _define(self, name: str, value: _E) -> _E:
+        self._shadowed.append((name, self._names.get(name)))
+        self._names[name] = value
+        return value
+
+    def _leave(self, depth: int) -> None:
+        """Take out of scope what was defined since there were `depth` definitions."""
+        while len(self._shadowed) > depth:
+            name, old = self._shadowed.pop()
+            if old is None:
+                del self._names[name]
+            else:
+                self._names[name] = old
+
+    def _list(self, close: str, item: Callable[[], _T]) -> list[_T]:
+        """Items between commas up to a closing symbol."""
+        found = []
+        while not self._tokens.accept(close):
+            found.append(item())
+            if not self._tokens.at(close):
+                self._tokens.expect(",")
+        return found
+
+    # --- functions, blocks, statements --------------------------------------------------------------------------------
+
+    def params(self) -> tuple[Var, ...]:
+        """Parameters in parentheses, put in scope."""
+        self._tokens.expect("(")
+        return tuple(self._list(")", self._param))
+
+    def _param(self) -> Var:
+        name = self._tokens.expect_kind("local")
+        self._tokens.expect(":")
+        return self._define(name, var(unquoted(name[1:]), self.type()))
+
+    def function(self) -> Function:
+        """A function from its parameters on."""
+        tokens, depth = self._tokens, len(self._shadowed)
+        params = self.params()
+        tokens.expect("->")
+        result = self.type()
+        attrs: list[tuple[str, str]] = []
+        if tokens.accept("with"):
+            tokens.expect("{")
+            attrs = self._list("}", self._fact)
+        body, span = self._block()
+        self._leave(depth)
+        return function(params, body, tuple(attrs), result, span)
+
+    def _fact(self) -> tuple[str, str]:
+        key = unquoted(self._tokens.expect_kind("string"))
+        self._tokens.expect(":")
+        return key, unquoted(self._tokens.expect_kind("string"))
+
+    def _span(self) -> Span | None:
+        """The span in a comment at the end of the line."""
+        found = _SPAN.fullmatch(self._tokens.comment() or "")
+        return Span(unquoted(found[1]), unquoted(found[2])) if found else None
+
+    def _block(self) -> tuple[Expr, Span | None]:
+        """A block in braces, and the span on its first line."""
+        tokens, depth = self._tokens, len(self._shadowed)
+        tokens.expect("{")
+        span = self._span()
+        lets: list[_OpenLet] = []
+        while tokens.at("let") or (tokens.next.kind == "local" and tokens.peek(1).text in ("=", ":")):
+            self._statement(lets)
+        body = self._atom()
+        tokens.expect("}")
+        for variable, value, let_span in reversed(lets):
+            body = let(variable, value, body, let_span)
+        self._leave(depth)
+        return body, span
+
+    def _statement(self, lets: list[_OpenLet]) -> None:
+        """One line. `lets` are those whose body has not ended, innermost last."""
+        tokens = self._tokens
+        is_let = tokens.accept("let")
+        line, name = tokens.next.line, tokens.expect_kind("local")
+        declared = self.type() if tokens.accept(":") else None
+        tokens.expect("=")
+        is_name = tokens.next.kind in ("local", "global") and tokens.peek(1).text not in ("(", ".")
+        try:
+            value = self._right_hand_side(lets, declared)
+        except TypeInferenceError as error:
+            raise TypeInferenceError(f"line {line}: {error.message}", operator=error.operator, node=error.node) from error
+        if declared is not None and not fits(declared, value.type):
+            raise ParseError(f"line {line}: {name} is declared {declared!r}, but has type {value.type!r}")
+        if declared is not None and not is_name:
+            # What is declared names the sizes that inference has only made up names for.
+            value = dataclasses.replace(value, type=declared)
+        if is_let:
+            variable = self._define(name, var(unquoted(name[1:]), value.type if declared is None else declared))
+            lets.append((variable, value, self._span() if is_name else None))
+        else:
+            self._define(name, value)
+
+    def _right_hand_side(self, lets: list[_OpenLet], declared: Type | None) -> Expr:
+        tokens, token = self._tokens, self._tokens.next
+        if token.kind == "name" and token.text != "const":
+            tokens.take()
+            match token.text:
+                case "fn":
+                    return self.function()
+                case "if":
+                    condition = self._atom()
+                    then, span = self._block()
+                    tokens.expect("else")
+                    return if_(condition, then, self._block()[0], span)
+                case "end":
+                    return self._end(lets)
+                case "loop":
+                    return self._loop(declared)
+            return self._operator(token.text)
+        if tokens.accept("("):
+            fields = self._list(")", self._atom)
+            return tuple_(fields, self._span())
+        value = self._atom()
+        if tokens.accept("("):
+            args = self._list(")", self._atom)
+            return call(value, args, span=self._span())
+        if tokens.accept("."):
+            index = tokens.expect_int()
+            return tuple_item(value, index, self._span())
+        return value
+
+    def _end(self, lets: list[_OpenLet]) -> Expr:
+        self._tokens.expect("(")
+        variable = self._atom()
+        position = next((index for index, item in enumerate(lets) if item[0] is variable), None)
+        if position is None:
+            self._tokens.fail("expected after a variable that a `let` of this block has opened")
+        self._tokens.expect(",")
+        body = self._atom()
+        self._tokens.expect(")")
+        variable, value, span = lets.pop(position)
+        return let(variable, value, body, span)
+
+    def _operator(self, name: str) -> Expr:
+        tokens = self._tokens
+        operator = self._operators.get(name)
+        if operator is None:
+            raise ParseError(f"line {tokens.next.line}: unknown operator {name!r}")
+        args: list[Expr] = []
+        attrs: dict[str, Any] = {}
+
+        def item() -> None:
+            if tokens.next.kind == "name" and tokens.peek(1).text == "=":
+                key = tokens.take().text
+                tokens.expect("=")
+                attrs[key] = self._value()
+            else:
+                args.append(self._atom())
+
+        tokens.expect("(")
+        self._list(")", item)
+        try:
+            made = operator.attrs(**attrs)
+        except TypeError as error:
+            raise ParseError(f"line {tokens.next.line}: {error}", operator=name) from None
+        return call(operator, args, made, self._span())
+
+    def _loop(self, declared: Type | None) -> Expr:
+        tokens = self._tokens
+        scalars: dict[str, Expr] = {}
+        lists: dict[str, list[Expr]] = {"state": [], "scanned": []}
+
+        def item() -> None:
+            key = tokens.expect_kind("name")
+            tokens.expect("=")
+            if key in lists:
+                tokens.expect("(")
+                lists[key] = self._list(")", self._atom)
+            elif key in ("trip_count", "condition"):
+                scalars[key] = self._atom()
+            else:
+                tokens.fail(f"a loop has no {key!r}")
+
+        tokens.expect("(")
+        body = self._atom()
+        if not tokens.at(")"):
+            tokens.expect(",")
+        self._list(")", item)
+        outputs = declared.fields[len(lists["state"]) :] if isinstance(declared, TupleType) else ()
+        extent = outputs[0].shape[0] if outputs and isinstance(outputs[0], TensorType) and outputs[0].shape else None
+        return loop(
+            body,
+            state=lists["state"],
+            scanned=lists["scanned"],
+            trip_count=scalars.get("trip_count"),
+            condition=scalars.get("condition"),
+            stacked_extent=extent,
+            span=self._span(),
+        )
+
+    # --- names and constants ------------------------------------------------------------------------------------------
+
+    def _atom(self) -> Expr:
+        tokens, token = self._tokens, self._tokens.next
+        if token.kind == "local":
+            found = self._names.get(token.text)
+            if found is None:
+                tokens.fail("expected a name in scope")
+            tokens.take()
+            return found
+        if token.kind == "global":
+            name = unquoted(token.text[1:])
+            if name not in self._signatures:
+                tokens.fail("expected a function of the module")
+            tokens.take()
+            return global_var(name, self._signatures[name])
+        tokens.expect("const")
+        return self._constant()
+
+    def _constant(self) -> Constant:
+        tokens, line = self._tokens, self._tokens.next.line
+        tokens.expect("[")
+        of = dtype(tokens.expect_kind("name"))
+        shape: tuple[Any, ...] | None = None
+        if tokens.accept(","):
+            tokens.expect("(")
+            shape = tuple(self._list(")", tokens.expect_int))
+        tokens.expect("]")
+        tokens.expect("(")
+        if tokens.at("..."):
+            raise ParseError(f"line {line}: the weights of this text are elided", remedy="print it with its weights")
+        if shape is None:
+            elements = self._elements()
+            tokens.expect(")")
+            try:
+                return constant(np.asarray(elements, of.numpy))
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ParseError(f"line {line}: not a constant of type {of}: {error}") from None
+        digest = unquoted(tokens.expect_kind("string"))
+        tokens.expect(")")
+        if digest not in self._weights:
+            if digest not in self._constants:
+                raise ParseError(f"line {line}: there is no constant with the hash {digest}")
+            self._weights[digest] = constant(self._constants[digest])
+        found = self._weights[digest]
+        if found.type != TensorType(shape, of) or found.digest() != digest:
+            raise ParseError(f"line {line}: the constant with the hash {digest} has other contents")
+        return found
+
+    def _elements(self) -> Any:
+        if self._tokens.accept("["):
+            return self._list("]", self._elements)
+        return self._scalar()
+
+    def _scalar(self) -> Any:
+        token = self._tokens.next
+        if token.kind == "string":
+            return unquoted(self._tokens.take().text)
+        if token.kind == "number":
+            text = self._tokens.take().text
+            return int(text) if text.lstrip("-").isdigit() else float(text)
+        if token.text not in _WORDS:
+            self._tokens.fail("expected a number, a string or a truth value")
+        return _WORDS[self._tokens.take().text]
+
+    # --- attributes and types -----------------------------------------------------------------------------------------
+
+    def _value(self) -> Any:
+        """The value of an attribute."""
+        tokens, token = self._tokens, self._tokens.next
+        if token.kind in ("string", "number") or token.text in _WORDS:
+            return self._scalar()
+        if tokens.accept("dtype"):
+            return dtype(tokens.expect_kind("name"))
+        if tokens.accept("type"):
+            return self.type()
+        if not tokens.accept("("):
+            return arith.unwrap(parse_expr(tokens, self._size))
+        if tokens.accept(")"):
+            return ()
+        first = self._value()
+        if tokens.next.text in INFIX:
+            return arith.unwrap(parse_infix(tokens, arith.wrap(first), self._size))
+        if not tokens.at(")"):
+            tokens.expect(",")
+        return (first, *self._list(")", self._value))
+
+    def type(self) -> Type:
+        """A type."""
+        tokens = self._tokens
+        if tokens.accept("("):
+            return TupleType(tuple(self._list(")", self.type)))
+        match tokens.expect_kind("name"):
+            case "Tensor":
+                tokens.expect("[")
+                tokens.expect("(")
+                shape = self._list(")", lambda: arith.unwrap(parse_expr(tokens, self._size)))
+                tokens.expect(",")
+                made: Type = TensorType(shape, dtype(tokens.expect_kind("name")))
+                tokens.expect("]")
+            case "Sequence" | "Optional" as kind:
+                tokens.expect("[")
+                element = self.type()
+                tokens.expect("]")
+                made = SequenceType(element) if kind == "Sequence" else OptionalType(element)
+            case "fn":
+                tokens.expect("(")
+                params = tuple(self._list(")", self.type))
+                tokens.expect("->")
+                made = FunctionType(params, self.type())
+            case other:
+                raise ParseError(f"line {tokens.next.line}: {other!r} is not a type")
+        return made
+
+    def _size(self, tokens: Tokens) -> arith.Expr:
+        """A symbolic dimension, with its bounds where it occurs first."""
+        if tokens.next.kind not in ("name", "size"):
+            tokens.fail("expected a dimension")
+        name = tokens.take().text.strip("`")
+        lower, upper = 0, None
+        if tokens.accept("{"):
+            lower = tokens.expect_int()
+            tokens.expect("..")
+            upper = None if tokens.at("}") else arith.unwrap(parse_expr(tokens, self._size))
+            tokens.expect("}")
+        if name not in self._sizes:
+            existential = name.startswith("?")
+            self._sizes[name] = fresh_size(name, upper) if existential else arith.SizeVar(name, lower, upper)
+        return self._sizes[name]

@@ -1,0 +1,128 @@
+"""Rewriting by rules: one sweep, parts before wholes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inlaid.errors import VerifyError
+from inlaid.graph.ir import Call, Expr, Module, Span, Var, children, rebuild
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Match, Pattern, match
+from inlaid.graph.transform import map_functions, transform, transform_function
+from inlaid.graph.unify import fits
+
+MAX_GENERATIONS = 64
+"""How often the replacement of a replacement may be replaced before the rules are taken to go round in a circle."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Replaces what `pattern` matches by what `build(match)` gives; None leaves it as it is. The replacement's type must fit."""
+
+    name: str
+    pattern: Pattern
+    build: Callable[[Match], Expr | None]
+
+
+def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
+    """The module with the rules applied wherever they match, the first that matches winning.
+
+    Each expression is tried once, after its parts, and what replaces it is tried again until no rule matches; no rule sees the
+    same place a second time, so the cost is linear in the graph. New expressions without a span get that of the one replaced.
+    Where no rule matches, the result is the same object. Raises `VerifyError` naming the rules where they oscillate or change
+    a type.
+    """
+    return map_functions(unit, lambda target: transform_function(target, _Rewriter(rules).visit))
+
+
+def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
+    """An expression with the rules applied, as `rewrite` does."""
+    return transform(expr, _Rewriter(rules).visit)
+
+
+def with_span(expr: Expr, span: Span | None) -> Expr:
+    """The expression with a span, unless it has one or there is none to give. A variable stays itself: its binder refers to it."""
+    if expr.span is not None or span is None or isinstance(expr, Var):
+        return expr
+    return dataclasses.replace(expr, span=span)
+
+
+def spread_span(expr: Expr, span: Span | None) -> Expr:
+    """The expression with a span on all of it that has none, as far down as to what has one: for what was made a moment ago, and
+    nobody else has seen."""
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if part.span is None and span is not None and not isinstance(part, Var):
+            object.__setattr__(part, "span", span)
+            stack.extend(children(part))
+    return expr
+
+
+class _Rewriter:
+    """One sweep. `_done` maps the id of each finished expression to itself and what it has become."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = [(rule, rule.pattern.roots()) for rule in rules]
+        self._by_name: dict[str, list[Rule]] = {}
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+
+    def visit(self, old: Expr, new: Expr) -> Expr:
+        """What an expression over finished parts becomes."""
+        waiting: dict[int, Expr] = {}
+        generation = {id(new): 0}
+        fired: list[str] = []
+        stack = [new]
+        while stack:
+            expr = stack[-1]
+            if id(expr) in self._done:
+                stack.pop()
+            elif id(expr) in waiting:
+                if id(waiting[id(expr)]) not in self._done:
+                    raise _oscillation(fired, old.span)
+                self._done[id(expr)] = expr, self._done[id(waiting[id(expr)])][1]
+            elif missing := [part for part in children(expr) if id(part) not in self._done]:
+                generation.update((id(part), generation[id(expr)]) for part in missing if id(part) not in generation)
+                stack += missing
+            else:
+                whole = with_span(rebuild(expr, tuple(self._done[id(part)][1] for part in children(expr))), old.span)
+                rule, replacement = self._apply(whole)
+                if replacement is None:
+                    self._done[id(expr)] = expr, whole
+                    self._done[id(whole)] = whole, whole
+                    continue
+                fired.append(rule)
+                if generation[id(expr)] == MAX_GENERATIONS or replacement is expr:
+                    raise _oscillation(fired, old.span)
+                generation.setdefault(id(replacement), generation[id(expr)] + 1)
+                waiting[id(expr)] = replacement
+                stack.append(replacement)
+        return self._done[id(new)][1]
+
+    def _apply(self, expr: Expr) -> tuple[str, Expr | None]:
+        """The first rule that fires on an expression, and what it gives."""
+        for rule in self._candidates(expr):
+            found = match(rule.pattern, expr)
+            replacement = None if found is None else rule.build(found)
+            if replacement is not None:
+                if not fits(expr.type, replacement.type):
+                    raise VerifyError(
+                        f"rule {rule.name} turns a value of type {expr.type!r} into one of type {replacement.type!r}",
+                        node=str(expr.span or "") or None,
+                    )
+                return rule.name, replacement
+        return "", None
+
+    def _candidates(self, expr: Expr) -> Sequence[Rule]:
+        name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = [rule for rule, roots in self._rules if roots is None or name in roots]
+        return found
+
+
+def _oscillation(fired: list[str], span: Span | None) -> VerifyError:
+    names = ", ".join(dict.fromkeys(fired[-MAX_GENERATIONS:]))
+    return VerifyError(f"rewrite rules go round in a circle: {names}", node=str(span or "") or None)

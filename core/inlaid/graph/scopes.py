@@ -1,0 +1,114 @@
+"""Where shared expressions are evaluated.
+
+A graph has *scopes*: the body of each function and the two branches of each `If`. A shared expression is evaluated once, in the
+innermost scope that dominates all its uses, that is in the deepest scope that encloses them all. `analyse` works that out, in
+time linear in the graph; every pass, the printer and the interpreter go by it. A `Let` opens no scope: its value belongs to the
+scope of the `Let`, and its variable is another name for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from inlaid.graph.ir import Constant, Expr, Function, GlobalVar, If, Let, Loop, Var, children, post_order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """One scope: child number `index` of `owner` (a function's body, an `If`'s branch), inside `parent`, `depth` scopes deep.
+
+    `order` lists the expressions that belong to it, each after what it needs; leaves (variables, constants, global names) belong
+    to no scope. `result` is the expression whose value the scope yields; it may belong to an enclosing scope.
+    """
+
+    owner: Expr | None
+    index: int
+    result: Expr
+    parent: Scope | None
+    depth: int
+    order: list[Expr] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scopes:
+    """The scopes under a root expression.
+
+    `root` is the scope that the root itself stands in. `of` maps the `id` of each expression that is not a leaf to its scope,
+    `uses` the `id` of every expression to how often it occurs as a child, `bound` the `id` of each let-bound variable to its
+    value. `loop_bodies` has the ids of the functions that some loop runs.
+    """
+
+    root: Scope
+    of: dict[int, Scope]
+    inner: dict[tuple[int, int], Scope]
+    uses: dict[int, int]
+    bound: dict[int, Expr]
+    loop_bodies: frozenset[int]
+
+    def body(self, function: Function) -> Scope:
+        """The scope of a function's body."""
+        return self.inner[id(function), 0]
+
+    def branches(self, choice: If) -> tuple[Scope, Scope]:
+        """The scopes of the two branches."""
+        return self.inner[id(choice), 1], self.inner[id(choice), 2]
+
+    def resolve(self, expr: Expr) -> Expr:
+        """The expression that a let-bound variable stands for; any other expression itself."""
+        while isinstance(expr, Var) and id(expr) in self.bound:
+            expr = self.bound[id(expr)]
+        return expr
+
+
+def is_leaf(expr: Expr) -> bool:
+    """Whether evaluating the expression is only looking it up."""
+    return isinstance(expr, (Var, Constant, GlobalVar))
+
+
+def opens_scope(expr: Expr, index: int) -> bool:
+    """Whether child number `index` of an expression is a scope of its own."""
+    return isinstance(expr, Function) or (isinstance(expr, If) and index > 0)
+
+
+def common_scope(a: Scope, b: Scope) -> Scope:
+    """The deepest scope that encloses both."""
+    while a is not b:
+        if a.depth < b.depth:
+            a, b = b, a
+        assert a.parent is not None, "scopes of different analyses"
+        a = a.parent
+    return a
+
+
+def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Scopes:
+    """The scopes of everything under `root`. `opens` says which children are scopes of their own."""
+    order = list(post_order(root))
+    top = Scope(None, 0, root, None, 0)
+    of: dict[int, Scope] = {id(root): top}
+    inner: dict[tuple[int, int], Scope] = {}
+    uses: dict[int, int] = {}
+    bound: dict[int, Expr] = {}
+    loop_bodies: set[int] = set()
+    # In reverse post-order every use of an expression is seen before the expression, so its scope is final when its turn comes.
+    for expr in reversed(order):
+        if isinstance(expr, Let):
+            bound[id(expr.var)] = expr.value
+        elif isinstance(expr, Loop):
+            loop_bodies.add(id(expr.body))
+        here = of.get(id(expr))
+        for index, child in enumerate(children(expr)):
+            assert here is not None
+            uses[id(child)] = uses.get(id(child), 0) + 1
+            scope = here
+            if opens(expr, index):
+                scope = inner[id(expr), index] = Scope(expr, index, child, here, here.depth + 1)
+            if not is_leaf(child):
+                known = of.get(id(child))
+                of[id(child)] = scope if known is None else common_scope(known, scope)
+    for expr in order:
+        if not is_leaf(expr):
+            of[id(expr)].order.append(expr)
+    if is_leaf(root):
+        del of[id(root)]
+    return Scopes(top, of, inner, uses, bound, frozenset(loop_bodies))

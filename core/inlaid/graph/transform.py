@@ -1,0 +1,97 @@
+"""The one sweep that all passes over the graph are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from inlaid import arith
+from inlaid.graph.attrs import attr_vars, substitute_attrs
+from inlaid.graph.ir import (
+    Call,
+    Expr,
+    Function,
+    Let,
+    Module,
+    Var,
+    call,
+    children,
+    function,
+    introduced_sizes,
+    let,
+    post_order,
+    rebuild,
+    var,
+)
+from inlaid.graph.operator import Operator
+from inlaid.graph.unify import match_dims
+from inlaid.types import substitute_type, type_vars
+
+
+def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
+    """The graph with every expression replaced by what `visit(old, new)` gives for it.
+
+    `new` is the expression over its already transformed parts, and the same object as `old` where none of them changed. Each
+    expression is visited once, parts first, and stays shared. Where nothing changes, the result is `root` itself.
+
+    An expression that defined existential sizes may give way to one whose sizes are known or have other names: attributes and
+    variables further on that speak of them are brought into line.
+    """
+    sweep = _Sweep()
+    for expr in post_order(root):
+        sweep.put(expr, visit(expr, sweep.over_new_parts(expr)))
+    return sweep.done[id(root)]
+
+
+class _Sweep:
+    """What each expression has become, by id, and what has become of existential sizes."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, Expr] = {}
+        self._sizes: dict[arith.Expr, arith.Expr] = {}
+
+    def put(self, old: Expr, new: Expr) -> None:
+        self.done[id(old)] = new
+        if new is not old and new.type != old.type:
+            found: dict[arith.Expr, arith.Expr] = {}
+            match_dims(old.type, new.type, found)
+            self._sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
+
+    def over_new_parts(self, expr: Expr) -> Expr:
+        """The expression over the new versions of its parts."""
+        if not self._sizes:
+            return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
+        match expr:
+            case Var(type=type_) if not self._sizes.keys().isdisjoint(type_vars(type_)):
+                return var(expr.name, substitute_type(type_, self._sizes), expr.span)
+            case Call(callee=Operator() as operator, attrs=attrs) if not self._sizes.keys().isdisjoint(attr_vars(attrs)):
+                args = tuple(self.done[id(child)] for child in children(expr))
+                return call(operator, args, substitute_attrs(attrs, self._sizes), expr.span)
+            case Let(var=variable) if (renamed := self._variable(variable)) is not variable:
+                return let(renamed, self.done[id(expr.value)], self.done[id(expr.body)], expr.span)
+            case Function(params=params) if (new := tuple(map(self._variable, params))) != params:
+                return function(new, self.done[id(expr.body)], expr.attrs, span=expr.span)
+        return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
+
+    def _variable(self, variable: Var) -> Var:
+        """What a variable that is bound here has become where it is used."""
+        new = self.done.get(id(variable), variable)
+        return new if isinstance(new, Var) else variable
+
+
+def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
+    """The module with each function replaced; the same object where none changes."""
+    new = {name: change(target) for name, target in module.functions.items()}
+    return module if all(new[name] is target for name, target in module.functions.items()) else Module(new)
+
+
+def transform_function(target: Function, visit: Callable[[Expr, Expr], Expr]) -> Function:
+    """`transform` of a function, which must stay one."""
+    found = transform(target, visit)
+    assert isinstance(found, Function), "a pass has replaced a function of the module by something else"
+    return found
+
+
+def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """The expression with free variables replaced by expressions of fitting types."""
+    by_id = {id(variable): value for variable, value in values.items()}
+    return transform(root, lambda old, new: by_id.get(id(old), new)) if by_id else root

@@ -1,0 +1,172 @@
+"""Well-formedness of the graph IR."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from inlaid import arith
+from inlaid.errors import TypeInferenceError, VerifyError
+from inlaid.graph.attrs import attr_vars, sizes_in
+from inlaid.graph.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Loop,
+    Module,
+    Tuple,
+    TupleItem,
+    Var,
+    call,
+    children,
+    introduced_sizes,
+    post_order,
+)
+from inlaid.graph.loops import infer_loop
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
+from inlaid.graph.unify import fits, join_types
+from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy
+
+
+def verify(unit: Module | Function) -> None:
+    """Raise `VerifyError` unless the module or function is well formed.
+
+    Every variable is bound once and used in its scope, every shared expression where its operands are known; every type is the
+    one that the operands give, up to dimensions that only a run can compare; functions return what they declare; global names
+    exist and fit; symbolic dimensions in attributes are bound by a parameter, or defined by a value that the reader depends on.
+    """
+    if isinstance(unit, Function):
+        _Verifier(unit, None, "").run()
+        return
+    for name, target in unit.functions.items():
+        _Verifier(target, unit, name).run()
+
+
+class _Verifier:
+    """Checks one function. Here the body of a `Let` counts as a scope, so that its variable is seen to be used in it alone."""
+
+    def __init__(self, target: Function, module: Module | None, name: str) -> None:
+        self._target = target
+        self._module = module
+        self._name = name
+        self._scopes: Scopes = analyse(target, _binds)
+        self._spans = _intervals(self._scopes)
+        self._vars: dict[int, Scope] = {}
+        self._sizes: dict[arith.Expr, list[tuple[Scope, int]]] = {}
+
+    def run(self) -> None:
+        order = list(post_order(self._target))
+        for position, expr in enumerate(order):
+            self._binders(expr, position)
+        for position, expr in enumerate(order):
+            try:
+                self._check_type(expr)
+            except TypeInferenceError as error:
+                self._fail(expr, f"ill-typed: {error.message}")
+            for index, child in enumerate(children(expr)):
+                if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._scope_of(expr, index)):
+                    self._fail(expr, f"%{child.name} is used outside of its scope")
+            if isinstance(expr, Call):
+                here = self._scopes.of[id(expr)]
+                for size in attr_vars(expr.attrs):
+                    homes = self._sizes.get(size, ())
+                    if not any(since < position and self._inside(home, here) for home, since in homes):
+                        self._fail(expr, f"the dimension {size!r} has no value here")
+
+    def _scope_of(self, parent: Expr, index: int) -> Scope:
+        return self._scopes.inner[id(parent), index] if _binds(parent, index) else self._scopes.of[id(parent)]
+
+    def _inside(self, outer: Scope | None, inner: Scope) -> bool:
+        if outer is None:
+            return False
+        (start, end), (position, _) = self._spans[outer], self._spans[inner]
+        return start <= position <= end
+
+    def _binders(self, expr: Expr, position: int) -> None:
+        """Note in which scope variables and symbolic dimensions get their values, and from which expression on."""
+        bound: tuple[Var, ...] = ()
+        if isinstance(expr, Function):
+            bound, scope = expr.params, self._scopes.inner[id(expr), 0]
+        elif isinstance(expr, Let):
+            bound, scope = (expr.var,), self._scopes.inner[id(expr), 1]
+        for variable in bound:
+            if id(variable) in self._vars:
+                self._fail(expr, f"%{variable.name} is bound twice")
+            self._vars[id(variable)] = scope
+            for size in sizes_in(variable.type):
+                self._sizes.setdefault(size, []).append((scope, -1))
+        for introduced in introduced_sizes(expr):
+            home = self._scopes.of.get(id(expr), self._scopes.root)
+            while isinstance(home.owner, Let):  # what the body of a `Let` works out shows in the type of the `Let`
+                assert home.parent is not None
+                home = home.parent
+            self._sizes.setdefault(introduced, []).append((home, position))
+
+    def _check_type(self, expr: Expr) -> None:
+        match expr:
+            case Call(callee=callee, args=args, attrs=attrs):
+                if isinstance(callee, Operator):
+                    self._agree(expr, callee.infer_type(attrs, tuple(arg.type for arg in args), expr.span))
+                else:
+                    self._agree(expr, call(callee, args).type)
+            case Constant(data=data):
+                self._agree(expr, TensorType(data.shape, from_numpy(data.dtype)))
+            case Tuple(fields=fields):
+                self._agree(expr, TupleType(tuple(item.type for item in fields)))
+            case TupleItem(tuple=value, index=index):
+                if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
+                    self._fail(expr, f"a value of type {value.type!r} has no field {index}")
+                self._agree(expr, value.type.fields[index])
+            case Function(params=params, body=body):
+                self._agree(expr, FunctionType(tuple(param.type for param in params), body.type))
+            case If(condition=condition, then=then, otherwise=otherwise):
+                if not fits(TensorType((), "bool"), condition.type):
+                    self._fail(expr, f"a condition is a 0-d bool tensor, not {condition.type!r}")
+                self._agree(expr, join_types(then.type, otherwise.type))
+            case Let(var=variable, value=value, body=body):
+                if not fits(variable.type, value.type):
+                    self._fail(expr, f"%{variable.name} is declared {variable.type!r}, but its value has type {value.type!r}")
+                self._agree(expr, body.type)
+            case Loop(body=body, state=state, scanned=scanned, trip_count=trips, condition=condition):
+                self._agree(expr, infer_loop(body, state, scanned, trips, condition, None, expr.span))
+            case GlobalVar(name=name) if self._module is not None:
+                if name not in self._module.functions:
+                    self._fail(expr, f"the module has no function @{name}")
+                self._agree(expr, self._module[name].type)
+
+    def _agree(self, expr: Expr, inferred: Type) -> None:
+        if expr.type is not inferred and not fits(expr.type, inferred):
+            self._fail(expr, f"the type is given as {expr.type!r}, but is {inferred!r}")
+
+    def _fail(self, expr: Expr, problem: str) -> NoReturn:
+        where = f"in @{self._name}: " if self._name else ""
+        operator = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
+        raise VerifyError(f"{where}{problem}", operator=operator, node=str(expr.span) if expr.span else None)
+
+
+def _binds(expr: Expr, index: int) -> bool:
+    return opens_scope(expr, index) or (isinstance(expr, Let) and index == 1)
+
+
+def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
+    """Numbers such that one scope encloses another just when the first number of the inner one lies in the outer's interval."""
+    inside: dict[Scope, list[Scope]] = {}
+    for scope in scopes.inner.values():
+        assert scope.parent is not None
+        inside.setdefault(scope.parent, []).append(scope)
+    start: dict[Scope, int] = {}
+    found: dict[Scope, tuple[int, int]] = {}
+    stack = [scopes.root]
+    while stack:
+        scope = stack[-1]
+        if scope not in start:
+            start[scope] = len(start)
+            stack.extend(inside.get(scope, ()))
+        else:
+            stack.pop()
+            found.setdefault(scope, (start[scope], len(start) - 1))
+    return found

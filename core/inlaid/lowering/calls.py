@@ -1,0 +1,127 @@
+"""The calls of a region, and what they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from inlaid.arith import Dim
+from inlaid.memory.order import Step, Work
+from inlaid.memory.planner import Lifetime, aligned
+from inlaid.tensor.in_place import head_start
+from inlaid.tensor.ir import Buffer, LoopProgram
+from inlaid.tensor.region import KernelCall
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a buffer lies: the number of its root, from which byte of that on, and its bytes."""
+
+    root: int
+    start: int
+    bytes: Dim
+
+    def meets(self, other: Part) -> bool:
+        """Whether the two may have bytes in common."""
+        if not isinstance(self.bytes, int) or not isinstance(other.bytes, int):
+            return self.root == other.root
+        return self.root == other.root and self.start < other.start + other.bytes and other.start < self.start + self.bytes
+
+
+@dataclass(frozen=True)
+class Root:
+    """A buffer that lies in no other, and its bytes."""
+
+    storage: Literal["input", "output", "constant", "arena"]
+    bytes: Dim
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls in an order. `inside` says of each buffer where it lies; `roots` are those that lie in no other, and of those in
+    `windows` only so much is kept. `known` are the distances of `head_start` found so far, by kernel, output and input."""
+
+    kernels: tuple[LoopProgram, ...]
+    calls: tuple[KernelCall, ...]
+    inside: tuple[Part, ...]
+    roots: Mapping[int, Root]
+    known: dict[tuple[LoopProgram, int, int], int | None] = field(default_factory=dict)
+    windows: Mapping[int, Buffer] = field(default_factory=dict)
+
+    @property
+    def owners(self) -> list[int]:
+        """The roots that want places."""
+        return [number for number, root in self.roots.items() if root.storage != "constant"]
+
+    def touched(self, step: int) -> set[int]:
+        """The roots that a call reads or writes."""
+        call = self.calls[step]
+        return {self.inside[number].root for number in (*call.inputs, *call.outputs)}
+
+    def lives(self, owners: Sequence[int]) -> list[Lifetime]:
+        """From which call to which roots live. Inputs are there before the first call, and outputs after the last."""
+        first = {number: -1 for number in owners if self.roots[number].storage == "input"}
+        last = {number: len(self.calls) for number in owners if self.roots[number].storage == "output"}
+        for step, call in enumerate(self.calls):
+            for number in (*call.inputs, *call.outputs):
+                owner = self.inside[number].root
+                first.setdefault(owner, step)
+                last[owner] = max(last.get(owner, step), step)
+        return [
+            Lifetime(self.roots[number].bytes, first.get(number, 0), last.get(number, first.get(number, 0))) for number in owners
+        ]
+
+    def work(self, alignment: int) -> Work:
+        """The calls as steps over roots."""
+        sizes = {
+            number: size
+            for number, root in self.roots.items()
+            if root.storage != "constant" and isinstance(size := aligned(root.bytes, alignment), int)
+        }
+        writers: dict[int, list[tuple[int, Part]]] = {}
+        for step, call in enumerate(self.calls):
+            for number in call.outputs:
+                writers.setdefault(self.inside[number].root, []).append((step, self.inside[number]))
+        steps = []
+        for step, call in enumerate(self.calls):
+            read, written = ([self.inside[number] for number in side] for side in (call.inputs, call.outputs))
+            needs = {n for part in read for n, other in writers.get(part.root, ()) if n != step and part.meets(other)}
+            reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read, written))
+            steps.append(Step(reads, writes, tuple(sorted(needs))))
+        shared = {
+            (over, under): max(0, min(sizes[over] - distance, sizes[under]))
+            for (over, under), distance in self.head_starts().items()
+            if over in sizes and under in sizes
+        }
+        return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), shared)
+
+    def head_starts(self) -> dict[tuple[int, int], int]:
+        """By how many bytes the root that a call writes must begin before one that it reads that the two may share memory: by the
+        numbers of both."""
+        found: dict[tuple[int, int], int] = {}
+        for call in self.calls:
+            kernel = self.kernels[call.kernel]
+            for result, output in enumerate(call.outputs):
+                if self.inside[output].root != output:
+                    continue
+                needed: dict[int, list[int | None]] = {}
+                for operand, number in enumerate(call.inputs):
+                    part = self.inside[number]
+                    if self.roots[part.root].storage == "constant":
+                        continue
+                    key = kernel, result, operand
+                    if key not in self.known:
+                        fits = _may_share(kernel.outputs[result], kernel.inputs[operand])
+                        self.known[key] = head_start(kernel, result, operand) if fits else None
+                    distance = self.known[key]
+                    needed.setdefault(part.root, []).append(None if distance is None else distance - part.start)
+                for owner, distances in needed.items():
+                    if None not in distances:
+                        found[output, owner] = max(distance for distance in distances if distance is not None)
+        return found
+
+
+def _may_share(output: Buffer, operand: Buffer) -> bool:
+    """Whether a compiler keeps the order of accesses: to elements of one type, or to bytes, which C lets lie anywhere."""
+    return output.dtype is operand.dtype or 1 in (output.dtype.bytes, operand.dtype.bytes)

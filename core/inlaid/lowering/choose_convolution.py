@@ -1,0 +1,185 @@
+"""By which algorithm to convolve: directly, as a product of matrices, one of unfolded windows (im2col), or by Winograd's tiles, as
+an analytic model of a core predicts. Convolutions of bfloat16 are direct, through dot products, or go by tiles in float32.
+
+The model counts the cycles of the register tiles that schedules take, and the bytes that come from memory: weights, of which
+transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen shows in the names of kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.transform import transform
+from inlaid.lowering.merge_groups import merge_groups
+from inlaid.ops.convolution import ConvAttrs
+from inlaid.ops.unfold import unfold
+from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
+from inlaid.passes.pointwise_products import ONE_BY_ONE
+from inlaid.plugins.contract import Capabilities
+from inlaid.schedules.conv import choose_pixels
+from inlaid.schedules.dot import dots_of
+from inlaid.schedules.dot_conv import choose_dot_tile
+from inlaid.schedules.register_tile import UNITS, choose_tile, cycles, seconds
+from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.tiles import find_unit
+from inlaid.schedules.winograd import L2_BYTES, plan_winograd
+from inlaid.types import TensorType
+
+NARROW = "bfloat16"
+
+GAIN = 0.85
+"""Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
+rounding errors of transforms are not worth it."""
+EXPOSED = 0.25
+"""Of the shorter of computing and fetching weights that the longer does not hide. 14 x 14 by 256 and 7 x 7 by 512 channels, weights
+not in a cache."""
+UNFOLDING = 2
+"""Cycles to copy a vector of unfolded windows."""
+UNFOLDED_BYTES = 1 << 27
+"""Unfolded windows at most: they are memory that a model takes."""
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A convolution of static shape: windows of `inputs` channels for each of `outputs` at `positions` of `images`, where each
+    group of channels counts as an image."""
+
+    call: Call
+    attrs: ConvAttrs
+    weights: np.ndarray[Any, Any]
+    images: int
+    inputs: int
+    outputs: int
+    window: tuple[int, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the factors are bfloat16."""
+        return self.call.args[1].type != TensorType(self.weights.shape, "float32")
+
+    @property
+    def depth(self) -> int:
+        """Products that are summed for an element of the result."""
+        return self.inputs * math.prod(self.window)
+
+    @property
+    def pixels(self) -> int:
+        """Elements of a channel of the result."""
+        return math.prod(self.positions)
+
+
+def choose_convolution(function: Function, context: KernelContext) -> Function:
+    """The function with convolutions of constant weights by the algorithm that is predicted to be fastest: a product becomes a
+    convolution of single pixels of unfolded windows. The same object where all stay direct."""
+    if not context.capabilities.vector_bits:
+        return function
+    function = merge_groups(function, context)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        problem = _problem(new)
+        return new if problem is None else min(_ways(problem, context), key=itemgetter(0))[1]()
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _problem(expr: Expr) -> _Problem | None:
+    """The convolution that an expression is; None for anything else, for one of dynamic shape, with sums other than float32 or
+    computed weights, and where windows are single elements or see one channel alone: nothing is to be chosen there."""
+    if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
+        return None
+    types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
+    if not all(item.is_static for item in types) or not isinstance(expr.attrs, ConvAttrs):
+        return None
+    if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
+        return None
+    result, weights = tuple(dim for dim in types[0].shape if isinstance(dim, int)), expr.args[1].data
+    groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
+    if not math.prod(result) * math.prod(weights.shape) or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
+        return None
+    return _Problem(expr, expr.attrs, weights, result[0] * groups, inputs, outputs // groups, tuple(window), result[2:])
+
+
+def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
+    """How to compute a convolution: predicted seconds, those of the direct way less what others must gain, and the expression."""
+    attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
+    direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
+    yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
+    windows = 4 * problem.images * problem.depth * problem.pixels
+    if windows <= UNFOLDED_BYTES and not problem.narrow:
+        # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
+        moved = 3 * windows if windows > L2_BYTES else 0
+        yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
+    single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
+    for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
+        height, width = problem.positions
+        plan = plan_winograd(problem.images, problem.inputs, problem.outputs, height, width, tile, context)
+        if plan is not None:
+            more = (tile + WINDOW - 1) ** 2 / WINDOW**2
+            yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)
+
+
+def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
+    """The time of cycles of cores together, and of bytes from memory."""
+    computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
+    return max(computing, fetching) + EXPOSED * min(computing, fetching)
+
+
+def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
+    """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
+    widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
+    outputs, positions = problem.outputs, problem.positions
+    for lanes in (widest, widest // 2):
+        whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
+        if lanes > 1 and len(positions) == 2 and whole and problem.inputs > 1:
+            return problem.images * choose_pixels(-(-outputs // lanes), *positions, problem.depth, lanes, registers)[1]
+    return problem.images * outputs * problem.pixels * problem.depth / (UNITS * ONE_BY_ONE)
+
+
+def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
+    """Those of dot products over tiles of registers; none at all where the target has tiles of its own, or no dot products."""
+    kinds = NARROW, NARROW, "float32"
+    dots = dots_of(*kinds, context)
+    if not dots or len(problem.positions) != 2 or find_unit(context, *kinds) is not None:
+        return 0
+    registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
+    outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
+    return problem.images * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers)[1]
+
+
+def _product_cycles(problem: _Problem, context: KernelContext) -> float:
+    """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
+    lanes, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
+    size = problem.outputs, problem.pixels, problem.depth
+    tile = choose_tile(*size, lanes, registers)
+    return problem.images * problem.depth * (cycles(*size, tile) + UNFOLDING * -(-problem.pixels // lanes))
+
+
+def _unfolded(problem: _Problem) -> Expr:
+    """A convolution of single pixels, whose channels are those of windows."""
+    attrs, call, window = problem.attrs, problem.call, problem.window
+    x, span = call.args[0], call.span
+    windows = unfold(x, kernel=window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)
+    assert isinstance(x.type, TensorType)
+    channels = x.type.shape[1] * math.prod(window)
+    flat = ops.reshape(windows, shape=(x.type.shape[0], channels, *problem.positions), span=span)
+    weights = problem.weights.reshape(len(problem.weights), problem.depth, *(1 for _ in window))
+    rank = len(window)
+    ones, zeros = (1,) * rank, (0,) * 2 * rank
+    return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
+
+
+def _tiled(problem: _Problem, tile: int) -> Expr:
+    weights = constant(transform_weights(problem.weights.astype(np.float32), tile))
+    return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

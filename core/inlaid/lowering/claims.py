@@ -1,0 +1,36 @@
+"""What targets take whose code generators print loop programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from inlaid.arith import Dim
+from inlaid.graph.ir import Call
+from inlaid.graph.operator import Operator
+from inlaid.plugins import Accept, OpRule, Reject, Verdict
+from inlaid.types import TensorType, TupleType, Type
+
+
+def rule_for_loops(name: str, problem: Callable[[Dim], str | None]) -> OpRule:
+    """A rule of that name for every operator that has a tensor-level meaning. `problem` says why a target has no use for a
+    dimension of what an operator takes or gives, None for one that it can take."""
+
+    def accepts(call: Call) -> Verdict:
+        operator = call.callee
+        assert isinstance(operator, Operator)
+        if operator.compute is None:
+            decomposed = "" if operator.decompose is None else " of its own and is decomposed"
+            return Reject(f"{operator.name} has no tensor-level meaning{decomposed}")
+        dims = (dim for type_ in (*(arg.type for arg in call.args), call.type) for dim in _dims(type_))
+        why = next((found for found in map(problem, dims) if found is not None), None)
+        return Accept() if why is None else Reject(why)
+
+    return OpRule("*", name, accepts)
+
+
+def _dims(type_: Type) -> Iterator[Dim]:
+    if isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from _dims(field)
+    elif isinstance(type_, TensorType):
+        yield from type_.shape

@@ -1,0 +1,71 @@
+"""Regions that are loops: a body that is a region of its own, run again and again."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph import ir as graph
+from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.memory.planner import aligned
+from inlaid.tensor.region import RegionLoop, RegionProgram
+from inlaid.types import FunctionType, TupleType
+
+
+def loop_of(function: graph.Function) -> graph.Loop | None:
+    """The loop that a region is, all of whose results are its own; None for any other region."""
+    if not isinstance(function.body, graph.Tuple):
+        return None
+    loops = {id(item.tuple): item.tuple for item in function.body.fields if isinstance(item, graph.TupleItem)}
+    match list(loops.values()):
+        case [graph.Loop() as loop]:
+            return loop
+    return None
+
+
+def loop_body(function: graph.Function, loop: graph.Loop) -> graph.Function:
+    """The body of the loop that a region is, as a function of all that it reads: the number of the round, the states, the slices,
+    then what it reads from around it. It gives whether to go on, unless it always does, the states and the outputs."""
+    body = loop.body
+    assert isinstance(body, graph.Function) and isinstance(body.body.type, TupleType)
+    results = [graph.tuple_item(body.body, index) for index in range(len(body.body.type.fields))]
+    return graph.function((*body.params, *captured(function, loop)), graph.tuple_(results if _may_stop(loop) else results[1:]))
+
+
+def captured(function: graph.Function, loop: graph.Loop) -> tuple[graph.Var, ...]:
+    """The parameters of a region that is a loop which its body reads in every round."""
+    return function.params[len(_controls(loop)) + len(loop.state) + len(loop.scanned) :]
+
+
+def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: RegionProgram) -> RegionLoop:
+    """A region that is a loop whose body is lowered."""
+    needed: set[arith.Expr] = {arith.SizeVar(dim.name) for dim in body.signature.dims}
+    offsets: list[Dim] = []
+    size = aligned(body.workspace)
+    for state in loop.state:
+        type_ = tensor_type(state.type)
+        offsets.append(size)
+        size = arith.unwrap(arith.add(size, aligned(bound_bytes(type_.shape, type_.dtype.bytes))))
+    return RegionLoop(
+        name,
+        body,
+        signature_of(function, (), frozenset(needed)),
+        trip_count=loop.trip_count is not None,
+        condition=loop.condition is not None,
+        may_stop=_may_stop(loop),
+        states=len(loop.state),
+        scanned=len(loop.scanned),
+        spare=tuple(offsets),
+        workspace=size,
+    )
+
+
+def _controls(loop: graph.Loop) -> tuple[graph.Expr, ...]:
+    return tuple(item for item in (loop.trip_count, loop.condition) if item is not None)
+
+
+def _may_stop(loop: graph.Loop) -> bool:
+    """Whether the body may say not to go on."""
+    assert isinstance(loop.body, graph.Function) and isinstance(loop.body.type, FunctionType)
+    going = graph.tuple_item(loop.body.body, 0)
+    return not (isinstance(going, graph.Constant) and bool(going.data))

@@ -1,0 +1,65 @@
+"""From a scheduled kernel to what code generators print: plain loops, no blocks, large scratch buffers given by the caller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.align import align_buffers
+from inlaid.tensor.compact import compact_buffers
+from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
+from inlaid.tensor.peel import peel_loops
+from inlaid.tensor.vthread import lower_vthreads
+
+STACK_BYTES = 4096
+"""Buffers larger than this are not left to a kernel's stack."""
+LOCAL_BYTES = 1 << 16
+"""Buffers of one iteration of a parallel loop may be this large: nobody else can hold them."""
+
+
+def finish(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
+    program = align_buffers(compact_buffers(simplify_program(flatten_blocks(program))))
+    program = simplify_program(unroll_loops(peel_loops(lower_vthreads(program))))
+    check_registers(program)
+    return hoist_scratch(program)
+
+
+def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Make allocations into outputs, which the caller gives: all but registers, small buffers, and those of single iterations of
+    parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
+
+    A parallel loop whose iterations need more memory than a stack has becomes a serial one.
+    """
+    scratch: dict[ir.Buffer, None] = {}
+    body = _hoist(program.body, scratch)
+    if body is program.body:
+        return program
+    results = len(program.outputs) - len(program.defines)
+    outputs = (*program.outputs[:results], *scratch, *program.outputs[results:])
+    shown = frozenset().union(*(arith.free_vars(dim) for buffer in scratch for dim in buffer.shape))
+    sizes = tuple(size for size in program.sizes if size not in shown)
+    return replace(program, outputs=outputs, body=body, sizes=sizes)
+
+
+def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None]) -> ir.Stmt:
+    match stmt:
+        case ir.For(kind=ir.ForKind.VECTORIZED):
+            return stmt
+        case ir.For(body=body, kind=ir.ForKind.PARALLEL):
+            return replace(stmt, body=_hoist(body, scratch), kind=ir.ForKind.SERIAL) if _crowded(body) else stmt
+        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, STACK_BYTES):
+            scratch[buffer] = None
+            return _hoist(body, scratch)
+    return mapped(stmt, lambda inner: _hoist(inner, scratch))
+
+
+def _crowded(body: ir.Stmt) -> bool:
+    """Whether a loop body allocates more than a thread's stack can be asked for."""
+    return any(isinstance(stmt, ir.Alloc) and not _fits(stmt.buffer, LOCAL_BYTES) for stmt in ir.walk_stmts(body))
+
+
+def _fits(buffer: ir.Buffer, limit: int) -> bool:
+    size = arith.product(buffer.shape)
+    return buffer.scope != "" or (isinstance(size, int) and size * buffer.dtype.bytes <= limit)

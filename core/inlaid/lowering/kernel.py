@@ -1,0 +1,116 @@
+"""One kernel: from a fused function of the graph to an unscheduled loop program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inlaid.errors import CompileError, InlaidError
+from inlaid.graph import ir as graph
+from inlaid.graph.operator import Operator
+from inlaid.names import unique
+from inlaid.tensor import ir, te
+from inlaid.tensor.lower import lower
+from inlaid.types import TensorType, TupleType, Type
+
+INLINE_LIMIT = 1
+"""Elements up to which a constant inside a kernel becomes a literal."""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """What a kernel computes: `body` over the parameters; the results are the fields of a tuple body."""
+
+    name: str
+    params: tuple[graph.Var, ...]
+    body: graph.Expr
+
+
+def build(source: KernelSource) -> ir.LoopProgram:
+    """The loop program of a kernel: the tensor-level meanings of its operators, composed. Inputs are the parameters in order,
+    outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or whose `compute` fails."""
+    values: dict[int, Any] = {}
+    names: set[str] = set()
+    inputs = []
+    for param in source.params:
+        type_ = tensor_type(param.type)
+        tensor = te.placeholder(type_.shape, type_.dtype, unique(_plain(param.name), names))
+        values[id(param)] = tensor
+        inputs.append(tensor)
+    for expr in graph.post_order(source.body):
+        if id(expr) not in values:
+            values[id(expr)] = _value(expr, values)
+    result = values[id(source.body)]
+    outputs = result if isinstance(result, tuple) else (result,)
+    return lower(outputs, inputs, source.name)
+
+
+def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
+    match expr:
+        case graph.Call(callee=Operator() as operator, args=args):
+            return _computed(operator, expr, tuple(values[id(arg)] for arg in args))
+        case graph.Tuple(fields=fields):
+            return tuple(values[id(field)] for field in fields)
+        case graph.TupleItem(tuple=inner, index=index):
+            return values[id(inner)][index]
+        case graph.Constant():
+            return _literal(expr)
+    raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
+
+
+def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...]) -> Any:
+    """What an operator's `compute`, which may be a user's, makes of tensors."""
+    node = str(call.span or "")
+    if operator.compute is None:
+        raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
+    given = {"out_type": call.type} if operator.existential else {}
+    try:
+        result = operator.compute(call.attrs, *tensors, **given)
+    except InlaidError:
+        raise
+    except Exception as error:
+        raise CompileError(f"its compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+    parts = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(part, te.Tensor) for part in parts):
+        raise CompileError(f"its compute must return tensors, not {result!r}", operator=operator.name, node=node)
+    # Buffers are sized by the types, so that a kernel of another type would write beyond them.
+    wanted = result_types(call.type)
+    if len(parts) != len(wanted) or not all(map(_fits, parts, wanted)):
+        found = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
+        raise CompileError(f"its compute returned {found}, but its type is {call.type!r}", operator=operator.name, node=node)
+    return result
+
+
+def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
+    """Whether a tensor is of a type, so far as is known before sizes are."""
+    return (
+        tensor.dtype is type_.dtype
+        and len(tensor.shape) == type_.rank
+        and not any(a != b for a, b in zip(tensor.shape, type_.shape, strict=True) if isinstance(a, int) and isinstance(b, int))
+    )
+
+
+def _literal(constant: graph.Constant) -> te.Tensor:
+    type_ = tensor_type(constant.type)
+    if constant.data.size != 1:
+        raise CompileError(f"a kernel holds a constant of {constant.data.size} elements", node=str(constant.span or ""))
+    value = constant.data.reshape(()).astype(type_.dtype.numpy).item() if type_.dtype.bits > 8 else constant.data.reshape(())
+    number = float(value) if type_.dtype.is_float else int(value)
+    made: te.Tensor = te.compute(type_.shape, lambda *_: te.const(number, type_.dtype), "literal")
+    return made
+
+
+def tensor_type(type_: Type) -> TensorType:
+    """The type as a tensor's. Raises `CompileError` for any other."""
+    if not isinstance(type_, TensorType):
+        raise CompileError(f"a kernel works on tensors, not on {type_!r}")
+    return type_
+
+
+def result_types(type_: Type) -> tuple[TensorType, ...]:
+    """The tensor types of a kernel's or region's results: the fields of a tuple, or the one tensor."""
+    return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name) or "x"

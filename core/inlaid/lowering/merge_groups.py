@@ -1,0 +1,76 @@
+"""Grouped convolutions of integers whose groups fill no vectors, as ones of fewer groups.
+
+Groups that lie side by side become one, with zeros in the weights where an output has nothing to do with an input. A dot-product
+instruction does four products or more at once, so that what is multiplied by zero costs less than channels one by one. It changes
+no sum of integers; bfloat16 is left alone, where zero times infinity would be more than nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.transform import transform
+from inlaid.ops.convolution import ConvAttrs
+from inlaid.schedules.dot import Dot, dots_of
+from inlaid.schedules.rule import KernelContext
+from inlaid.types import TensorType
+
+
+def merge_groups(function: Function, context: KernelContext) -> Function:
+    """The function with such convolutions of constant weights over larger groups. The same object where there are none, or where
+    the target has no dot products of their types."""
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
+            return new
+        assert isinstance(new.attrs, ConvAttrs)
+        types = (new.args[0].type, new.args[1].type, new.type)
+        if new.attrs.groups == 1 or not all(isinstance(item, TensorType) and item.dtype.is_int for item in types):
+            return new
+        data, weights, total = (item.dtype.name for item in types if isinstance(item, TensorType))
+        count = _count(new.args[1].data.shape, new.attrs.groups, dots_of(data, weights, total, context))
+        if count == 1:
+            return new
+        merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
+        return call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> int:
+    """How many groups to make one: as many as take the fewest instructions. 1 where a group fills vectors by itself, or has one
+    input channel: windows go over such by channels."""
+    outputs, inputs = shape[0] // groups, shape[1]
+    if inputs == 1:
+        return 1
+    best = (0.0, 0, 1)
+    for count in (count for count in range(1, groups + 1) if groups % count == 0):
+        for dot in dots:
+            vectors = -(-count * outputs // dot.lanes)
+            fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
+            alone = count == groups and vectors * dot.lanes < 2 * count * outputs
+            if not fits and not alone:
+                continue
+            if count == 1:
+                return 1
+            steps = -(-count * inputs // dot.group) * vectors / count
+            if best[2] == 1 or (steps, -dot.lanes) < best[:2]:
+                best = steps, -dot.lanes, count
+    return best[2]
+
+
+def _merged(weights: np.ndarray[Any, Any], groups: int, count: int) -> np.ndarray[Any, Any]:
+    """The weights over so many times as many input channels, zero where those belong to other groups."""
+    outputs, inputs, *window = weights.shape
+    found = np.zeros((groups // count, count, outputs // groups, count, inputs, *window), weights.dtype)
+    parts = weights.reshape(groups // count, count, outputs // groups, inputs, *window)
+    for place in range(count):
+        found[:, place, :, place] = parts[:, place]
+    return found.reshape(outputs, count * inputs, *window)

@@ -1,0 +1,335 @@
+"""The plan of a partitioned model: what the executor does between and around regions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
+from inlaid.errors import CompileError
+from inlaid.graph import ir
+from inlaid.graph.scopes import Scope, Scopes, analyse
+from inlaid.lowering.signature import bound_bytes
+from inlaid.memory.planner import Lifetime, plan
+from inlaid.types import FunctionType, TensorType, TupleType, Type
+
+MAIN = "main"
+"""The plan of the entry."""
+OUTPUT_NAMES = "outputs"
+"""Attribute of the entry that holds the names of its results as a JSON list."""
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans of a model by name, entry "main", and the weights that they read directly."""
+
+    plans: Mapping[str, Plan]
+    constants: Mapping[str, np.ndarray[Any, Any]]
+
+
+def build_plans(module: ir.Module, regions: Collection[str], entry: str = "main") -> Plans:
+    """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
+    branches, loop bodies and closures in them. `regions` names the functions that are artifacts. Raises `CompileError` for what an
+    executor cannot do: functions as values, and operators outside of regions."""
+    work = _Work(module, frozenset(regions), {entry: MAIN}, [entry])
+    for name in work.waiting:
+        function = module[name]
+        builder = _Builder(analyse(function), work)
+        names = output_names(function) if name == entry else ()
+        builder.build(work.names[name], builder.scopes.body(function), tuple(function.params), names)
+    return Plans(work.plans, work.constants)
+
+
+@dataclass
+class _Work:
+    """What the builders of all functions share: the names of the plans of functions, and what is made so far. `waiting` lists
+    functions in the order in which they are met."""
+
+    module: ir.Module
+    regions: frozenset[str]
+    names: dict[str, str]
+    waiting: list[str]
+    plans: dict[str, Plan] = field(default_factory=dict)
+    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def plan_of(self, name: str) -> str:
+        """The name of the plan of a function of the module. Raises `CompileError` where there is no such function."""
+        if name not in self.module.functions:
+            raise CompileError(f"the module has no function @{name}")
+        if name not in self.names:
+            self.names[name] = f"{MAIN}.{name}"
+            self.waiting.append(name)
+        return self.names[name]
+
+
+def output_names(function: ir.Function) -> tuple[str, ...]:
+    """The names of a function's results: those that its frontend noted, or output0, output1, ..."""
+    count = len(_flat(function.body.type))
+    noted = function.attr(OUTPUT_NAMES)
+    names = tuple(json.loads(noted)) if noted else ()
+    return names if len(names) == count else tuple(f"output{number}" for number in range(count))
+
+
+def _flat(type_: Type) -> tuple[Type, ...]:
+    """The types of a value with tuples taken apart."""
+    if isinstance(type_, TupleType):
+        return tuple(part for item in type_.fields for part in _flat(item))
+    return (type_,)
+
+
+class _Builder:
+    """Builds the plans of one function."""
+
+    def __init__(self, scopes: Scopes, work: _Work) -> None:
+        self.scopes = scopes
+        self.work = work
+        self.closures: dict[int, str] = {}
+        self.captures = self._captures()
+
+    def _captures(self) -> dict[int, dict[int, ir.Expr]]:
+        """Per scope (by id), the expressions from outside that it and the scopes in it read."""
+        found: dict[int, dict[int, ir.Expr]] = {}
+        owners: dict[int, Scope] = {}
+        for scope in self.scopes.inner.values():
+            if isinstance(scope.owner, ir.Function):
+                owners.update((id(param), scope) for param in scope.owner.params)
+
+        def note(scope: Scope, read: ir.Expr) -> bool:
+            """A scope reads an expression: so do those around it, as far as where the expression belongs. True for news."""
+            home = owners.get(id(read)) if isinstance(read, ir.Var) else self.scopes.of.get(id(read))
+            inside: Scope | None = scope if home is not None else None
+            news = False
+            while inside is not None and inside is not home:
+                known = found.setdefault(id(inside), {})
+                news |= id(read) not in known
+                known[id(read)] = read
+                inside = inside.parent
+            return news
+
+        shared: list[tuple[Scope, Scope]] = []
+        for scope in self.scopes.inner.values():
+            readers = [child for expr in scope.order for child in self._direct(expr)]
+            for child in map(self.scopes.resolve, [*readers, scope.result]):
+                if not isinstance(child, ir.Function):
+                    note(scope, child)
+                elif self.scopes.of[id(child)] is not scope:
+                    shared.append((scope, self.scopes.body(child)))
+        # Whoever calls a function that stands further out hands it what it reads.
+        news = True
+        while news:
+            news = False
+            for scope, body in shared:
+                for read in list(found.get(id(body), {}).values()):
+                    news |= note(scope, read)
+        return found
+
+    def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
+        """The children of an expression that stand in its own scope."""
+        return [child for index, child in enumerate(ir.children(expr)) if (id(expr), index) not in self.scopes.inner]
+
+    def captured(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
+        """What scopes read from outside, in a fixed order."""
+        found: dict[int, ir.Expr] = {}
+        for scope in scopes:
+            found.update(self.captures.get(id(scope), {}))
+        return tuple(found.values())
+
+    def build(self, name: str, scope: Scope, params: tuple[ir.Expr, ...], names: tuple[str, ...] = ()) -> None:
+        """Add the plan of a scope."""
+        self.work.plans[name] = _ScopePlan(self, name, scope).run(params, names)
+
+
+@dataclass
+class _ScopePlan:
+    builder: _Builder
+    name: str
+    scope: Scope
+    values: list[Value] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    constants: dict[str, int] = field(default_factory=dict)
+
+    def run(self, params: tuple[ir.Expr, ...], names: tuple[str, ...]) -> Plan:
+        inputs: list[tuple[str, int]] = []
+        for param in params:
+            label = param.name if isinstance(param, ir.Var) else "captured"
+            parts = [self._add(_value("input", type_)) for type_ in _flat(param.type)]
+            self.numbers[id(param)] = tuple(parts)
+            inputs += [(label if len(parts) == 1 else f"{label}.{index}", part) for index, part in enumerate(parts)]
+        for expr in self.scope.order:
+            if id(expr) not in self.numbers and not isinstance(expr, ir.Function):
+                self.numbers[id(expr)] = self._visit(expr)
+        results = self._results(self._numbers(self.scope.result))
+        names = names or tuple(f"output{number}" for number in range(len(results)))
+        workspace = self._place()
+        outputs = tuple(zip(names, results, strict=True))
+        return Plan(self.name, tuple(self.values), tuple(inputs), outputs, tuple(self.instructions), workspace)
+
+    def _add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _numbers(self, expr: ir.Expr) -> tuple[int, ...]:
+        expr = self.builder.scopes.resolve(expr)
+        if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
+            name = expr.digest()[:32]
+            self.builder.work.constants[name] = expr.data
+            if name not in self.constants:
+                self.constants[name] = self._add(_value("constant", expr.type, name))
+            self.numbers[id(expr)] = (self.constants[name],)
+        if isinstance(expr, ir.Function) or isinstance(expr.type, FunctionType):
+            raise CompileError("the executor cannot run functions as values", node=str(expr.span or "") or None)
+        return self.numbers[id(expr)]
+
+    def _new(self, type_: Type) -> tuple[int, ...]:
+        """Values for a result, in the arena where their size is bounded."""
+        return tuple(self._add(_value(_storage(part), part)) for part in _flat(type_))
+
+    def _visit(self, expr: ir.Expr) -> tuple[int, ...]:
+        match expr:
+            case ir.Tuple(fields=fields):
+                return tuple(number for item in fields for number in self._numbers(item))
+            case ir.TupleItem(tuple=inner, index=index):
+                assert isinstance(inner.type, TupleType)
+                start = sum(len(_flat(item)) for item in inner.type.fields[:index])
+                return self._numbers(inner)[start : start + len(_flat(expr.type))]
+            case ir.Call(callee=ir.GlobalVar(name=name), args=args):
+                outputs = self._new(expr.type)
+                given = self._all(args)
+                work = self.builder.work
+                self.instructions.append(
+                    Invoke(name, given, outputs) if name in work.regions else Call(work.plan_of(name), given, outputs)
+                )
+                return outputs
+            case ir.Call(callee=ir.Function() as callee, args=args):
+                return self._closure(expr, callee, args)
+            case ir.Let(body=body):
+                return self._numbers(body)
+            case ir.If(condition=condition):
+                return self._if(expr, self._numbers(condition)[0])
+            case ir.Loop():
+                return self._loop(expr)
+        raise CompileError(f"the executor cannot run {expr!r}", node=str(expr.span or ""))
+
+    def _all(self, exprs: tuple[ir.Expr, ...]) -> tuple[int, ...]:
+        return tuple(number for expr in exprs for number in self._numbers(expr))
+
+    def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> str:
+        plans = self.builder.work.plans
+        name = f"{self.name}.{hint}{len(plans)}"
+        plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
+        self.builder.build(name, scope, params)
+        return name
+
+    def _if(self, expr: ir.If, condition: int) -> tuple[int, ...]:
+        then, otherwise = self.builder.scopes.branches(expr)
+        captured = self.builder.captured(then, otherwise)
+        outputs = self._new(expr.type)
+        self.instructions.append(
+            Branch(
+                condition,
+                self._nested(then, captured, "then"),
+                self._nested(otherwise, captured, "else"),
+                self._all(captured),
+                outputs,
+            )
+        )
+        return outputs
+
+    def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
+        """A call of a function that is written out: what it reads from around it is given to it as well."""
+        scope = self.builder.scopes.body(callee)
+        captured = self.builder.captured(scope)
+        known = self.builder.closures
+        if id(callee) not in known:
+            known[id(callee)] = self._nested(scope, (*callee.params, *captured), "closure")
+        outputs = self._new(expr.type)
+        self.instructions.append(Call(known[id(callee)], (*self._all(args), *self._all(captured)), outputs))
+        return outputs
+
+    def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
+        if not isinstance(expr.body, ir.Function):
+            raise CompileError("the body of a loop must be a function, not a computed one", node=str(expr.span or ""))
+        scope = self.builder.scopes.body(expr.body)
+        captured = self.builder.captured(scope)
+        outputs = self._new(expr.type)
+        self.instructions.append(
+            Loop(
+                self._nested(scope, (*expr.body.params, *captured), "body"),
+                None if expr.trip_count is None else self._numbers(expr.trip_count)[0],
+                None if expr.condition is None else self._numbers(expr.condition)[0],
+                self._all(expr.state),
+                self._all(expr.scanned),
+                self._all(captured),
+                outputs,
+            )
+        )
+        return outputs
+
+    def _results(self, numbers: tuple[int, ...]) -> list[int]:
+        """Every result as a value that belongs to the caller: a kernel writes there where it can, else a copy does."""
+        results: list[int] = []
+        for number in numbers:
+            value = self.values[number]
+            if value.storage == "arena" and number not in results:
+                self.values[number] = replace(value, storage="output")
+            elif value.storage not in ("dynamic", "host") or number in results:
+                target = self._add(replace(value, storage="output" if value.dtype is not None else "host", name=""))
+                self.instructions.append(Move(number, target))
+                number = target
+            results.append(number)
+        return results
+
+    def _place(self) -> Dim:
+        lives: dict[int, tuple[int, int]] = {}
+        for step, instruction in enumerate(self.instructions):
+            for number in _touched(instruction):
+                if self.values[number].storage == "arena":
+                    first, _ = lives.get(number, (step, step))
+                    lives[number] = (first, step)
+        owners = list(lives)
+        arena = plan([Lifetime(_bytes(self.values[number]), *lives[number]) for number in owners])
+        for number, offset in zip(owners, arena.offsets, strict=True):
+            self.values[number] = replace(self.values[number], offset=offset)
+        return arena.size
+
+
+def _touched(instruction: Instruction) -> tuple[int, ...]:
+    match instruction:
+        case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):
+            return (*inputs, *outputs)
+        case Branch(condition=condition, inputs=inputs, outputs=outputs):
+            return (condition, *inputs, *outputs)
+        case Loop():
+            scalars = tuple(number for number in (instruction.trip_count, instruction.condition) if number is not None)
+            return (*scalars, *instruction.state, *instruction.scanned, *instruction.captured, *instruction.outputs)
+        case Move(source=source, target=target):
+            return (source, target)
+    raise AssertionError(f"unknown instruction {instruction!r}")
+
+
+def _bytes(value: Value) -> Dim:
+    assert value.dtype is not None
+    return bound_bytes(value.shape, value.dtype.bytes)
+
+
+def _storage(type_: Type) -> Any:
+    """Where a result lives: the arena, unless its size has no bound before the run, or it is no array of numbers."""
+    if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
+        return "host"
+    try:
+        bound_bytes(type_.shape, type_.dtype.bytes)
+    except CompileError:
+        return "dynamic"
+    return "arena"
+
+
+def _value(storage: Any, type_: Type, name: str = "") -> Value:
+    if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
+        return Value("constant" if storage == "constant" else "input" if storage == "input" else "host", None, (), name)
+    return Value(storage, type_.dtype, type_.shape, name)

@@ -1,0 +1,58 @@
+"""What a region's border says: its inputs, outputs and dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.artifact import DimSource, Signature, TensorSpec
+from inlaid.errors import CompileError
+from inlaid.graph import ir as graph
+from inlaid.graph.unify import upper_bound
+from inlaid.lowering.kernel import result_types, tensor_type
+from inlaid.types import type_vars
+
+
+def signature_of(
+    function: graph.Function, defined: Collection[arith.SizeVar] = (), needed: frozenset[arith.Expr] = frozenset()
+) -> Signature:
+    """The signature of a region's function, over tensors. `defined` are the dimensions that the region itself works out, `needed`
+    those that its code asks for besides those of its inputs and outputs. Raises `CompileError` for one without a bound."""
+    inputs = tuple(TensorSpec(p.name, tensor_type(p.type).shape, tensor_type(p.type).dtype) for p in function.params)
+    types = result_types(function.body.type)
+    outputs = tuple(TensorSpec(f"output{number}", type_.shape, type_.dtype) for number, type_ in enumerate(types))
+    dims: dict[arith.Expr, DimSource] = {}
+    for number, spec in enumerate(inputs):
+        for axis, dim in enumerate(spec.shape):
+            if isinstance(dim, arith.SizeVar) and dim not in dims:
+                dims[dim] = DimSource(dim.name, number, axis)
+    for size in defined:
+        bound = upper_bound(size)
+        if bound is None:
+            raise CompileError(f"dimension {size!r} has no upper bound")
+        dims.setdefault(size, DimSource(size.name, None, 0, bounded(bound)))
+    used = needed.union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
+    for variable in sorted(used, key=repr):
+        if isinstance(variable, arith.SizeVar):
+            dims.setdefault(variable, DimSource(variable.name))
+    return Signature(inputs, outputs, tuple(dims.values()))
+
+
+def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
+    """Bytes of a buffer, with existential dimensions at their upper bounds. Raises `CompileError` when one has none."""
+    return arith.unwrap(arith.mul(arith.product(tuple(map(bounded, shape))), width))
+
+
+def bounded(dim: Dim) -> Dim:
+    """A dimension with existential ones at their upper bounds. Raises `CompileError` when one has none."""
+    if isinstance(dim, int):
+        return dim
+    mapping: dict[arith.Expr, arith.Expr] = {}
+    for variable in arith.free_vars(dim):
+        if isinstance(variable, arith.SizeVar) and variable.existential:
+            bound = upper_bound(variable)
+            if bound is None:
+                raise CompileError(f"dimension {variable!r} has no upper bound, so that no buffer can be set aside for it")
+            mapping[variable] = arith.wrap(bounded(bound))
+    return arith.unwrap(arith.substitute(dim, mapping))

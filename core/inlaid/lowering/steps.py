@@ -1,0 +1,210 @@
+"""A region as a list of steps over numbered buffers: what a region-level code generator walks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.artifact import Artifact, Signature
+from inlaid.errors import CompileError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Match, Pattern, match
+from inlaid.lowering.kernel import result_types
+from inlaid.lowering.region import in_order, source_nodes
+from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.memory.planner import Lifetime, plan
+from inlaid.ops.composites import Quantised, quantisation
+from inlaid.plugins.contract import COMPOSITE, OpRule
+from inlaid.tensor.region import RegionBuffer
+from inlaid.types import TensorType, from_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One thing to run: an operator, or a composite, under the name of its rule.
+
+    `inputs` and `outputs` are numbers of buffers: those of an operator's arguments in order, or of what a composite reads from
+    outside of it, constants excepted. `parts` are found by the names that the rule's pattern gives them, or that the operator gives
+    its arguments; "" is the whole. `nodes` are the source nodes.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    nodes: tuple[str, ...]
+    parts: Mapping[str, ir.Expr] = field(repr=False)
+    _numbers: Mapping[int, int] = field(repr=False)
+    _constant: Callable[[Array], int] = field(repr=False)
+
+    def __contains__(self, part: object) -> bool:
+        """Whether a part of the pattern took part."""
+        return part in self.parts
+
+    def buffer(self, part: str) -> int:
+        """The number of the buffer that holds a part: something from outside, or a constant, which the region keeps from then on.
+        Raises `CompileError`."""
+        found = self._part(part)
+        if isinstance(found, ir.Constant):
+            return self._constant(found.data)
+        number = self._numbers.get(id(found))
+        if number is None:
+            raise CompileError(f"{part!r} of {self.name} is computed inside of it, and in no buffer")
+        return number
+
+    def array(self, part: str) -> Array:
+        """The value of a part that is a constant. Raises `CompileError` where it is none."""
+        found = self._part(part)
+        if not isinstance(found, ir.Constant):
+            raise CompileError(f"{part!r} of {self.name} is no constant")
+        return found.data
+
+    def attrs(self, part: str = "") -> Any:
+        """The attributes of a part that is an operator's call. Raises `CompileError` where it is none."""
+        return self._call(part).attrs
+
+    def quantised(self, part: str = "") -> Quantised:
+        """The parameters of a part that is a `quantize`, `dequantize` or `requantize`. Raises `CompileError` where they are no
+        constants."""
+        found = quantisation(self._call(part))
+        if found is None:
+            raise CompileError(f"{part!r} of {self.name} has no constant scale")
+        return found
+
+    def _part(self, part: str) -> ir.Expr:
+        found = self.parts.get(part)
+        if found is None:
+            raise CompileError(f"{self.name} has no part {part!r}: it has {', '.join(filter(None, self.parts))}")
+        return found
+
+    def _call(self, part: str) -> ir.Call:
+        found = self._part(part)
+        if not isinstance(found, ir.Call):
+            raise CompileError(f"{part!r} of {self.name} is no operator")
+        return found
+
+
+@dataclass
+class StepProgram:
+    """A region: `steps` run in order, over `buffers` that each have their place. `constants`, in the order of their numbers, are
+    those that operators read and those that a code generator asks for, which come last among the buffers; `workspace` is the bytes
+    of arena that the caller provides, aligned to 64."""
+
+    name: str
+    signature: Signature
+    steps: list[Step] = field(default_factory=list)
+    buffers: list[RegionBuffer] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    workspace: Dim = 0
+    _of_constants: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def constant(self, array: Array) -> int:
+        """The number of the buffer of an array that the region is to keep: weights, or what a code generator makes of them. Equal
+        arrays have one."""
+        name = ir.constant(array).digest()[:32]
+        if name not in self._of_constants:
+            self._of_constants[name] = len(self.buffers)
+            self.buffers.append(RegionBuffer(name, "constant", array.shape, from_numpy(array.dtype), len(self.constants)))
+            self.constants[name] = array
+        return self._of_constants[name]
+
+    def artifact(self, format: str, format_version: int, code: bytes) -> Artifact:
+        """The region as compiled code."""
+        return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
+
+
+def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule], outside: ir.Function | None = None) -> StepProgram:
+    """The steps of a region's function for a target with these rules. What enters and leaves is stored as the function `outside`
+    takes and gives it, None for the function itself. Raises `Unsupported` for an operator that no rule names, `CompileError` for
+    what is neither an operator nor a composite of the rules."""
+    defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
+    program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
+    _Walk(program, rules).run(function, outside or function)
+    return program
+
+
+class _Walk:
+    """Fills a program. `lives` are the numbers of the first and last step that use a buffer, by its number."""
+
+    def __init__(self, program: StepProgram, rules: Sequence[OpRule]) -> None:
+        self.program = program
+        self.patterns = [(rule.name, rule.pattern) for rule in rules if isinstance(rule.pattern, Pattern)]
+        self.operators = {rule.pattern for rule in rules if isinstance(rule.pattern, str)}
+        self.lives: dict[int, tuple[int, int]] = {}
+        self.values: dict[int, tuple[int, ...]] = {}
+
+    def run(self, function: ir.Function, outside: ir.Function) -> None:
+        for number, (param, stored) in enumerate(zip(function.params, outside.params, strict=True)):
+            self.values[id(param)] = tuple(self._add(param.name, type_, "input", number) for type_ in result_types(stored.type))
+        for expr in in_order(function.body):
+            if id(expr) not in self.values:
+                self.values[id(expr)] = self._value(expr)
+        buffers = self.program.buffers
+        given = zip(self.values[id(function.body)], result_types(outside.body.type), strict=True)
+        for number, (result, stored_type) in enumerate(given):
+            if buffers[result].storage != "arena":
+                raise CompileError(
+                    f"result {number} of region {self.program.name} is not computed there, or is another result as well"
+                )
+            shape, dtype = stored_type.shape, stored_type.dtype
+            buffers[result] = replace(buffers[result], storage="output", index=number, shape=shape, dtype=dtype)
+        self._place()
+
+    def _add(self, name: str, type_: TensorType, storage: Literal["input", "arena"] = "arena", index: int = 0) -> int:
+        self.program.buffers.append(RegionBuffer(name, storage, type_.shape, type_.dtype, index))
+        return len(self.program.buffers) - 1
+
+    def _value(self, expr: ir.Expr) -> tuple[int, ...]:
+        match expr:
+            case ir.Tuple(fields=fields):
+                return tuple(item for entry in fields for item in self.values[id(entry)])
+            case ir.TupleItem(tuple=inner, index=index):
+                return (self.values[id(inner)][index],)
+            case ir.Constant():
+                return (self.program.constant(expr.data),)
+            case ir.Call(callee=Operator() as operator, args=args):
+                if not self.operators & {operator.name, "*"}:
+                    raise Unsupported("no rule of the target takes it", operator=operator.name, node=str(expr.span or "") or None)
+                parts = {"": expr, **dict(zip(operator.inputs, args, strict=False))}
+                return self._step(operator.name, expr, parts, {})
+            case ir.Call(callee=ir.Function() as function, args=args) if function.attr(COMPOSITE) is not None:
+                outside = {id(param): self.values[id(arg)][0] for param, arg in zip(function.params, args, strict=True)}
+                return self._step(str(function.attr(COMPOSITE)), expr, self._matched(function).captures, outside)
+        raise CompileError(
+            f"region {self.program.name} holds {expr!r}, which is neither an operator nor a composite", node=str(expr.span)
+        )
+
+    def _matched(self, function: ir.Function) -> Match:
+        for name, pattern in self.patterns:
+            found = match(pattern, function.body) if name == function.attr(COMPOSITE) else None
+            if found is not None:
+                return Match(found.root, {"": found.root, **found.captures}, found.calls)
+        raise CompileError(f"no rule of the target is called {function.attr(COMPOSITE)!r} and fits", node=str(function.body.span))
+
+    def _step(self, name: str, call: ir.Call, parts: Mapping[str, ir.Expr], numbers: dict[int, int]) -> tuple[int, ...]:
+        step = len(self.program.steps)
+        inputs = tuple(number for arg in call.args for number in self.values[id(arg)])
+        outputs = tuple(self._add(f"{name}{step}", type_) for type_ in result_types(call.type))
+        for part in parts.values():
+            if id(part) in self.values:
+                numbers.setdefault(id(part), self.values[id(part)][0])
+        for number in (*inputs, *outputs):
+            self.lives[number] = (self.lives.get(number, (step,))[0], step)
+        nodes = source_nodes(call, parts[""] if isinstance(call.callee, ir.Function) else ir.tuple_(()))
+        self.program.steps.append(Step(name, inputs, outputs, nodes, parts, numbers, self.program.constant))
+        return outputs
+
+    def _place(self) -> None:
+        """Give what is neither input, output nor constant its place in the arena."""
+        buffers = self.program.buffers
+        inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
+        arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in inside])
+        for number, offset in zip(inside, arena.offsets, strict=True):
+            buffers[number] = replace(buffers[number], offset=offset)
+        self.program.workspace = arena.size

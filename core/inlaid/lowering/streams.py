@@ -1,0 +1,175 @@
+"""Which kernels of a region run as one, so that of what they pass to one another only a window is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.lowering.calls import Calls, Part
+from inlaid.memory.order import bytes_of
+from inlaid.tensor import ir
+from inlaid.tensor.interleave import Interleaved, Member, interleave
+from inlaid.tensor.region import KernelCall
+
+MOST = 6
+"""Calls that become one."""
+ROUNDS = 8
+"""How often memory is lowered by one merge more."""
+
+_Groups = tuple[tuple[int, ...], ...]
+_Key = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
+
+
+def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
+    """The region with more and more of its calls merged: each time as few as will do of those around the call that takes most
+    memory, such that less is taken, or by fewer calls. Calls are in the order in which they run."""
+    merges = _Merges(region)
+    groups: _Groups = tuple((step,) for step in range(len(region.calls)))
+    best = _measured(region, alignment)
+    for _ in range(ROUNDS):
+        found: tuple[_Measure, _Groups, Calls] | None = None
+        for count in range(2, MOST + 1):
+            for start in range(max(0, best.peak - count + 1), min(best.peak, len(groups) - count) + 1):
+                group = tuple(step for part in groups[start : start + count] for step in part)
+                if len(group) > MOST or merges.at_least(group) >= best.most:
+                    continue
+                tried = (*groups[:start], group, *groups[start + count :])
+                made = merges.region(tried)
+                if made is not None:
+                    measure = _measured(made, alignment)
+                    if measure.key < (found[0] if found else best).key:
+                        found = measure, tried, made
+            if found is not None:
+                break
+        if found is None:
+            return
+        best, groups, made = found
+        yield made
+
+
+def stack_of(region: Calls) -> int:
+    """The most bytes of local buffers of a kernel that is called."""
+    return max((_locals(region.kernels[call.kernel]) for call in region.calls), default=0)
+
+
+def _locals(program: ir.LoopProgram) -> int:
+    found = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "")
+    sizes = (arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for buffer in found)
+    return sum(size for size in sizes if isinstance(size, int))
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """The `most` bytes of buffers that are in use at once, how many calls use as many, and the first of these, the `peak`; `total`
+    counts the stack in."""
+
+    total: int
+    count: int
+    peak: int
+    most: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.total, self.count
+
+
+def _measured(region: Calls, alignment: int) -> _Measure:
+    uses = bytes_of(region.work(alignment), range(len(region.calls)))
+    most = max(uses, default=0)
+    return _Measure(most + stack_of(region), uses.count(most), uses.index(most) if uses else 0, most)
+
+
+class _Merges:
+    """Merges calls of a region. Groups are numbers of calls that follow one another."""
+
+    def __init__(self, region: Calls) -> None:
+        self._region = region
+        self._users: dict[int, set[int]] = {}
+        for step in range(len(region.calls)):
+            for root in region.touched(step):
+                self._users.setdefault(root, set()).add(step)
+        self._lives = list(zip(region.owners, region.lives(region.owners), strict=True))
+        self._made: dict[_Key, Interleaved | None] = {}
+
+    def at_least(self, group: tuple[int, ...]) -> int:
+        """The bytes that live before a group, or behind it, whichever is more: merging does not make it less."""
+        sizes = [(life.first, life.last, life.size) for _, life in self._lives if isinstance(life.size, int)]
+        before = sum(size for first, last, size in sizes if first < group[0] <= last)
+        return max(before, sum(size for first, last, size in sizes if first <= group[-1] < last))
+
+    def region(self, groups: _Groups) -> Calls | None:
+        """The region with its calls in groups; None where some cannot be merged."""
+        region = self._region
+        kernels: dict[ir.LoopProgram, int] = {}
+        calls: list[KernelCall] = []
+        windows: dict[int, ir.Buffer] = {}
+        for group in groups:
+            members = [region.calls[step] for step in group]
+            if len(group) == 1:
+                program = region.kernels[members[0].kernel]
+                calls.append(replace(members[0], kernel=kernels.setdefault(program, len(kernels))))
+                continue
+            made = self._merged(group)
+            if made is None:
+                return None
+            program, inputs, outputs, passed = made
+            number = kernels.setdefault(program, len(kernels))
+            nodes = tuple(dict.fromkeys(node for call in members for node in call.nodes))
+            calls.append(KernelCall(number, inputs, outputs, nodes=nodes))
+            windows.update(zip(outputs[-len(passed) :], program.outputs[-len(passed) :], strict=True))
+        sizes = {root: arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for root, buffer in windows.items()}
+        inside = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
+        roots = {number: replace(root, bytes=sizes.get(number, root.bytes)) for number, root in region.roots.items()}
+        return Calls(tuple(kernels), tuple(calls), inside, roots, region.known, windows)
+
+    def _merged(self, group: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+        """The kernel of a group, and the numbers of its inputs, its outputs, and of those roots of which it keeps a window."""
+        region = self._region
+        calls = [region.calls[step] for step in group]
+        passed = self._passed(group)
+        if passed is None or any(call.sizes or call.defines for call in calls):
+            return None
+        # Equal groups share a kernel: buffers are numbered as they come.
+        numbers: dict[int, int] = {}
+        members = []
+        for call in calls:
+            operands = (self._number(number, passed) for number in (*call.inputs, *call.outputs))
+            members.append((call.kernel, tuple(numbers.setdefault(number, len(numbers)) for number in operands)))
+        key = tuple(members), tuple(numbers[root] for root in passed)
+        if key not in self._made:
+            programs = [Member(region.kernels[kernel], operands) for kernel, operands in members]
+            name = "_".join(member.program.name for member in programs)[:60]
+            self._made[key] = interleave(name, programs, key[1])
+        made = self._made[key]
+        if made is None:
+            return None
+        back = list(numbers)
+        inputs, outputs = (tuple(back[number] for number in side) for side in (made.inputs, made.outputs))
+        return made.program, inputs, outputs, passed
+
+    def _number(self, number: int, passed: tuple[int, ...]) -> int:
+        """A buffer's number; its root's, where that is passed."""
+        root = self._region.inside[number].root
+        return root if root in passed else number
+
+    def _passed(self, group: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The roots that calls of a group pass to later ones; None where there are none, or where what a call before the last
+        writes is used elsewhere or is no buffer of its own."""
+        region = self._region
+        found = []
+        for step in group[:-1]:
+            for number in region.calls[step].outputs:
+                part = region.inside[number]
+                root = region.roots[part.root]
+                users = self._users[part.root]
+                if root.storage != "arena" or part != Part(part.root, 0, root.bytes) or not users <= set(group):
+                    return None
+                parts = (
+                    region.inside[item] for user in users for item in (*region.calls[user].inputs, *region.calls[user].outputs)
+                )
+                if any(other != part for other in parts if other.root == part.root):
+                    return None
+                if users != {step}:
+                    found.append(part.root)
+        return tuple(found) or None

@@ -1,0 +1,275 @@
+"""Signed bytes stored without a sign, for targets whose dot products multiply unsigned data by signed weights.
+
+x is stored as x + 128: its highest bit turned. That costs nothing where it is computed, since zero points, limits and constants
+move by 128, and nothing where it is multiplied, since (x + 128) w is x w and 128 times the sum of w, which joins the bias. So every
+sum stays the same integer:
+
+    conv(x: int8, w) + b    =>    conv(x': uint8, w) + (b - 128 sum(w))
+    cast(clip(y + z, -128, 127), int8)    =>    cast(clip(y + (z + 128), 0, 255), uint8)
+
+Only what such products read is stored so, and what only moves on the way there. Whatever else reads it, the caller of the region
+among it, gets its sign back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order
+from inlaid.graph.operator import Operator
+from inlaid.graph.rewrite import rewrite_expr
+from inlaid.graph.transform import transform_function
+from inlaid.ops.compose import cast_to, scalar
+from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
+from inlaid.schedules.dot import dots_of
+from inlaid.schedules.rule import KernelContext
+from inlaid.types import TensorType
+
+TURNED = 128
+
+_MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "concat", "max_pool", "maximum", "minimum", "pad")
+"""Operators all of whose tensors of bytes may move by 128 at once: they choose among elements by place, or by order."""
+
+
+def unsigned_data(function: Function, context: KernelContext) -> Function:
+    """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
+    target's dot products are no faster for that."""
+    if _most("uint8", context) <= _most("int8", context):
+        return function
+    wanted = _wanted(function)
+    if not wanted:
+        return function
+    changed = rewrite_expr(transform_function(function, _Turning(wanted).visit), (SUM_OF_CONSTANTS,))
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _most(data: str, context: KernelContext) -> int:
+    """How many products of data with signed bytes an instruction sums at most."""
+    return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
+
+
+# --- what is to be stored without a sign ------------------------------------------------------------------------------
+
+
+def _wanted(function: Function) -> set[int]:
+    """The ids of the signed bytes that products read, and of those that they are moved from."""
+    found: set[int] = set()
+    for expr in reversed(list(post_order(function))):
+        if isinstance(expr, Call) and _asks(expr):
+            found.add(id(expr.args[0]))
+        elif isinstance(expr, Call) and id(expr) in found and (_named(expr, *_MOVES) or _named(expr, "clip", "relu")):
+            found.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
+    return found
+
+
+def _asks(expr: Call) -> bool:
+    """Whether it is a product that dot products can sum, of signed bytes that are computed."""
+    if not _is_product(expr) or isinstance(expr.args[0], Constant):
+        return False
+    # A group of one input channel is no sum.
+    attrs: Any = expr.attrs
+    return expr.callee is ops.matmul or bool(attrs.groups == 1 or _shape(expr.args[1])[1] != 1)
+
+
+def _is_product(expr: Call) -> bool:
+    """Whether it is a product of signed bytes in int32 that can read its data without a sign."""
+    if not _named(expr, "conv", "matmul") or not all(map(_is_signed, expr.args)):
+        return False
+    assert isinstance(expr.type, TensorType)
+    if expr.type.dtype.name != "int32" or min(map(_rank, expr.args)) < 2:
+        return False
+    return expr.callee is ops.matmul or isinstance(expr.args[1], Constant)
+
+
+def _named(expr: Expr, *names: str) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in names
+
+
+def _is_signed(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.name == "int8"
+
+
+# --- storing it -------------------------------------------------------------------------------------------------------
+
+
+class _Turning:
+    """The sweep. `turned` has the bytes without a sign, by the id of the expression that they stand for."""
+
+    def __init__(self, wanted: set[int]) -> None:
+        self._wanted = wanted
+        self._turned: dict[int, Expr] = {}
+
+    def visit(self, old: Expr, new: Expr) -> Expr:
+        """What takes the place of an expression; other expressions may read it without a sign."""
+        if isinstance(old, Call) and isinstance(new, Call):
+            new = self._reading(old, new) or new
+        if id(old) not in self._wanted or isinstance(old, Constant):
+            return new
+        made = self._made(old, new)
+        if made is None:
+            self._turned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(TURNED, "uint8"), span=new.span)
+            return new
+        self._turned[id(old)] = made
+        return ops.bitcast(ops.bitwise_xor(made, scalar(TURNED, "uint8"), span=new.span), dtype="int8", span=new.span)
+
+    def _reading(self, old: Call, new: Call) -> Expr | None:
+        """An operator that reads bytes without a sign as well as with one; None where it is another, or reads none."""
+        x = self._turned.get(id(old.args[0])) if old.args else None
+        if x is None:
+            return self._centred(old, new)
+        if _is_product(old):
+            return _product(new, x)
+        if _named(old, "cast") and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
+            return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)
+        if _named(old, "dequantize"):
+            moved = _moved_point(new)
+            return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
+        return None
+
+    def _centred(self, old: Call, new: Call) -> Expr | None:
+        """Bytes in 32 bits less a zero point: what takes the sign off joins it."""
+        if not _named(old, "sub") or not _named(old.args[0], "cast") or not isinstance(new.args[1], Constant):
+            return None
+        assert isinstance(old.args[0], Call)
+        x, point = self._turned.get(id(old.args[0].args[0])), new.args[1].data
+        return (
+            None
+            if x is None or point.dtype != np.int32
+            else ops.sub(cast_to(x, "int32"), constant(point + np.int32(TURNED)), span=new.span)
+        )
+
+    def _made(self, old: Expr, new: Expr) -> Expr | None:
+        """An expression as bytes without a sign, where its operator can give these; None where it cannot."""
+        if not isinstance(old, Call) or not isinstance(new, Call):
+            return None
+        if _named(old, *_MOVES):
+            args = [self._turned.get(id(arg)) or _moved(arg) for arg in old.args]
+            known = [arg for arg in args if arg is not None]
+            return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
+        assert isinstance(old.callee, Operator)
+        maker = _MAKERS.get(old.callee.name)
+        return None if maker is None else maker(new, self._turned.get(id(old.args[0])))
+
+
+def _product(new: Call, x: Expr) -> Expr:
+    """A product over bytes without a sign, less what they add to it."""
+    w = new.args[1]
+    attrs: Any = dataclasses.replace(new.attrs, out_dtype="int32")
+    excess: Expr
+    if new.callee is ops.matmul:
+        excess = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
+        if isinstance(w, Constant):
+            excess = constant(-TURNED * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
+        else:
+            excess = ops.mul(excess, scalar(-TURNED, "int32"), span=new.span)
+        return ops.add(call(ops.matmul, (x, w), attrs, new.span), excess, span=new.span)
+    assert isinstance(w, Constant)
+    spatial = _rank(w) - 2
+    if any(amount != 0 for amount in attrs.pads):
+        around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
+        x = ops.pad(x, scalar(TURNED, "uint8"), pads=around, span=new.span)
+        attrs = dataclasses.replace(attrs, pads=())
+    sums = w.data.astype(np.int32).sum(axis=tuple(range(1, w.data.ndim)), dtype=np.int32)
+    excess = constant((-TURNED * sums).reshape(-1, *(1,) * spatial))
+    return ops.add(call(ops.conv, (x, w), attrs, new.span), excess, span=new.span)
+
+
+# --- what gives bytes -------------------------------------------------------------------------------------------------
+
+
+def _cast(new: Call, x: Expr | None) -> Expr | None:
+    of = new.args[0].type
+    assert isinstance(of, TensorType)
+    # The low byte is kept, of a sum that may wrap as well.
+    return cast_to(_raised(new.args[0]), "uint8") if of.dtype.name == "int32" else None
+
+
+def _raised(expr: Expr) -> Expr:
+    """An int32, of which at least the low byte is to be kept, plus 128: limits and constants move."""
+    if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
+        return ops.clip(
+            _raised(expr.args[0]), minimum=expr.attrs.minimum + TURNED, maximum=expr.attrs.maximum + TURNED, span=expr.span
+        )
+    if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
+        with np.errstate(over="ignore"):
+            return ops.add(expr.args[0], constant(expr.args[1].data + np.int32(TURNED)), span=expr.span)
+    return ops.add(expr, scalar(TURNED, "int32"), span=expr.span)
+
+
+def _is_far_from_wrapping(expr: Expr) -> bool:
+    """Whether an int32 is sure to be about half of the greatest at most: such are products that are shifted to the right."""
+    if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
+        return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * TURNED)) and _is_far_from_wrapping(expr.args[0])
+    if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
+        return False
+    shift = expr.args[2]
+    return isinstance(shift, Constant) and bool(np.all(shift.data < 0))
+
+
+def _requantize(new: Call, x: Expr | None) -> Expr | None:
+    total, scale, point = new.args
+    moved = _moved(point)
+    if moved is None:
+        return None
+    return call(ops.requantize, (total, scale, moved), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
+
+
+def _quantize(new: Call, x: Expr | None) -> Expr | None:
+    moved = _moved_point(new)
+    if moved is None:
+        return None
+    return call(ops.quantize, (*new.args[:2], moved), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
+
+
+def _clip(new: Call, x: Expr | None) -> Expr | None:
+    low, high = max(new.attrs.minimum, -128.0), min(new.attrs.maximum, 127.0)
+    if x is None or not float(low).is_integer() or not float(high).is_integer():
+        return None
+    return ops.clip(x, minimum=low + TURNED, maximum=high + TURNED, span=new.span)
+
+
+def _relu(new: Call, x: Expr | None) -> Expr | None:
+    return None if x is None else ops.maximum(x, scalar(TURNED, "uint8"), span=new.span)
+
+
+def _take(new: Call, x: Expr | None) -> Expr | None:
+    table = _moved(new.args[0])
+    return None if table is None else call(ops.take, (table, new.args[1]), new.attrs, new.span)
+
+
+_MAKERS: Mapping[str, Callable[[Call, Expr | None], Expr | None]] = {
+    "cast": _cast,
+    "clip": _clip,
+    "quantize": _quantize,
+    "relu": _relu,
+    "requantize": _requantize,
+    "take": _take,
+}
+
+
+def _moved(expr: Expr) -> Expr | None:
+    """Known bytes plus 128; None where they are not known."""
+    return constant((expr.data.view(np.uint8) ^ np.uint8(TURNED)), span=expr.span) if isinstance(expr, Constant) else None
+
+
+def _moved_point(new: Call) -> Expr | None:
+    """The zero point of `quantize` or `dequantize` plus 128; None where it is not known, or for how many scales it stands."""
+    if len(new.args) == 3:
+        return _moved(new.args[2])
+    shape = _shape(new.args[1])
+    return constant(np.full(shape, TURNED, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
+
+
+def _rank(expr: Expr) -> int:
+    return len(_shape(expr))
+
+
+def _shape(expr: Expr) -> tuple[Any, ...]:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.shape

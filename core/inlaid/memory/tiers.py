@@ -1,0 +1,53 @@
+"""Two memories: a fast one of limited size, and a slow one for what does not fit there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.memory.planner import Arena, HeadStarts, Lifetime, aligned, plan
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Where buffers lie: offsets in the order of the buffers, those in fast memory, by number, and the bytes of both arenas."""
+
+    offsets: tuple[Dim, ...]
+    quick: frozenset[int]
+    fast: int
+    slow: Dim
+
+
+def plan_tiers(
+    buffers: Sequence[Lifetime], uses: Sequence[int], fast: int, alignment: int, head_starts: HeadStarts | None = None
+) -> Tiers:
+    """Places in a fast memory of so many bytes, 0 for none, and in a slow one. Buffers whose bytes are used most come first: `uses`
+    says how often all of a buffer is read or written. Buffers of symbolic sizes are slow."""
+    quick: list[int] = []
+    first = _part(buffers, quick, alignment, head_starts)
+    known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
+    for number in sorted(known, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)):
+        if arith.evaluate(aligned(buffers[number].size, alignment), {}) > fast:
+            continue
+        tried = _part(buffers, [*quick, number], alignment, head_starts)
+        if isinstance(tried.size, int) and tried.size <= fast:
+            quick.append(number)
+            first = tried
+    rest = [number for number in range(len(buffers)) if number not in quick]
+    second = _part(buffers, rest, alignment, head_starts)
+    offsets = {**dict(zip(quick, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
+    assert isinstance(first.size, int)
+    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(quick), first.size, second.size)
+
+
+def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
+    """Places for some of the buffers."""
+    places = {number: place for place, number in enumerate(numbers)}
+    inside = {
+        (places[over], places[under]): start
+        for (over, under), start in (head_starts or {}).items()
+        if over in places and under in places
+    }
+    return plan([buffers[number] for number in places], alignment, inside or None)

@@ -1,0 +1,76 @@
+"""The canonical operators.
+
+`TABLE` maps every operator by its name; each is also an attribute of this package (`ops.add`). Nothing registers itself: the
+families are listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlaid.graph.operator import Operator
+from inlaid.ops.activation import OPERATORS as ACTIVATION
+from inlaid.ops.attend import OPERATORS as ATTENTION
+from inlaid.ops.container import OPERATORS as CONTAINER
+from inlaid.ops.conversion import OPERATORS as CONVERSION
+from inlaid.ops.convolution import OPERATORS as CONV
+from inlaid.ops.deform import OPERATORS as DEFORM
+from inlaid.ops.elementwise import OPERATORS as ELEMENTWISE
+from inlaid.ops.fixed_point import OPERATORS as FIXED_POINT
+from inlaid.ops.index import OPERATORS as INDEX
+from inlaid.ops.interpolation import OPERATORS as RESIZE
+from inlaid.ops.linear import OPERATORS as LINEAR
+from inlaid.ops.normalise import OPERATORS as NORMALISE
+from inlaid.ops.pool import OPERATORS as POOL
+from inlaid.ops.quantised import OPERATORS as QUANTISED
+from inlaid.ops.random import OPERATORS as RANDOM
+from inlaid.ops.recurrent import OPERATORS as RECURRENT
+from inlaid.ops.reduce import OPERATORS as REDUCE
+from inlaid.ops.roi import OPERATORS as ROI
+from inlaid.ops.sample import OPERATORS as SAMPLE
+from inlaid.ops.scatter import OPERATORS as SCATTER
+from inlaid.ops.select import OPERATORS as SELECT
+from inlaid.ops.shape import OPERATORS as SHAPE
+from inlaid.ops.sort import OPERATORS as SORT
+
+FAMILIES: tuple[tuple[Operator, ...], ...] = (
+    ACTIVATION,
+    ATTENTION,
+    CONTAINER,
+    CONV,
+    CONVERSION,
+    DEFORM,
+    ELEMENTWISE,
+    FIXED_POINT,
+    INDEX,
+    LINEAR,
+    NORMALISE,
+    POOL,
+    QUANTISED,
+    RANDOM,
+    RECURRENT,
+    REDUCE,
+    RESIZE,
+    ROI,
+    SAMPLE,
+    SCATTER,
+    SELECT,
+    SHAPE,
+    SORT,
+)
+OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
+
+TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
+assert len(TABLE) == len(OPERATORS), "two operators have one name"
+
+
+def __getattr__(name: str) -> Operator:
+    try:
+        return TABLE[name]
+    except KeyError:
+        raise AttributeError(f"there is no operator {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *TABLE})

@@ -1,0 +1,48 @@
+"""Activation functions that hardware knows whole; frontends build the others of elementary operators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with
+from inlaid.ops.elementwise import erf
+from inlaid.tensor import ir, te
+
+relu = elementwise("relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC)
+"""max(x, 0); NaN stays NaN."""
+sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), lambda x: 1 / (1 + np.exp(-x)), kinds=FLOAT)
+
+
+@dataclass(frozen=True)
+class GeluAttrs(Attrs):
+    """`approximate`: by tanh instead of erf (Hendrycks and Gimpel, 2016)."""
+
+    approximate: bool = False
+
+
+_CUBIC = 0.044715
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def _gelu(attrs: GeluAttrs, x: Array) -> Any:
+    if attrs.approximate:
+        return 0.5 * x * (1 + np.tanh(_SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)))
+    assert erf.reference is not None
+    return 0.5 * x * (1 + erf.reference(Attrs(), x * math.sqrt(0.5)))
+
+
+def _gelu_value(attrs: GeluAttrs, x: ir.Expr) -> ir.Expr:
+    if attrs.approximate:
+        return 0.5 * x * (1.0 + te.math("tanh", _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)))
+    return 0.5 * x * (1.0 + te.math("erf", x * math.sqrt(0.5)))
+
+
+gelu = elementwise_with("gelu", GeluAttrs, _gelu_value, _gelu, kinds=FLOAT)
+"""x * P(X <= x) of a standard normal X."""
+
+OPERATORS: tuple[Operator, ...] = (relu, sigmoid, gelu)

@@ -1,0 +1,215 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.ir import Expr
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.ops.compose import cast_to, count, expand_dims, scalar, tensor_of, widened
+from inlaid.ops.define import (
+    FLOAT,
+    INTEGER,
+    Array,
+    as_array,
+    broadcast_shapes,
+    common_dtype,
+    dims_may_equal,
+    quiet,
+    tensor_type,
+    widen_array,
+)
+from inlaid.ops.elementwise import add, div, equal, less, less_equal, logical_and, mul, sub, tanh, where
+from inlaid.ops.linear import matmul
+from inlaid.ops.normalise import softmax
+from inlaid.ops.reduce import reduce_max
+from inlaid.ops.shape import iota, reshape, transpose
+from inlaid.types import TensorType, Type, from_numpy
+
+
+@dataclass(frozen=True)
+class AttentionAttrs(Attrs):
+    """How to attend.
+
+    scale
+        Of the products of queries and keys.
+    softcap
+        Scores are bent into (-softcap, softcap) by tanh; 0 for not.
+    left, right
+        How many keys before and after its own position a query sees; -1 for all. `right=0` is causal attention.
+    offset
+        The position of the first query among the keys. With lengths, the last query stands at the end of each sequence instead.
+    masked
+        Whether there is a mask, behind the values: bool (True: seen) or float (added to scores), broadcast to (B, H, L, S).
+    padded
+        Whether the last argument is the number of keys that count (B,) in each sequence of the batch.
+    """
+
+    scale: float
+    softcap: float = 0.0
+    left: int = -1
+    right: int = -1
+    offset: Dim = 0
+    masked: bool = False
+    padded: bool = False
+
+
+def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
+    if len(args) != 3 + attrs.masked + attrs.padded:
+        raise ValueError(f"three arguments, and a mask and lengths as the attributes say, not {len(args)}")
+    q, k, v = (tensor_type(type_, FLOAT, what) for type_, what in zip(args, ("queries", "keys", "values"), strict=False))
+    common_dtype(q, k, v)
+    if not q.rank == k.rank == v.rank == 4:
+        raise ValueError("queries, keys and values are (batch, heads, positions, size)")
+    batch, heads, length, size = q.shape
+    for a, b, what in (
+        (batch, k.shape[0], "batches of queries and keys"),
+        (batch, v.shape[0], "batches of queries and values"),
+        (size, k.shape[3], "sizes of queries and keys"),
+        (k.shape[1], v.shape[1], "heads of keys and values"),
+        (k.shape[2], v.shape[2], "positions of keys and values"),
+    ):
+        if not dims_may_equal(a, b):
+            raise ValueError(f"the {what} differ: {a} and {b}")
+    if not isinstance(k.shape[1], int) or not isinstance(heads, int) or not k.shape[1] or heads % k.shape[1]:
+        raise ValueError(f"{heads} heads of queries are no multiple of {k.shape[1]} heads of keys")
+    if min(attrs.left, attrs.right) < -1 or attrs.softcap < 0:
+        raise ValueError("windows are -1 or more, and softcap is not negative")
+    if attrs.masked:
+        mask = tensor_type(args[3], ("bool", "float"), "the mask")
+        scores = (batch, heads, length, k.shape[2])
+        if mask.rank > 4 or not all(map(dims_may_equal, broadcast_shapes(mask.shape, scores), scores)):
+            raise ValueError(f"the mask does not broadcast to {scores}")
+    if attrs.padded:
+        lengths = tensor_type(args[-1], INTEGER, "the lengths")
+        if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], batch):
+            raise ValueError("there is one length for each sequence of the batch")
+    return TensorType((batch, heads, length, v.shape[3]), q.dtype)
+
+
+@quiet
+def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array) -> Array:
+    wide_q, wide_k, wide_v = map(widen_array, (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    wide_k, wide_v = np.repeat(wide_k, group, axis=1), np.repeat(wide_v, group, axis=1)
+    scores = wide_q @ np.swapaxes(wide_k, 2, 3) * wide_q.dtype.type(attrs.scale)
+    if attrs.softcap:
+        scores = np.tanh(scores / wide_q.dtype.type(attrs.softcap)) * wide_q.dtype.type(attrs.softcap)
+    bias = np.zeros(scores.shape, scores.dtype)
+    if attrs.masked:
+        bias = bias + (np.where(rest[0], 0, -np.inf) if rest[0].dtype == bool else rest[0].astype(bias.dtype))
+    lengths = rest[-1].reshape(-1, 1, 1, 1).astype(np.int64) if attrs.padded else None
+    first = arith.evaluate(attrs.offset, {}) if lengths is None else lengths - q.shape[2]
+    key = np.arange(k.shape[2])
+    distance = key - (np.arange(q.shape[2])[:, None] + first)
+    if attrs.right >= 0:
+        bias = np.where(distance <= attrs.right, bias, -np.inf)
+    if attrs.left >= 0:
+        bias = np.where(-distance <= attrs.left, bias, -np.inf)
+    if lengths is not None:
+        bias = np.where(key < lengths, bias, -np.inf)
+    scores = scores + bias
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) > -np.inf
+    probabilities = np.where(seen, powers / powers.sum(axis=-1, keepdims=True), 0)
+    return as_array(probabilities.astype(wide_v.dtype) @ wide_v, from_numpy(q.dtype))
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What attention computes on the way, (B, H, L, S) in working precision, and its result, of the queries' element type.
+
+    scores: products of queries and keys, scaled. capped: after `softcap`. biased: after masks. probabilities: after softmax, 0 for
+    a query that sees no key.
+    """
+
+    scores: Expr
+    capped: Expr
+    biased: Expr
+    probabilities: Expr
+    result: Expr
+
+
+def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Attended:
+    """Attention in simpler operators."""
+    of = tensor_of(widened(q)).dtype
+    scores = products(mul(widened(q), scalar(attrs.scale, of)), widened(k))
+    capped = scores
+    if attrs.softcap:
+        capped = mul(tanh(div(scores, scalar(attrs.softcap, of))), scalar(attrs.softcap, of))
+    bias = _bias(attrs, q, k, rest)
+    if bias is None:
+        biased, probabilities = capped, softmax(capped, axis=3)
+    else:
+        biased = add(capped, bias)
+        # The softmax of a row of minus infinities is NaN.
+        unseen = equal(reduce_max(bias, axes=(tensor_of(bias).rank - 1,), keepdims=True), scalar(-np.inf, of))
+        probabilities = where(unseen, scalar(0, of), softmax(biased, axis=3))
+    return Attended(scores, capped, biased, probabilities, cast_to(weighted(probabilities, widened(v)), tensor_of(q).dtype))
+
+
+def products(q: Expr, k: Expr) -> Expr:
+    """q (B, H, L, E) times k (B, K, S, E): (B, H, L, S). Each head of keys serves H / K heads of queries, which lie together, so
+    that they are further rows of one matrix."""
+    batch, heads, length, size = tensor_of(q).shape
+    groups, keys = tensor_of(k).shape[1:3]
+    rows = reshape(q, shape=(batch, groups, heads // groups * length, size))
+    return reshape(matmul(rows, transpose(k, perm=(0, 1, 3, 2))), shape=(batch, heads, length, keys))
+
+
+def weighted(probabilities: Expr, v: Expr) -> Expr:
+    """probabilities (B, H, L, S) times v (B, K, S, V): (B, H, L, V)."""
+    batch, heads, length, keys = tensor_of(probabilities).shape
+    groups, size = tensor_of(v).shape[1], tensor_of(v).shape[3]
+    rows = reshape(probabilities, shape=(batch, groups, heads // groups * length, keys))
+    return reshape(matmul(rows, v), shape=(batch, heads, length, size))
+
+
+def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Expr | None:
+    """What is added to scores: 0 or the mask where a query sees a key, else minus infinity."""
+    of = tensor_of(widened(q)).dtype
+    length, keys = tensor_of(q).shape[2], tensor_of(k).shape[2]
+    seen: list[Expr] = []
+    added: Expr | None = None
+    if attrs.masked:
+        if tensor_of(rest[0]).dtype.kind == "bool":
+            seen.append(rest[0])
+        else:
+            added = cast_to(rest[0], of)
+    key = iota(shape=(1, keys), axis=1)
+    lengths = expand_dims(cast_to(rest[-1], "int64"), 1, 2, 3) if attrs.padded else None
+    if lengths is not None:
+        seen.append(less(key, lengths))
+    if attrs.left >= 0 or attrs.right >= 0:
+        first = count([attrs.offset], "int64") if lengths is None else sub(lengths, count([length], "int64"))
+        position = add(iota(shape=(length, 1), axis=0), first)
+        if attrs.right >= 0:
+            seen.append(less_equal(key, add(position, scalar(attrs.right, "int64"))))
+        if attrs.left >= 0:
+            seen.append(less_equal(position, add(key, scalar(attrs.left, "int64"))))
+    if not seen:
+        return added
+    allowed = seen[0]
+    for other in seen[1:]:
+        allowed = logical_and(allowed, other)
+    return where(allowed, scalar(0, of) if added is None else added, scalar(-np.inf, of))
+
+
+attention = Operator(
+    "attention",
+    _infer,
+    AttentionAttrs,
+    reference=_reference,
+    decompose=lambda attrs, args: attend(attrs, *args).result,
+    arity=(3, 5),
+    inputs=("q", "k", "v", "mask", "lengths"),
+)
+"""softmax(q k^T scale + mask) v (Vaswani et al., 2017) for queries (B, H, L, E), keys (B, K, S, E) and values (B, K, S, V).
+
+Each of K heads of keys and values serves H / K heads of queries. A query that sees no key has the result 0."""
+
+OPERATORS: tuple[Operator, ...] = (attention,)

@@ -1,0 +1,89 @@
+"""Short forms for graphs of operators: what decompositions and frontends build again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.conversion import cast
+from inlaid.ops.define import tensor_type, working_dtype
+from inlaid.ops.elementwise import div
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import concat, reshape, sizes, strided_slice
+from inlaid.types import DType, TensorType, dtype
+
+
+def tensor_of(x: Expr) -> TensorType:
+    """The type of an expression that must be a tensor. Raises ValueError."""
+    return tensor_type(x.type)
+
+
+def scalar(value: float, of: str | DType) -> Expr:
+    """A 0-d constant."""
+    return constant(np.asarray(value).astype(dtype(of).numpy))
+
+
+def cast_to(x: Expr, of: str | DType) -> Expr:
+    """A conversion; the expression itself when it has the element type already."""
+    return x if tensor_of(x).dtype is dtype(of) else cast(x, dtype=str(of))
+
+
+def widened(x: Expr) -> Expr:
+    """The tensor in its working type: float32 for narrower floats."""
+    return cast_to(x, working_dtype(tensor_of(x).dtype))
+
+
+def count(dims: Sequence[Dim], of: str | DType) -> Expr:
+    """The product of dimensions as a 0-d tensor."""
+    number = arith.product(tuple(dims))
+    if isinstance(number, int):
+        return scalar(number, of)
+    return cast_to(reshape(sizes(dims=(number,)), shape=()), of)
+
+
+def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
+    """The mean over axes, in the working type of the tensor and rounded to its element type."""
+    type_ = tensor_of(x)
+    wide = widened(x)
+    total = reduce_sum(wide, axes=tuple(axes), keepdims=keepdims)
+    return cast_to(div(total, count([type_.shape[axis] for axis in axes], tensor_of(wide).dtype)), type_.dtype)
+
+
+def slice_axis(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:
+    """x[..., begin:end, ...]; the expression itself where that is all of it."""
+    shape = tensor_of(x).shape
+    if begin == 0 and end == shape[axis]:
+        return x
+    begins = (*(0,) * axis, begin, *(0,) * (len(shape) - axis - 1))
+    ends = (*shape[:axis], end, *shape[axis + 1 :])
+    return strided_slice(x, begin=begins, end=ends, strides=(1,) * len(shape))
+
+
+def reversed_axis(x: Expr, axis: int) -> Expr:
+    """The tensor back to front along an axis."""
+    shape = tensor_of(x).shape
+    rank = len(shape)
+    begins = tuple(shape[axis] - 1 if dim == axis else 0 for dim in range(rank))
+    ends = tuple(-1 if dim == axis else shape[dim] for dim in range(rank))
+    return strided_slice(x, begin=begins, end=ends, strides=tuple(-1 if dim == axis else 1 for dim in range(rank)))
+
+
+def expand_dims(x: Expr, *axes: int) -> Expr:
+    """The tensor with dimensions of extent 1 put in at the places that they have in the result."""
+    rest = iter(tensor_of(x).shape)
+    rank = tensor_of(x).rank + len(axes)
+    return reshape(x, shape=tuple(1 if axis in axes else next(rest) for axis in range(rank)))
+
+
+def squeeze(x: Expr, *axes: int) -> Expr:
+    """The tensor without dimensions of extent 1."""
+    return reshape(x, shape=tuple(dim for axis, dim in enumerate(tensor_of(x).shape) if axis not in axes))
+
+
+def join(parts: Sequence[Expr], axis: int) -> Expr:
+    """The concatenation; the part itself where there is one."""
+    return parts[0] if len(parts) == 1 else concat(*parts, axis=axis)

@@ -1,0 +1,435 @@
+"""Operators over sequences, optionals and strings. They run on the host alone: no kernel can express them.
+
+Values, as everywhere on the host: a sequence is a Python list of arrays, an optional is None or the value, a tensor of strings is
+an object array of str.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.unify import fresh_size, join_types
+from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
+from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
+
+NOTHING = TupleType(())
+"""The element type of a sequence or an optional that is known to be empty: it fits any other."""
+
+
+@dataclass(frozen=True)
+class HostTypeAttrs(Attrs):
+    """A type of the host: `kinds` from the outside in ("optional", "sequence"), then a tensor type, -1 standing for a size that
+    only the value tells; an empty `dtype` stands for `NOTHING`."""
+
+    kinds: tuple[str, ...]
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+
+
+def host_attrs(type_: Type) -> HostTypeAttrs:
+    """The attributes that say a type; raises ValueError for one that they cannot say."""
+    kinds = []
+    while isinstance(type_, (OptionalType, SequenceType)):
+        kinds.append("optional" if isinstance(type_, OptionalType) else "sequence")
+        type_ = type_.element
+    if type_ == NOTHING:
+        return HostTypeAttrs(tuple(kinds))
+    shape = tuple(dim if isinstance(dim, int) else -1 for dim in tensor_type(type_).shape)
+    return HostTypeAttrs(tuple(kinds), tensor_type(type_).dtype.name, shape)
+
+
+def host_type(attrs: HostTypeAttrs) -> Type:
+    """The type that attributes say."""
+    made: Type = NOTHING
+    if attrs.dtype:
+        made = TensorType(tuple(dim if dim >= 0 else fresh_size("item") for dim in attrs.shape), attrs.dtype)
+    for kind in reversed(attrs.kinds):
+        made = OptionalType(made) if kind == "optional" else SequenceType(made)
+    return made
+
+
+def _host(
+    name: str,
+    infer: Callable[..., Type],
+    reference: Callable[..., Any],
+    attrs: type[Attrs] = Attrs,
+    inputs: tuple[str, ...] = ("x",),
+    arity: tuple[int, int | None] | None = None,
+) -> Operator:
+    """A host-only operator."""
+    count = len(inputs)
+    return Operator(name, infer, attrs, reference=reference, arity=arity or (count, count), inputs=inputs, host_only=True)
+
+
+# --- sequences --------------------------------------------------------------------------------------------------------
+
+
+def _element(type_: Type) -> TensorType:
+    """The element type of a sequence of tensors. Raises ValueError."""
+    if not isinstance(type_, SequenceType) or not isinstance(type_.element, TensorType):
+        raise ValueError(f"a sequence of tensors is needed, not {type_!r}")
+    return type_.element
+
+
+def _some_item(type_: Type) -> TensorType:
+    """The type of one element of a sequence. Its symbolic dimensions are new ones: two elements need not agree in them."""
+    element = _element(type_)
+    return TensorType(tuple(dim if isinstance(dim, int) else fresh_size("item") for dim in element.shape), element.dtype)
+
+
+def _position(sequence: Sequence[Any], position: Array, last: int) -> int:
+    """A position counted from the front. Raises IndexError where it is not in [-n, last]."""
+    index = int(position.reshape(()))
+    if not -len(sequence) <= index <= last:
+        raise IndexError(f"position {index} is out of range for a sequence of {len(sequence)} elements")
+    return index if index >= 0 else index + len(sequence)
+
+
+def _check_position(position: tuple[Type, ...]) -> None:
+    for type_ in position:
+        if tensor_type(type_, ("int",), "the position").size not in (1, ()):
+            raise ValueError(f"the position must be one integer, not {type_!r}")
+
+
+def _infer_construct(attrs: Attrs, *items: Type) -> Type:
+    element: Type = tensor_type(items[0])
+    for item in items[1:]:
+        element = join_types(element, tensor_type(item))
+    return SequenceType(element)
+
+
+def _infer_insert(attrs: Attrs, sequence: Type, item: Type, *position: Type) -> Type:
+    _check_position(position)
+    tensor_type(item, what="the element")
+    if isinstance(sequence, SequenceType) and sequence.element == NOTHING:
+        return SequenceType(item)
+    return SequenceType(join_types(_element(sequence), item))
+
+
+def _insert(attrs: Attrs, sequence: list[Array], item: Array, *position: Array) -> list[Array]:
+    at = _position(sequence, position[0], len(sequence)) if position else len(sequence)
+    return [*sequence[:at], item, *sequence[at:]]
+
+
+def _infer_erase(attrs: Attrs, sequence: Type, *position: Type) -> Type:
+    _check_position(position)
+    return SequenceType(_element(sequence))
+
+
+def _erase(attrs: Attrs, sequence: list[Array], *position: Array) -> list[Array]:
+    at = _position(sequence, position[0] if position else np.array(-1), len(sequence) - 1)
+    return [*sequence[:at], *sequence[at + 1 :]]
+
+
+def _infer_at(attrs: Attrs, sequence: Type, position: Type) -> Type:
+    _check_position((position,))
+    return _some_item(sequence)
+
+
+def _infer_length(attrs: Attrs, sequence: Type) -> Type:
+    if not isinstance(sequence, SequenceType):
+        raise ValueError(f"a sequence is needed, not {sequence!r}")
+    return TensorType((), "int64")
+
+
+@dataclass(frozen=True)
+class JoinAttrs(Attrs):
+    """`axis` of the result; with `new_axis` the elements are stacked along it, else joined."""
+
+    axis: int
+    new_axis: bool = False
+
+
+def _infer_join(attrs: JoinAttrs, sequence: Type) -> Type:
+    element = _some_item(sequence)
+    check_axis(attrs.axis, element.rank + attrs.new_axis)
+    shape = list(element.shape)
+    length = fresh_size("joined")
+    if attrs.new_axis:
+        shape.insert(attrs.axis, length)
+    else:
+        shape[attrs.axis] = length
+    return TensorType(shape, element.dtype)
+
+
+def _join(attrs: JoinAttrs, sequence: list[Array]) -> Array:
+    if not sequence:
+        raise ValueError("an empty sequence cannot be joined into a tensor")
+    return np.stack(sequence, attrs.axis) if attrs.new_axis else np.concatenate(sequence, attrs.axis)
+
+
+@dataclass(frozen=True)
+class SplitAttrs(Attrs):
+    """Cuts along `axis`; `keepdims` False drops the axis, of which each part then has one element."""
+
+    axis: int
+    keepdims: bool = True
+
+
+def _infer_split(attrs: SplitAttrs, x: Type, *sizes: Type) -> Type:
+    x = tensor_type(x)
+    check_axis(attrs.axis, x.rank)
+    if sizes and tensor_type(sizes[0], ("int",), "the sizes").rank > 1:
+        raise ValueError(f"the sizes must be one integer or a list of them, not {sizes[0]!r}")
+    part: tuple[Dim, ...] = (1 if not sizes else fresh_size("part", x.shape[attrs.axis]),) if attrs.keepdims or sizes else ()
+    return SequenceType(TensorType((*x.shape[: attrs.axis], *part, *x.shape[attrs.axis + 1 :]), x.dtype))
+
+
+def _split(attrs: SplitAttrs, x: Array, *sizes: Array) -> list[Array]:
+    extent = x.shape[attrs.axis]
+    if not sizes:
+        parts = np.split(x, extent, attrs.axis) if extent else []
+        return parts if attrs.keepdims else [part.squeeze(attrs.axis) for part in parts]
+    if sizes[0].ndim == 0:
+        step = int(sizes[0])
+        if step <= 0:
+            raise ValueError(f"parts of {step} elements")
+        cuts = list(range(step, extent, step))
+    else:
+        lengths = [int(size) for size in sizes[0]]
+        if min(lengths, default=0) < 0 or sum(lengths) != extent:
+            raise ValueError(f"parts of {lengths} elements do not make up an axis of {extent}")
+        cuts = [int(cut) for cut in np.cumsum(lengths)[:-1]]
+    return np.split(x, cuts, attrs.axis)
+
+
+# --- optionals and types that widen -----------------------------------------------------------------------------------
+
+
+def _infer_get(attrs: Attrs, x: Type) -> Type:
+    if not isinstance(x, OptionalType) or x.element == NOTHING:
+        raise ValueError(f"there is nothing to take out of a value of type {x!r}")
+    return x.element
+
+
+def _get(attrs: Attrs, x: Any) -> Any:
+    if x is None:
+        raise ValueError("the optional is empty")
+    return x
+
+
+def _infer_has(attrs: Attrs, x: Type) -> Type:
+    if not isinstance(x, OptionalType):
+        raise ValueError(f"an optional is needed, not {x!r}")
+    return TensorType((), "bool")
+
+
+def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
+    wanted = host_type(attrs)
+    if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
+        raise ValueError(f"a value of type {x!r} cannot be taken for {wanted!r}")
+    return wanted
+
+
+# --- strings ----------------------------------------------------------------------------------------------------------
+
+
+def _strings(type_: Type, what: str = "the input") -> TensorType:
+    return tensor_type(type_, ("string",), what)
+
+
+def map_strings(function: Callable[..., Any], result: Any, *arrays: Array) -> Array:
+    """A function applied to the elements of broadcast string arrays; `result` is the numpy dtype of the outcome."""
+    arrays = tuple(np.broadcast_arrays(*arrays))
+    out = np.empty(arrays[0].size, result)
+    for index, items in enumerate(zip(*(array.reshape(-1) for array in arrays), strict=True)):
+        out[index] = function(*items)
+    return out.reshape(arrays[0].shape)
+
+
+def _infer_string_pair(of: str) -> Callable[..., Type]:
+    def infer(attrs: Attrs, a: Type, b: Type) -> Type:
+        return TensorType(broadcast_shapes(_strings(a).shape, _strings(b).shape), of)
+
+    return infer
+
+
+@dataclass(frozen=True)
+class StringSplitAttrs(Attrs):
+    """`delimiter` "" splits at white space; `maxsplit` is the greatest number of cuts, negative for no limit."""
+
+    delimiter: str = ""
+    maxsplit: int = -1
+
+
+def _infer_string_split(attrs: StringSplitAttrs, x: Type) -> Type:
+    x = _strings(x)
+    return TupleType((TensorType((*x.shape, fresh_size("parts")), "string"), TensorType(x.shape, "int64")))
+
+
+def _string_split(attrs: StringSplitAttrs, x: Array) -> tuple[Array, Array]:
+    parts = [item.split(attrs.delimiter or None, attrs.maxsplit) for item in x.reshape(-1)]
+    counts = np.array(list(map(len, parts)), np.int64)
+    out = np.full((len(parts), max(map(len, parts), default=0)), "", object)
+    for row, found in zip(out, parts, strict=True):
+        row[: len(found)] = found
+    return out.reshape(*x.shape, -1) if x.size else out.reshape(*x.shape, 0), counts.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class StringNormaliseAttrs(Attrs):
+    """`case` is "LOWER", "UPPER" or "NONE"; `stopwords` are left out, compared with or without regard to case."""
+
+    case: str = "NONE"
+    case_sensitive: bool = False
+    stopwords: tuple[str, ...] = ()
+
+
+def _infer_string_normalise(attrs: StringNormaliseAttrs, x: Type) -> Type:
+    x = _strings(x)
+    if attrs.case not in ("NONE", "LOWER", "UPPER"):
+        raise ValueError(f"case {attrs.case!r} is none of NONE, LOWER, UPPER")
+    if x.rank not in (1, 2) or (x.rank == 2 and isinstance(x.shape[0], int) and x.shape[0] != 1):
+        raise ValueError(f"the shape must be (n,) or (1, n), not {x.shape}")
+    return TensorType((*x.shape[:-1], fresh_size("words") if attrs.stopwords else x.shape[-1]), "string")
+
+
+def _string_normalise(attrs: StringNormaliseAttrs, x: Array) -> Array:
+    changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
+    fold = str if attrs.case_sensitive else str.lower
+    stopwords = {fold(word) for word in attrs.stopwords}
+    words = [changes[attrs.case](word) for word in x.reshape(-1) if fold(word) not in stopwords]
+    if not words and attrs.stopwords:
+        words = [""]
+    return np.array(words, object).reshape((*x.shape[:-1], len(words)))
+
+
+@dataclass(frozen=True)
+class PatternAttrs(Attrs):
+    """A regular expression, in the syntax that RE2 and Python share."""
+
+    pattern: str
+
+
+def _regex_full_match(attrs: PatternAttrs, x: Array) -> Array:
+    try:
+        compiled = re.compile(attrs.pattern)
+    except re.error as error:
+        raise ValueError(f"{attrs.pattern!r} is not a regular expression: {error}") from error
+    return map_strings(lambda item: compiled.fullmatch(item) is not None, np.bool_, x)
+
+
+@dataclass(frozen=True)
+class StringCastAttrs(Attrs):
+    """The element type of the result: "string" for text from numbers, another for numbers from text."""
+
+    dtype: str
+
+
+def _infer_string_cast(attrs: StringCastAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if (x.dtype.kind == "string") == (dtype(attrs.dtype).kind == "string"):
+        raise ValueError(f"a cast from {x.dtype} to {attrs.dtype} is not between text and numbers")
+    return TensorType(x.shape, attrs.dtype)
+
+
+def _string_cast(attrs: StringCastAttrs, x: Array) -> Array:
+    of = dtype(attrs.dtype)
+    if of.is_float:
+        return map_strings(float, np.float64, x).astype(of.numpy)
+    if of.kind != "string":
+        return map_strings(_integer, object, x).astype(of.numpy)
+    if from_numpy(x.dtype).is_float:
+        # Narrow types have exact float32 values, whose text is the shortest that reads back.
+        return map_strings(_float_text, object, x if x.dtype in (np.float32, np.float64) else x.astype(np.float32))
+    return map_strings(lambda item: str(int(item)), object, x)
+
+
+def _float_text(value: Any) -> str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "INF" if value > 0 else "-INF"
+    return str(value)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
+
+
+@dataclass(frozen=True)
+class MappingAttrs(Attrs):
+    """`values[i]` for `keys[i]`, `default` for what is no key; `dtype` is the element type of the values."""
+
+    keys: tuple[str | int | float, ...]
+    values: tuple[str | int | float, ...]
+    default: str | int | float
+    dtype: str
+
+
+def _lookup(attrs: MappingAttrs, x: Array) -> Array:
+    table = dict(zip(attrs.keys, attrs.values, strict=True))
+    found = [table.get(item, attrs.default) for item in x.reshape(-1).tolist()]
+    return np.array(found, dtype(attrs.dtype).numpy).reshape(x.shape)
+
+
+# --- the operators ----------------------------------------------------------------------------------------------------
+
+sequence_empty = _host("sequence_empty", lambda attrs: SequenceType(NOTHING), lambda attrs: [], inputs=())
+sequence_construct = _host(
+    "sequence_construct", _infer_construct, lambda attrs, *items: list(items), inputs=("items",), arity=(1, None)
+)
+sequence_insert = _host("sequence_insert", _infer_insert, _insert, inputs=("sequence", "item", "position"), arity=(2, 3))
+sequence_erase = _host("sequence_erase", _infer_erase, _erase, inputs=("sequence", "position"), arity=(1, 2))
+sequence_at = _host(
+    "sequence_at",
+    _infer_at,
+    lambda attrs, sequence, position: sequence[_position(sequence, position, len(sequence) - 1)],
+    inputs=("sequence", "position"),
+)
+sequence_length = _host(
+    "sequence_length", _infer_length, lambda attrs, sequence: np.array(len(sequence), np.int64), inputs=("sequence",)
+)
+sequence_join = _host("sequence_join", _infer_join, _join, JoinAttrs, inputs=("sequence",))
+sequence_split = _host("sequence_split", _infer_split, _split, SplitAttrs, inputs=("x", "sizes"), arity=(1, 2))
+optional_none = _host("optional_none", lambda attrs: host_type(attrs), lambda attrs: None, HostTypeAttrs, inputs=())
+optional_some = _host("optional_some", lambda attrs, x: OptionalType(x), lambda attrs, x: x)
+optional_has = _host("optional_has", _infer_has, lambda attrs, x: np.array(x is not None))
+optional_get = _host("optional_get", _infer_get, _get)
+host_widen = _host("host_widen", _infer_widen, lambda attrs, x: x, HostTypeAttrs)
+string_concat = _host(
+    "string_concat", _infer_string_pair("string"), lambda attrs, a, b: map_strings(str.__add__, object, a, b), inputs=("a", "b")
+)
+string_equal = _host(
+    "string_equal", _infer_string_pair("bool"), lambda attrs, a, b: map_strings(str.__eq__, np.bool_, a, b), inputs=("a", "b")
+)
+string_split = _host("string_split", _infer_string_split, _string_split, StringSplitAttrs)
+string_normalise = _host("string_normalise", _infer_string_normalise, _string_normalise, StringNormaliseAttrs)
+regex_full_match = _host(
+    "regex_full_match", lambda attrs, x: TensorType(_strings(x).shape, "bool"), _regex_full_match, PatternAttrs
+)
+string_cast = _host("string_cast", _infer_string_cast, _string_cast, StringCastAttrs)
+lookup = _host("lookup", lambda attrs, x: TensorType(tensor_type(x).shape, attrs.dtype), _lookup, MappingAttrs)
+
+OPERATORS: tuple[Operator, ...] = (
+    sequence_empty,
+    sequence_construct,
+    sequence_insert,
+    sequence_erase,
+    sequence_at,
+    sequence_length,
+    sequence_join,
+    sequence_split,
+    optional_none,
+    optional_some,
+    optional_has,
+    optional_get,
+    host_widen,
+    string_concat,
+    string_equal,
+    string_split,
+    string_normalise,
+    regex_full_match,
+    string_cast,
+    lookup,
+)

@@ -1,0 +1,230 @@
+"""Conversions between element types.
+
+Integer to integer keeps the low bits; float to integer truncates and saturates (below 8 bits it goes through int32), NaN becomes 0;
+to bool is x != 0; to a float rounds to nearest even, and what is out of range becomes infinite, or NaN where the type has no
+infinity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.tensor import ir, te
+from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+
+_EXPONENT_NAN = 0xFF  # the one float8e8m0 code that is no power of two
+
+
+@dataclass(frozen=True)
+class CastAttrs(Attrs):
+    """`dtype` is the element type to convert to.
+
+    `saturate`: of the 8-bit floats, what is out of range becomes the greatest finite value instead of infinite or NaN.
+    `round_mode`: "up", "down" or "nearest", for float8e8m0 alone.
+    """
+
+    dtype: str
+    saturate: bool = True
+    round_mode: str = "up"
+
+
+def _has_8_bits(of: DType) -> bool:
+    return of.is_float and of.bits == 8
+
+
+def greatest(of: DType) -> float:
+    """The greatest finite value of a narrow float type."""
+    import ml_dtypes
+
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(of.numpy).max)
+
+
+# --- numpy ------------------------------------------------------------------------------------------------------------
+
+
+def _float_to_integer(x: Array, to: DType) -> Array:
+    lowest, highest = to.limits
+    wide = np.trunc(x.astype(np.float64))
+    # highest + 1 is a power of two, so exact in float64 where highest itself may not be.
+    low, high = wide < lowest, wide >= highest + 1
+    inside = np.where(low | high | np.isnan(wide), 0, wide).astype(np.uint64 if to.kind == "uint" else np.int64)
+    return np.where(low, lowest, np.where(high, highest, inside)).astype(inside.dtype).astype(to.numpy)
+
+
+def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
+    """float32 to float8e8m0: the exponent field, rounded."""
+    bits = np.ascontiguousarray(x.astype(np.float32)).view(np.uint32).reshape(x.shape)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    if round_mode == "up":
+        exponent = exponent + (fraction != 0)
+    elif round_mode == "nearest":
+        exponent = exponent + (fraction >= np.where(exponent == 0, 0x400001, 0x400000))
+    if saturate:
+        exponent = np.minimum(exponent, _EXPONENT_NAN - 1)
+    exponent = np.where(np.isnan(x), _EXPONENT_NAN, np.minimum(exponent, _EXPONENT_NAN))
+    return exponent.astype(np.uint8).view(dtype("float8e8m0").numpy)
+
+
+@quiet
+def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
+    """An array in another element type."""
+    of = from_numpy(x.dtype)
+    if of is to:
+        return x
+    if to.kind == "bool":
+        return np.asarray(widen_array(x) != 0)
+    if of.is_float and to.is_int:
+        # Below a byte the low bits of a wider integer are kept, as ONNX expects.
+        return _float_to_integer(x, to) if to.bits >= 8 else _float_to_integer(x, dtype("int32")).astype(to.numpy)
+    wide = widen_array(x)
+    if to.name == "float8e8m0":
+        return _to_exponent(wide, saturate, round_mode)
+    if saturate and _has_8_bits(to):
+        wide = np.clip(wide.astype(working_dtype(of if of.is_float else to).numpy), -greatest(to), greatest(to))
+    elif to.is_float and not of.is_float:
+        wide = wide.astype(working_dtype(to).numpy)
+    return wide.astype(to.numpy)
+
+
+# --- tensor expression ------------------------------------------------------------------------------------------------
+
+
+def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
+    """The float8e8m0 whose bits are the exponent field of a float32, rounded."""
+    x = te.cast(x, "float32")
+    bits = te.bitcast(x, "uint32")
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    if round_mode == "up":
+        exponent = exponent + te.cast(fraction.not_equal(0), "uint32")
+    elif round_mode == "nearest":
+        half = te.select(exponent.equal(0), te.const(0x400001, "uint32"), 0x400000)
+        exponent = exponent + te.cast(fraction >= half, "uint32")
+    exponent = te.minimum(exponent, _EXPONENT_NAN - 1 if saturate else _EXPONENT_NAN)
+    exponent = te.select(te.unary("isnan", x), te.const(_EXPONENT_NAN, "uint32"), exponent)
+    return te.bitcast(te.cast(exponent, "uint8"), "float8e8m0")
+
+
+def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str = "up") -> ir.Expr:
+    """A value in another element type, by conversions to and from working types alone."""
+    of = x.dtype
+    if of is to:
+        return x
+    wide = widen(x)
+    if to.kind == "bool":
+        return wide.not_equal(0)
+    if to.is_int:
+        if of.is_float and to.bits < 8:
+            wide = te.cast(wide, "int32")
+        return te.cast(te.cast(wide, working_dtype(to)), to)
+    if not of.is_float:
+        wide = te.cast(wide, working_dtype(to))
+    if to.name == "float8e8m0":
+        return _exponent_value(wide, saturate, round_mode)
+    if saturate and _has_8_bits(to):
+        wide = te.minimum(te.maximum(wide, -greatest(to)), greatest(to))
+    return te.cast(wide, to)
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _cast_infer(attrs: CastAttrs, x: Type) -> Type:
+    if dtype(attrs.dtype).kind == "string":
+        raise ValueError("a cast to strings is `string_cast`")
+    if attrs.round_mode not in ("up", "down", "nearest"):
+        raise ValueError(f"round_mode is up, down or nearest, not {attrs.round_mode!r}")
+    return TensorType(tensor_type(x, ANY).shape, attrs.dtype)
+
+
+def _cast_reference(attrs: CastAttrs, x: Array) -> Array:
+    found: Array = convert(x, dtype(attrs.dtype), attrs.saturate, attrs.round_mode)
+    return found
+
+
+def _cast_compute(attrs: CastAttrs, x: te.Tensor) -> te.Tensor:
+    to = dtype(attrs.dtype)
+    made: te.Tensor = te.compute(x.shape, lambda *i: convert_value(x[i], to, attrs.saturate, attrs.round_mode), "cast")
+    return made
+
+
+cast = Operator(
+    "cast",
+    _cast_infer,
+    CastAttrs,
+    reference=_cast_reference,
+    compute=_cast_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    inputs=("x",),
+)
+
+
+@dataclass(frozen=True)
+class BitcastAttrs(Attrs):
+    """`dtype` is the element type to read the bits as; as wide as the input's."""
+
+    dtype: str
+
+
+def _width(of: DType) -> int:
+    """Bits that a bit cast sees: a bool is a byte that is 0 or 1."""
+    return 8 if of.kind == "bool" else of.bits
+
+
+def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
+    tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
+    if _width(to) != _width(tensor.dtype):
+        raise ValueError(f"{tensor.dtype} has {_width(tensor.dtype)} bits and {to} has {_width(to)}")
+    return TensorType(tensor.shape, to)
+
+
+def _bitcast_reference(attrs: BitcastAttrs, x: Array) -> Array:
+    to = dtype(attrs.dtype)
+    if to.kind == "bool":
+        return np.asarray(_bitcast_reference(BitcastAttrs("uint8"), x) != 0)
+    if _width(to) == 8 * to.bytes:
+        return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
+    # Below a byte the storage holds more bits than the value.
+    low = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape) & ((1 << to.bits) - 1)
+    return low.astype(np.int8).astype(to.numpy) if to.is_int else np.asarray(low, np.uint8).view(to.numpy)
+
+
+def _bitcast_value(x: ir.Expr, to: DType) -> ir.Expr:
+    if x.dtype is to:
+        return x
+    if x.dtype.kind == "bool":
+        return te.bitcast(te.cast(x, "uint8"), to)
+    if to.kind == "bool":
+        return te.bitcast(x, "uint8").not_equal(0)
+    if _width(to) == 8 * to.bytes:
+        return te.bitcast(x, to)
+    low = te.bitcast(widen(x), "uint8") if x.dtype.is_int else te.bitcast(x, "uint8")
+    if to.is_int:
+        return te.cast(te.bitcast(low, working_dtype(to)), to)
+    return te.bitcast(low & ((1 << to.bits) - 1), to)
+
+
+def _bitcast_compute(attrs: BitcastAttrs, x: te.Tensor) -> te.Tensor:
+    to = dtype(attrs.dtype)
+    made: te.Tensor = te.compute(x.shape, lambda *i: _bitcast_value(x[i], to), "bitcast")
+    return made
+
+
+bitcast = Operator(
+    "bitcast",
+    _bitcast_infer,
+    BitcastAttrs,
+    reference=_bitcast_reference,
+    compute=_bitcast_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    inputs=("x",),
+)
+
+OPERATORS: tuple[Operator, ...] = (cast, bitcast)

@@ -1,0 +1,284 @@
+"""What the operator families share: checks of argument types, broadcasting, working precision, factories of operators.
+
+Arithmetic on floats narrower than 32 bits is done in float32, on integers narrower than 8 bits in 8 bits, and rounded or wrapped
+once per operator, in numpy references and tensor expressions alike. So no code generator does arithmetic in such types: it only
+converts from and to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+
+Array = np.ndarray[Any, Any]
+
+NUMERIC = ("float", "int", "uint")
+ANY = ("float", "int", "uint", "bool")
+FLOAT = ("float",)
+INTEGER = ("int", "uint")
+BOOL = ("bool",)
+
+
+@dataclass(frozen=True)
+class AxisAttrs(Attrs):
+    """One axis, not negative."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class AxesAttrs(Attrs):
+    """Axes, not negative, in rising order; `keepdims` leaves them as extent 1."""
+
+    axes: tuple[int, ...]
+    keepdims: bool = False
+
+
+# --- argument types ---------------------------------------------------------------------------------------------------
+
+
+def tensor_type(type_: Type, kinds: tuple[str, ...] | None = None, what: str = "the input") -> TensorType:
+    """The type, which must be a tensor's, with an element type of one of the kinds. Raises ValueError."""
+    if not isinstance(type_, TensorType):
+        raise ValueError(f"{what} must be a tensor, not {type_!r}")
+    if kinds is not None and type_.dtype.kind not in kinds:
+        raise ValueError(f"{what} must have an element type of kind {' or '.join(kinds)}, not {type_.dtype}")
+    return type_
+
+
+def common_dtype(*types: TensorType) -> DType:
+    """The element type that all arguments share. Raises ValueError when they differ."""
+    first = types[0].dtype
+    if any(type_.dtype is not first for type_ in types):
+        raise ValueError(f"the element types differ: {', '.join(str(type_.dtype) for type_ in types)}")
+    return first
+
+
+def check_axis(axis: int, rank: int) -> int:
+    """The axis, which must lie in [0, rank). Raises ValueError."""
+    if not 0 <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for rank {rank}")
+    return axis
+
+
+def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The axes, each in [0, rank) and none twice. Raises ValueError."""
+    for axis in axes:
+        check_axis(axis, rank)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"an axis occurs twice in {tuple(axes)}")
+    return tuple(axes)
+
+
+def dims_may_equal(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are equal or could be at run time."""
+    return a == b or not (isinstance(a, int) and isinstance(b, int))
+
+
+def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+    """The shape after a reduction over axes."""
+    return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keepdims or axis not in axes)
+
+
+# --- broadcasting -----------------------------------------------------------------------------------------------------
+
+
+def _broadcast_dims(a: Dim, b: Dim) -> Dim:
+    if a == b or (isinstance(b, int) and b == 1):
+        return a
+    if isinstance(a, int):
+        if a == 1:
+            return b
+        if isinstance(b, int):
+            raise ValueError(f"dimensions {a} and {b} do not broadcast")
+        return a  # b is a or 1 when it runs
+    if isinstance(b, int):
+        return b
+    return arith.unwrap(arith.select(arith.compare("==", a, 1), b, a))
+
+
+def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape that all broadcast to, in numpy's manner. Raises ValueError where there is none.
+
+    A symbolic dimension beside a constant other than 1 is taken to be that constant or 1; `broadcast_read` has the run check it.
+    """
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for offset, dim in enumerate(shape, rank - len(shape)):
+            result[offset] = _broadcast_dims(result[offset], dim)
+    return tuple(result)
+
+
+def broadcast_read(tensor: te.Tensor, shape: Sequence[Dim], indices: Sequence[arith.Dim]) -> ir.Expr:
+    """The element of a tensor that stands at `indices` of the `shape` it is broadcast to.
+
+    Where the dimensions are not known to agree, the index is one that generated code checks.
+    """
+    skip = len(shape) - tensor.rank
+    own = tuple(
+        _broadcast_index(dim, wanted, index) for dim, wanted, index in zip(tensor.shape, shape[skip:], indices[skip:], strict=True)
+    )
+    return tensor[own]
+
+
+def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
+    if dim == wanted:
+        return index
+    if isinstance(dim, int) and dim == 1:
+        return 0
+    # -1 lies outside of every axis, so that dimensions which do not broadcast when it runs are an error.
+    agreed = arith.select(arith.compare("==", dim, wanted), index, -1)
+    chosen = arith.select(arith.compare("==", dim, 1), 0, agreed)
+    return te.checked(ir.Index(dtype("int64"), chosen), 0, dim - 1)
+
+
+# --- working precision ------------------------------------------------------------------------------------------------
+
+
+def working_dtype(of: DType) -> DType:
+    """The type in which arithmetic on a type is done: float32 for narrower floats, 8 bits for narrower integers."""
+    if of.is_float and of.bits < 32:
+        return dtype("float32")
+    if of.is_int and of.bits < 8:
+        return dtype(f"{of.kind}8")
+    return of
+
+
+def widen(value: ir.Expr) -> ir.Expr:
+    """A value in its working type."""
+    return te.cast(value, working_dtype(value.dtype))
+
+
+def widen_array(array: Array) -> Array:
+    """An array in its working type."""
+    return array.astype(working_dtype(from_numpy(array.dtype)).numpy, copy=False)
+
+
+def as_array(value: Any, of: DType) -> Array:
+    """The result of numpy arithmetic, 0-d scalars included, as an array of an element type."""
+    return np.asarray(value).astype(of.numpy, copy=False)
+
+
+def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference that does not warn of overflow, division by zero or invalid values."""
+
+    @functools.wraps(reference)
+    def run(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return reference(*args)
+
+    return run
+
+
+@contextmanager
+def loop_nest(b: Builder, extents: Sequence[Dim], kind: ir.ForKind = ir.ForKind.SERIAL) -> Iterator[tuple[arith.Var, ...]]:
+    """Nested loops over extents, for loop programs: the index of each. `kind` is that of the outermost."""
+    with ExitStack() as stack:
+        kinds = (kind, *(ir.ForKind.SERIAL,) * len(extents))
+        yield tuple(stack.enter_context(b.loop(extent, f"i{n}", kinds[n])) for n, extent in enumerate(extents))
+
+
+# --- factories --------------------------------------------------------------------------------------------------------
+
+
+def map_elements(value: Callable[..., ir.Expr], *tensors: te.Tensor, result: DType | None = None, name: str = "map") -> te.Tensor:
+    """A tensor whose elements are `value` of the elements of the broadcast inputs.
+
+    `value` gets them in their working type; what it returns is cast to `result` (None: the element type of the first input).
+    """
+    shape = broadcast_shapes(*(tensor.shape for tensor in tensors))
+    to = tensors[0].dtype if result is None else result
+
+    def element(*indices: arith.Var) -> ir.Expr:
+        return te.cast(value(*(widen(broadcast_read(tensor, shape, indices)) for tensor in tensors)), to)
+
+    made: te.Tensor = te.compute(shape, element, name)
+    return made
+
+
+def elementwise(
+    name: str,
+    value: Callable[..., ir.Expr],
+    numpy: Callable[..., Any],
+    *,
+    kinds: tuple[str, ...],
+    inputs: tuple[str, ...] = ("x",),
+    result: str | None = None,
+    commutative: bool = False,
+) -> Operator:
+    """An operator without attributes that maps the elements of its broadcast inputs: see `elementwise_with`."""
+    return elementwise_with(
+        name,
+        Attrs,
+        lambda attrs, *elements: value(*elements),
+        lambda attrs, *arrays: numpy(*arrays),
+        kinds=kinds,
+        inputs=inputs,
+        result=result,
+        commutative=commutative,
+    )
+
+
+def elementwise_with(
+    name: str,
+    attrs: type[Attrs],
+    value: Callable[..., ir.Expr],
+    numpy: Callable[..., Any],
+    *,
+    kinds: tuple[str, ...],
+    inputs: tuple[str, ...] = ("x",),
+    result: str | None = None,
+    commutative: bool = False,
+) -> Operator:
+    """An operator that maps the elements of its broadcast inputs, all of one element type.
+
+    value(attrs, *elements)
+        The result as a value expression of the elements, in their working type.
+    numpy(attrs, *arrays)
+        The same of arrays, in their working type, broadcasting.
+    kinds
+        The kinds of element type that it takes.
+    result
+        The element type of the result; None for that of the inputs.
+    """
+
+    def result_dtype(of: DType) -> DType:
+        return of if result is None else dtype(result)
+
+    def infer(attrs: Attrs, *types: Type) -> Type:
+        tensors = [tensor_type(type_, kinds, label) for type_, label in zip(types, inputs, strict=True)]
+        return TensorType(broadcast_shapes(*(tensor.shape for tensor in tensors)), result_dtype(common_dtype(*tensors)))
+
+    @quiet
+    def reference(attrs: Attrs, *arrays: Array) -> Array:
+        return as_array(numpy(attrs, *map(widen_array, arrays)), result_dtype(from_numpy(arrays[0].dtype)))
+
+    def compute(attrs: Attrs, *tensors: te.Tensor) -> te.Tensor:
+        of = result_dtype(tensors[0].dtype)
+        return map_elements(lambda *elements: value(attrs, *elements), *tensors, result=of, name=name)
+
+    return Operator(
+        name,
+        infer,
+        attrs,
+        reference=reference,
+        compute=compute,
+        fusion=FusionKind.INJECTIVE,
+        arity=(len(inputs), len(inputs)),
+        inputs=inputs,
+        commutative=commutative,
+        elementwise=True,
+    )

@@ -1,0 +1,155 @@
+"""Products of integers with real factors, in integers: what quantised networks compute where there is no floating point.
+
+A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm
+is that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with the roundings that its kernels have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import SupportsFloat
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.graph.ir import Expr, constant
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type
+
+FRACTION = 31
+"""Bits of a multiplier behind the point."""
+LIMITS = np.iinfo(np.int32)
+ROUNDINGS = ("up", "away", "once")
+
+
+@dataclass(frozen=True)
+class FixedAttrs(Attrs):
+    """`axis` is that of 1-d multipliers and shifts. `rounding`: the upper half of the product is rounded, and its shift to the
+    right rounds again, halves "up", or "away" from 0; "once" rounds the whole product alone, halves up."""
+
+    axis: int = 0
+    rounding: str = "up"
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """The multiplier and the shift for a real factor that is not negative. Factors below 2^-31 are 0."""
+    if factor == 0:
+        return 0, 0
+    fraction, shift = math.frexp(factor)
+    multiplier = math.floor(fraction * (1 << FRACTION) + 0.5)
+    if multiplier == 1 << FRACTION:
+        multiplier, shift = multiplier // 2, shift + 1
+    return (0, 0) if shift < -FRACTION else (multiplier, shift)
+
+
+def fixed_points(factors: Sequence[float]) -> tuple[Array, Array]:
+    """The multipliers and the shifts of several factors, as int32."""
+    multipliers, shifts = zip(*map(fixed_point, factors), strict=True)
+    return np.array(multipliers, np.int32), np.array(shifts, np.int32)
+
+
+def reduced(multipliers: Array, shifts: Array) -> tuple[Array, Array]:
+    """Multipliers rounded to 15 bits, and their shifts: the products of them and of int64 below 2^47 do not overflow."""
+    rounded = (multipliers.astype(np.int64) + (1 << 15)) >> 16
+    return np.minimum(rounded, (1 << 15) - 1).astype(np.int32), (shifts + 16).astype(np.int32)
+
+
+def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
+    tensor = tensor_type(x)
+    if attrs.rounding not in ROUNDINGS:
+        raise ValueError(f"rounding is {' or '.join(ROUNDINGS)}, not {attrs.rounding!r}")
+    if tensor.dtype.name != "int32" and (tensor.dtype.name, attrs.rounding) != ("int64", "once"):
+        raise ValueError(f"multiplies int32, or int64 with rounding once, not {tensor.dtype} with rounding {attrs.rounding}")
+    for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
+        of = tensor_type(part, what=what)
+        if of.dtype.name != "int32":
+            raise ValueError(f"{what} must be int32, not {of.dtype}")
+        check_channels(attrs.axis, tensor, of, what)
+    return TensorType(tensor.shape, "int32")
+
+
+def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
+    """Raise ValueError unless numbers are 0-d or one for each index along an axis of a tensor."""
+    if of.rank:
+        check_axis(axis, tensor.rank)
+        if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[axis]):
+            raise ValueError(f"{what} must be 0-d or have one element for each index along axis {axis}, not {of!r}")
+
+
+@quiet
+def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
+    shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
+    factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
+    if attrs.rounding == "once":
+        total = FRACTION - places.astype(np.int64)
+        product = x.astype(np.int64) * factor + (np.int64(1) << (total - 1))
+        return np.asarray((product >> total).astype(np.int32)).reshape(x.shape)
+    left, right = np.maximum(places, 0), np.maximum(-places, 0)
+    product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
+    high = np.clip((product + (1 << (FRACTION - 1))) >> FRACTION, LIMITS.min, LIMITS.max)
+    lowest = (np.int64(1) << right) >> 1
+    if attrs.rounding == "away":
+        lowest = np.where(high < 0, np.maximum(lowest - 1, 0), lowest)
+    return np.asarray(((high + lowest) >> right).astype(np.int32)).reshape(x.shape)
+
+
+def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) -> ir.Expr:
+    """x * multiplier * 2^(shift - 31), rounded twice: first halves up, then "up" or "away" from 0."""
+    left, right = te.maximum(shift, 0), te.maximum(0 - shift, 0)
+    product = te.cast(x << left, "int64") * te.cast(multiplier, "int64")
+    high = (product + (1 << (FRACTION - 1))) >> FRACTION
+    high = te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max))
+    added = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
+    if rounding == "away":
+        added = te.select(high < 0, te.maximum(added - 1, 0), added)
+    return te.cast((high + added) >> te.cast(right, "int64"), "int32")
+
+
+def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
+    def element(*indices: arith.Var) -> ir.Expr:
+        def read(of: te.Tensor) -> ir.Expr:
+            return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
+
+        places = read(shift)
+        if attrs.rounding == "once":
+            total = FRACTION - te.cast(places, "int64")
+            product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
+            return te.cast((product + (te.const(1, "int64") << (total - 1))) >> total, "int32")
+        return fixed_value(x[indices], read(multiplier), places, attrs.rounding)
+
+    made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
+    return made
+
+
+multiply_fixed = Operator(
+    "multiply_fixed",
+    _infer,
+    FixedAttrs,
+    reference=_reference,
+    compute=_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(3, 3),
+    inputs=("x", "multiplier", "shift"),
+)
+"""x * multiplier * 2^(shift - 31) as int32. A shift to the left comes first, and wraps; then the upper half of the product is
+rounded to nearest, halves up; then comes a shift to the right, rounded to nearest. Rounded "once", the product is one of int64,
+which wraps, and the shift is at most 30."""
+
+
+def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
+    """Integers times real factors: one factor in all, or one for each index along `axis`. int64 is rounded once."""
+    multipliers, shifts = fixed_points([float(factor) for factor in factors])
+    if tensor_type(total.type).dtype.name == "int64":
+        (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"
+    if len(factors) == 1:
+        multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
+    return multiply_fixed(total, constant(multipliers), constant(shifts), axis=axis, rounding=rounding)
+
+
+OPERATORS: tuple[Operator, ...] = (multiply_fixed,)

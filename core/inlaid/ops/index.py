@@ -1,0 +1,253 @@
+"""Operators that read at indices found in data.
+
+An index counts from the end when it is negative. One that lies outside is an error: a `KernelFault` of the reference, an error
+code of generated code, which never reads outside a buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.errors import KernelFault
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, dims_may_equal, tensor_type
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type
+
+
+def positive_index(value: ir.Expr, extent: Dim) -> ir.Expr:
+    """An index into an axis as int64, negative ones counted from its end; not checked."""
+    index = te.cast(value, "int64")
+    return te.select(index < 0, index + extent, index)
+
+
+def checked_index(value: ir.Expr, extent: Dim) -> arith.Expr:
+    """An index from data into an axis, negative ones counted from its end, which generated code checks."""
+    return te.checked(positive_index(value, extent), 0, extent - 1)
+
+
+def positive_indices(indices: Array, extent: int) -> Array:
+    """Indices into an axis as int64, negative ones counted from its end. Raises `KernelFault` for one that lies outside."""
+    found = indices.astype(np.int64)
+    found = np.where(found < 0, found + extent, found)
+    outside = (found < 0) | (found >= extent)
+    if outside.any():
+        raise KernelFault(f"index {indices[outside].flat[0]} lies outside an axis of {extent} elements")
+    return found
+
+
+def grids(shape: tuple[int, ...]) -> list[Array]:
+    """Per axis the index of each element along it, in a form that broadcasts to the shape."""
+    return list(np.ogrid[tuple(slice(0, dim) for dim in shape)])
+
+
+# --- take -------------------------------------------------------------------------------------------------------------
+
+
+def _infer_take(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
+    x, indices = tensor_type(x), tensor_type(indices, INTEGER, "the indices")
+    axis = check_axis(attrs.axis, x.rank)
+    return TensorType(x.shape[:axis] + indices.shape + x.shape[axis + 1 :], x.dtype)
+
+
+def _take(attrs: AxisAttrs, x: Array, indices: Array) -> Array:
+    return np.asarray(np.take(x, positive_indices(indices, x.shape[attrs.axis]), attrs.axis))
+
+
+def _compute_take(attrs: AxisAttrs, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    axis, end = attrs.axis, attrs.axis + indices.rank
+
+    def element(*index: arith.Var) -> ir.Expr:
+        return x[(*index[:axis], checked_index(indices[index[axis:end]], x.shape[axis]), *index[end:])]
+
+    result: te.Tensor = te.compute(x.shape[:axis] + indices.shape + x.shape[axis + 1 :], element, "take")
+    return result
+
+
+take = Operator(
+    "take",
+    _infer_take,
+    AxisAttrs,
+    reference=_take,
+    compute=_compute_take,
+    fusion=FusionKind.INJECTIVE,
+    arity=(2, 2),
+    inputs=("x", "indices"),
+)
+
+
+# --- take_along_axis --------------------------------------------------------------------------------------------------
+
+
+def check_along_axis(axis: int, x: TensorType, indices: TensorType) -> None:
+    """Check indices that select along an axis: of the rank of x, and within it along the other axes. Raises ValueError."""
+    if indices.rank != x.rank:
+        raise ValueError(f"indices of rank {indices.rank} do not fit an input of rank {x.rank}")
+    check_axis(axis, x.rank)
+    for position, (dim, limit) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if position != axis and isinstance(dim, int) and isinstance(limit, int) and dim > limit:
+            raise ValueError(f"{dim} indices along axis {position}, which has only {limit} elements")
+
+
+def _infer_take_along_axis(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
+    x, indices = tensor_type(x), tensor_type(indices, INTEGER, "the indices")
+    check_along_axis(attrs.axis, x, indices)
+    return TensorType(indices.shape, x.dtype)
+
+
+def _take_along_axis(attrs: AxisAttrs, x: Array, indices: Array) -> Array:
+    where = grids(indices.shape)
+    where[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
+    return np.asarray(x[tuple(where)])
+
+
+def _compute_take_along_axis(attrs: AxisAttrs, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+
+    def element(*index: arith.Var) -> ir.Expr:
+        return x[(*index[:axis], checked_index(indices[index], x.shape[axis]), *index[axis + 1 :])]
+
+    result: te.Tensor = te.compute(indices.shape, element, "take_along_axis")
+    return result
+
+
+take_along_axis = Operator(
+    "take_along_axis",
+    _infer_take_along_axis,
+    AxisAttrs,
+    reference=_take_along_axis,
+    compute=_compute_take_along_axis,
+    fusion=FusionKind.INJECTIVE,
+    arity=(2, 2),
+    inputs=("x", "indices"),
+)
+
+
+# --- gather_nd --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GatherNdAttrs(Attrs):
+    """`batch_dims`: how many leading axes the input and the indices share."""
+
+    batch_dims: int = 0
+
+
+def index_depth(indices: TensorType, rank: int) -> int:
+    """How many axes a tensor of indices selects along: its last extent, at most `rank`. Raises ValueError."""
+    depth = indices.shape[-1] if indices.rank else None
+    if not isinstance(depth, int):
+        raise ValueError("the last extent of the indices must be known")
+    if depth > rank:
+        raise ValueError(f"indices of {depth} axes into {rank}")
+    return depth
+
+
+def _infer_gather_nd(attrs: GatherNdAttrs, x: Type, indices: Type) -> Type:
+    x, indices = tensor_type(x), tensor_type(indices, INTEGER, "the indices")
+    batch = attrs.batch_dims
+    if not 0 <= batch < max(indices.rank, 1) or batch > x.rank:
+        raise ValueError(f"{batch} batch axes do not fit ranks {x.rank} and {indices.rank}")
+    for dim, other in zip(x.shape[:batch], indices.shape[:batch], strict=True):
+        if not dims_may_equal(dim, other):
+            raise ValueError(f"batch dimensions {dim} and {other} differ")
+    depth = index_depth(indices, x.rank - batch)
+    return TensorType(indices.shape[:-1] + x.shape[batch + depth :], x.dtype)
+
+
+def _gather_nd(attrs: GatherNdAttrs, x: Array, indices: Array) -> Array:
+    batch = attrs.batch_dims
+    rows = indices.shape[:-1]
+    where = [np.broadcast_to(grid, rows) for grid in grids(rows)[:batch]]
+    where += [positive_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
+    return np.array(x[tuple(where)] if where else np.broadcast_to(x, rows + x.shape))
+
+
+def _compute_gather_nd(attrs: GatherNdAttrs, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    batch, rows = attrs.batch_dims, indices.rank - 1
+    depth = index_depth(TensorType(indices.shape, indices.dtype), x.rank - batch)
+
+    def element(*index: arith.Var) -> ir.Expr:
+        found = [checked_index(indices[(*index[:rows], k)], x.shape[batch + k]) for k in range(depth)]
+        return x[(*index[:batch], *found, *index[rows:])]
+
+    result: te.Tensor = te.compute(indices.shape[:-1] + x.shape[batch + depth :], element, "gather_nd")
+    return result
+
+
+gather_nd = Operator(
+    "gather_nd",
+    _infer_gather_nd,
+    GatherNdAttrs,
+    reference=_gather_nd,
+    compute=_compute_gather_nd,
+    fusion=FusionKind.INJECTIVE,
+    arity=(2, 2),
+    inputs=("x", "indices"),
+)
+
+
+# --- reverse_sequence -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReverseSequenceAttrs(Attrs):
+    """The axis of the batch and the axis of time."""
+
+    batch_axis: int
+    time_axis: int
+
+
+def _infer_reverse_sequence(attrs: ReverseSequenceAttrs, x: Type, lengths: Type) -> Type:
+    x, lengths = tensor_type(x), tensor_type(lengths, INTEGER, "the lengths")
+    batch, time = check_axis(attrs.batch_axis, x.rank), check_axis(attrs.time_axis, x.rank)
+    if batch == time:
+        raise ValueError("batch and time are one axis")
+    if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], x.shape[batch]):
+        raise ValueError(f"the lengths must be a vector of {x.shape[batch]}")
+    return x
+
+
+def _reverse_sequence(attrs: ReverseSequenceAttrs, x: Array, lengths: Array) -> Array:
+    extent = x.shape[attrs.time_axis]
+    if ((lengths < 0) | (lengths > extent)).any():
+        raise KernelFault(f"a length lies outside of [0, {extent}]")
+    step = np.arange(extent)
+    source = np.where(step < lengths[:, None], lengths[:, None] - 1 - step, step)
+    if attrs.batch_axis > attrs.time_axis:
+        source = source.T
+    rest = tuple(axis for axis in range(x.ndim) if axis not in (attrs.batch_axis, attrs.time_axis))
+    return np.take_along_axis(x, np.expand_dims(source, rest), attrs.time_axis)
+
+
+def _compute_reverse_sequence(attrs: ReverseSequenceAttrs, x: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+    time = attrs.time_axis
+
+    def element(*index: arith.Var) -> ir.Expr:
+        step = ir.as_expr(index[time])
+        length = te.cast(lengths[index[attrs.batch_axis]], "int64")
+        # A length below 0 turns nothing round, so its check asks for an index that no axis has.
+        source = te.select(length < 0, te.const(-1, "int64"), te.select(step < length, length - 1 - step, step))
+        return x[(*index[:time], te.checked(source, 0, x.shape[time] - 1), *index[time + 1 :])]
+
+    result: te.Tensor = te.compute(x.shape, element, "reverse_sequence")
+    return result
+
+
+reverse_sequence = Operator(
+    "reverse_sequence",
+    _infer_reverse_sequence,
+    ReverseSequenceAttrs,
+    reference=_reverse_sequence,
+    compute=_compute_reverse_sequence,
+    fusion=FusionKind.INJECTIVE,
+    arity=(2, 2),
+    inputs=("x", "lengths"),
+)
+
+
+OPERATORS = (take, take_along_axis, gather_nd, reverse_sequence)

@@ -1,0 +1,366 @@
+"""Resizing by interpolation along axes.
+
+Interpolation is separable. Along each resized axis, output position o has the source coordinate x (see `_coordinate`) and is
+the weighted sum of the inputs near floor(x), whose weights are a kernel of their distances from x. Inputs beyond the ends repeat
+the outermost ones. Coordinates and weights are formed in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
+from inlaid.tensor import ir, te
+from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+
+COORDINATES = (
+    "align_corners",
+    "asymmetric",
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "tf_crop_and_resize",
+)
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+_Number = float | ir.Expr
+
+
+@dataclass(frozen=True)
+class ResizeAttrs(Attrs):
+    """How to resize, per axis where tuples stand; the names and meanings are those of ONNX.
+
+    shape
+        The shape of the result.
+    scales
+        Output extent over input extent, as coordinates have it; 0 stands for the quotient of the extents.
+    mode
+        "nearest", "linear" or "cubic".
+    coordinates
+        How output positions map to source coordinates: one of `COORDINATES`.
+    rounding
+        Of coordinates in mode nearest: one of `NEAREST`.
+    cubic_a
+        The parameter of the cubic kernel (Keys, 1981).
+    antialias
+        Whether a kernel is stretched by the inverse of a scale below 1.
+    exclude_outside
+        Whether weights of inputs beyond the ends are 0, and the others made to sum up to 1.
+    crop
+        For tf_crop_and_resize: where the crop starts in each axis, then where it ends, in [0, 1].
+    outside
+        For tf_crop_and_resize: the value of outputs whose coordinate lies beyond the ends.
+    """
+
+    shape: tuple[Dim, ...]
+    scales: tuple[float, ...] = ()
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    rounding: str = "round_prefer_floor"
+    cubic_a: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
+    crop: tuple[float, ...] = ()
+    outside: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One resized axis: its extents before and after, its scale (None: their quotient) and its crop."""
+
+    index: int
+    before: Dim
+    after: Dim
+    scale: float | None
+    crop: tuple[float, float]
+
+
+def _infer(attrs: ResizeAttrs, x: Type) -> Type:
+    data = tensor_type(x, ANY if attrs.mode == "nearest" else ("float", "int", "uint"))
+    rank = data.rank
+    if len(attrs.shape) != rank or len(attrs.scales) not in (0, rank) or len(attrs.crop) not in (0, 2 * rank):
+        raise ValueError(f"shape, scales and crop must be given for each of {rank} axes")
+    if attrs.mode not in ("nearest", "linear", "cubic"):
+        raise ValueError(f"mode {attrs.mode!r} is unknown")
+    if attrs.coordinates not in COORDINATES or attrs.rounding not in NEAREST:
+        raise ValueError(f"coordinates {attrs.coordinates!r} or rounding {attrs.rounding!r} are unknown")
+    if attrs.antialias and attrs.mode == "nearest":
+        raise ValueError("the nearest element cannot be smoothed")
+    for axis in _axes(attrs, data.shape):
+        if axis.before == 0:
+            raise ValueError(f"axis {axis.index} is empty: there is nothing to interpolate")
+        if attrs.antialias:
+            _reach(attrs, axis)
+    return TensorType(attrs.shape, data.dtype)
+
+
+def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
+    """The axes that change; none where the result is empty."""
+    if any(dim == 0 for dim in attrs.shape):
+        return []
+    rank = len(shape)
+    found = []
+    for index in range(rank):
+        scale = attrs.scales[index] if attrs.scales else 0.0
+        crop = (attrs.crop[index], attrs.crop[rank + index]) if attrs.crop else (0.0, 1.0)
+        if shape[index] != attrs.shape[index] or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
+            found.append(_Axis(index, shape[index], attrs.shape[index], scale or None, crop))
+    return found
+
+
+def _number(dim: Dim) -> _Number:
+    return float(dim) if isinstance(dim, int) else ir.as_expr(dim, dtype("float64"))
+
+
+def _equals_one(value: _Number) -> bool | ir.Expr:
+    return value.equal(1) if isinstance(value, ir.Expr) else value == 1
+
+
+def _pick(condition: bool | ir.Expr, then: Any, otherwise: Any) -> Any:
+    if isinstance(condition, bool):
+        return then if condition else otherwise
+    return te.select(condition, ir.as_expr(then, dtype("float64")), ir.as_expr(otherwise, dtype("float64")))
+
+
+def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
+    """The source coordinate of output positions, given as a float64 array or value expression."""
+    before, after = _number(axis.before), _number(axis.after)
+    scale: Any = axis.scale if axis.scale is not None else after / before
+    width = scale * before
+    single = _equals_one(width)
+    last: Any = before - 1
+    steps: Any = _pick(single, 1.0, width - 1)
+    match attrs.coordinates:
+        case "align_corners":
+            return position * _pick(single, 0.0, last) / steps
+        case "asymmetric":
+            return position / scale
+        case "tf_crop_and_resize":
+            start, end = axis.crop
+            inner = position * _pick(single, 0.0, (end - start) * last) / steps
+            return inner + _pick(single, (end - start) * last / 2, 0.0) + start * last
+        case "pytorch_half_pixel":
+            return _pick(_equals_one(after), 0 * position, (position + 0.5) / scale - 0.5)
+        case "half_pixel_symmetric":
+            # The centre of the input maps to the centre of the output, though that is not `width` wide.
+            return before / 2 * (1 - after / width) + (position + 0.5) / scale - 0.5
+    return (position + 0.5) / scale - 0.5
+
+
+def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
+    """(offset from floor(x) of the first input, number of inputs, factor of distances) of the kernel."""
+    support = 1 if attrs.mode == "linear" else 2
+    shrink = 1.0
+    if attrs.antialias:
+        scale = axis.scale
+        if scale is None:
+            if not isinstance(axis.before, int) or not isinstance(axis.after, int):
+                raise ValueError("smoothing needs a scale that is known")
+            scale = axis.after / axis.before
+        shrink = min(scale, 1.0)
+    first = math.floor(-support / shrink) + 1
+    return first, 2 - 2 * first, shrink
+
+
+# --- reference --------------------------------------------------------------------------------------------------------
+
+
+def _kernel_array(attrs: ResizeAttrs, distance: Array) -> Array:
+    d = np.abs(distance)
+    if attrs.mode == "linear":
+        weights: Array = np.maximum(1 - d, 0)
+        return weights
+    a = attrs.cubic_a
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _round_array(rounding: str, x: Array) -> Array:
+    low = np.floor(x)
+    match rounding:
+        case "floor":
+            return low
+        case "ceil":
+            return np.ceil(x)
+        case "round_prefer_floor":
+            return low + (x - low > 0.5)
+    return low + (x - low >= 0.5)
+
+
+def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Array:
+    """The data interpolated at coordinates x along an axis."""
+    extent = data.shape[axis.index]
+    if attrs.mode == "nearest":
+        nearest = np.clip(_round_array(attrs.rounding, x), 0, extent - 1).astype(np.int64)
+        taken: Array = np.take(data, nearest, axis.index)
+        return taken
+    first, taps, shrink = _reach(attrs, axis)
+    low = np.floor(x)
+    places = low.astype(np.int64)[:, None] + first + np.arange(taps)
+    weights = _kernel_array(attrs, (first + np.arange(taps) - (x - low)[:, None]) * shrink)
+    if attrs.exclude_outside:
+        weights = np.where((places < 0) | (places >= extent), 0, weights)
+    if attrs.exclude_outside or attrs.antialias:
+        total = weights.sum(axis=1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    chosen = np.take(np.moveaxis(data, axis.index, -1), np.clip(places, 0, extent - 1), -1)
+    summed: Array = np.moveaxis((chosen * weights.astype(data.dtype)).sum(axis=-1), -1, axis.index)
+    return summed
+
+
+@quiet
+def _reference(attrs: ResizeAttrs, x: Array) -> Array:
+    of = from_numpy(x.dtype)
+    shape = tuple(arith.evaluate(dim, {}) for dim in attrs.shape)
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
+    data = x if attrs.mode == "nearest" else x.astype(_working(of).numpy)
+    beyond = np.zeros((1,) * x.ndim, bool)
+    for axis in _axes(attrs, x.shape):
+        extent, length = x.shape[axis.index], shape[axis.index]
+        coordinates = np.asarray(_coordinate(attrs, axis, np.arange(length, dtype=np.float64)))
+        data = _resize_axis(attrs, axis, data, coordinates)
+        if attrs.coordinates == "tf_crop_and_resize":
+            outside = (coordinates < 0) | (coordinates > extent - 1)
+            beyond = beyond | outside.reshape([-1 if dim == axis.index else 1 for dim in range(x.ndim)])
+    if of.is_int and attrs.mode != "nearest":
+        data = np.clip(np.rint(data), *of.limits)
+    result: Array = np.where(beyond, np.asarray(attrs.outside).astype(x.dtype), as_array(data, of))
+    return result
+
+
+# --- compute ----------------------------------------------------------------------------------------------------------
+
+
+def _working(of: DType) -> DType:
+    """Integers are interpolated in a float type that holds them."""
+    if of.is_float:
+        return working_dtype(of)
+    return dtype("float32" if of.bits <= 16 else "float64")
+
+
+def _kernel_value(attrs: ResizeAttrs, distance: ir.Expr) -> ir.Expr:
+    d = te.unary("abs", distance)
+    if attrs.mode == "linear":
+        return te.maximum(1 - d, 0)
+    a = attrs.cubic_a
+    near = (d * (a + 2) - (a + 3)) * d * d + 1
+    far = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+    return te.select(d <= 1, near, te.select(d < 2, far, 0))
+
+
+def _round_value(rounding: str, x: ir.Expr) -> ir.Expr:
+    low = te.unary("floor", x)
+    match rounding:
+        case "floor":
+            return low
+        case "ceil":
+            return te.unary("ceil", x)
+        case "round_prefer_floor":
+            return te.select(x - low > 0.5, low + 1, low)
+    return te.select(x - low >= 0.5, low + 1, low)
+
+
+def _clamped(place: ir.Expr, extent: Dim) -> arith.Expr:
+    last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
+    return te.checked(te.minimum(te.maximum(place, 0), last), 0, extent - 1)
+
+
+def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
+    return (*index[:axis], by, *index[axis + 1 :])
+
+
+def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
+    """Stages that interpolate the data at coordinates x (after,) along an axis."""
+    if attrs.mode == "nearest":
+        place = te.compute((axis.after,), lambda o: te.cast(_round_value(attrs.rounding, x[o]), "int64"), "place")
+        made: te.Tensor = te.compute(
+            shape, lambda *i: data[_replace(i, axis.index, _clamped(place[i[axis.index]], axis.before))], "resize"
+        )
+        return made
+    first, taps, shrink = _reach(attrs, axis)
+
+    def tap_place(o: Dim, t: Dim) -> ir.Expr:
+        return te.cast(te.unary("floor", x[o]), "int64") + ir.as_expr(arith.wrap(t + first), dtype("int64"))
+
+    def weight(o: arith.Var, t: arith.Var) -> ir.Expr:
+        distance = ir.as_expr(arith.wrap(t + first), dtype("float64")) - (x[o] - te.unary("floor", x[o]))
+        value = _kernel_value(attrs, distance * shrink)
+        if attrs.exclude_outside:
+            place = tap_place(o, t)
+            inside = (place >= 0) & (place < axis.before)
+            value = te.select(inside, value, 0)
+        return value
+
+    weights = te.compute((axis.after, taps), weight, "weight")
+    if attrs.exclude_outside or attrs.antialias:
+        k = te.reduce_axis(taps, "k")
+        raw = weights
+        total = te.compute((axis.after,), lambda o: te.sum_(raw[o, k], k), "weight_sum")
+        weights = te.compute(
+            (axis.after, taps), lambda o, t: raw[o, t] / te.select(total[o].equal(0), te.const(1, "float64"), total[o]), "weight"
+        )
+    tap = te.reduce_axis(taps, "tap")
+
+    def element(*i: arith.Var) -> ir.Expr:
+        o = i[axis.index]
+        value = data[_replace(i, axis.index, _clamped(tap_place(o, tap.var), axis.before))]
+        total: ir.Expr = te.sum_(value * te.cast(weights[o, tap], data.dtype), tap)
+        return total
+
+    summed: te.Tensor = te.compute(shape, element, "resize")
+    return summed
+
+
+def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
+    data = x
+    working = _working(x.dtype)
+    if attrs.mode != "nearest" and working is not x.dtype:
+        data = te.compute(x.shape, lambda *i: te.cast(x[i], working), "widen")
+    beyond: list[tuple[_Axis, te.Tensor]] = []
+    shape = x.shape
+    for axis in _axes(attrs, x.shape):
+        coordinates = te.compute(
+            (axis.after,), lambda o, axis=axis: _coordinate(attrs, axis, ir.as_expr(o, dtype("float64"))), "coordinate"
+        )
+        shape = _replace(shape, axis.index, axis.after)
+        data = _resize_stage(attrs, axis, data, coordinates, shape)
+        if attrs.coordinates == "tf_crop_and_resize":
+            beyond.append((axis, coordinates))
+
+    def finish(*i: arith.Var) -> ir.Expr:
+        value = data[i]
+        if value.dtype is not x.dtype and x.dtype.is_int:
+            low, high = x.dtype.limits
+            value = te.minimum(te.maximum(te.unary("round", value), low), high)
+        value = te.cast(value, x.dtype)
+        for axis, coordinates in beyond:
+            at = coordinates[i[axis.index]]
+            outside = (at < 0) | (at > ir.as_expr(arith.wrap(axis.before - 1), dtype("float64")))
+            value = te.select(outside, te.const(attrs.outside, x.dtype), value)
+        return value
+
+    made: te.Tensor = te.compute(attrs.shape, finish, "resize")
+    return made
+
+
+resize = Operator(
+    "resize",
+    _infer,
+    ResizeAttrs,
+    reference=_reference,
+    compute=_compute,
+    fusion=FusionKind.COMPLEX_OUT_FUSABLE,
+    inputs=("x",),
+)
+"""The tensor interpolated to another shape. Integers are interpolated as floats, rounded to nearest even and saturated."""
+
+OPERATORS: tuple[Operator, ...] = (resize,)

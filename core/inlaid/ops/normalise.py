@@ -1,0 +1,364 @@
+"""Softmax and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.graph.ir import Expr
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.compose import cast_to, mean, scalar, tensor_of, widened
+from inlaid.ops.define import (
+    FLOAT,
+    Array,
+    AxisAttrs,
+    as_array,
+    broadcast_read,
+    broadcast_shapes,
+    check_axis,
+    dims_may_equal,
+    quiet,
+    tensor_type,
+    widen,
+    widen_array,
+    working_dtype,
+)
+from inlaid.ops.elementwise import add, div, mul, sqrt, sub
+from inlaid.tensor import ir, te
+from inlaid.types import Type, from_numpy
+
+
+def _infer_softmax(attrs: AxisAttrs, x: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    check_axis(attrs.axis, data.rank)
+    return data
+
+
+@quiet
+def _reference_softmax(attrs: AxisAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    powers = np.exp(wide - wide.max(axis=attrs.axis, keepdims=True, initial=-np.inf))
+    return as_array(powers / powers.sum(axis=attrs.axis, keepdims=True), from_numpy(x.dtype))
+
+
+@quiet
+def _reference_log_softmax(attrs: AxisAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    shifted = wide - wide.max(axis=attrs.axis, keepdims=True, initial=-np.inf)
+    return as_array(shifted - np.log(np.exp(shifted).sum(axis=attrs.axis, keepdims=True)), from_numpy(x.dtype))
+
+
+def _without(index: tuple[arith.Var, ...], axis: int) -> tuple[arith.Var, ...]:
+    return index[:axis] + index[axis + 1 :]
+
+
+def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor:
+    """A stage that reduces one axis, in working precision."""
+    k = te.reduce_axis(x.shape[axis], "k")
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    made: te.Tensor = te.compute(shape, lambda *i: reducer(widen(x[(*i[:axis], k, *i[axis:])]), k), name)
+    return made
+
+
+def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+    top = _along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
+    total = _along(powers, axis, te.sum_, "softmax_sum")
+    # One division a row. The greatest element adds 1, so that the total neither overflows nor vanishes.
+    inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
+    made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
+    return made
+
+
+def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+    top = _along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
+    total = _along(powers, axis, te.sum_, "softmax_sum")
+    logs = te.compute(total.shape, lambda *i: te.math("log", total[i]), "softmax_log")
+    made: te.Tensor = te.compute(
+        x.shape, lambda *i: te.cast(widen(x[i]) - top[_without(i, axis)] - logs[_without(i, axis)], x.dtype), "log_softmax"
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class EpsilonAttrs(Attrs):
+    """`epsilon` is added to the variance."""
+
+    epsilon: float = 1e-5
+
+
+def _infer_batch_norm(attrs: EpsilonAttrs, x: Type, *rest: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    if data.rank < 2:
+        raise ValueError("the data has a batch and a channel dimension")
+    for what, type_ in zip(("scale", "bias", "mean", "variance"), rest, strict=True):
+        found = tensor_type(type_, FLOAT, f"the {what}")
+        if found.rank != 1 or not dims_may_equal(found.shape[0], data.shape[1]):
+            raise ValueError(f"the {what} is a vector of one element a channel")
+    return data
+
+
+@quiet
+def _reference_batch_norm(attrs: EpsilonAttrs, x: Array, *rest: Array) -> Array:
+    wide = widen_array(x)
+    scale, bias, mean, variance = (
+        array.astype(wide.dtype, copy=False).reshape((-1,) + (1,) * (x.ndim - 2)) for array in map(widen_array, rest)
+    )
+    factor = scale / np.sqrt(variance + wide.dtype.type(attrs.epsilon))
+    return as_array((wide - mean) * factor + bias, from_numpy(x.dtype))
+
+
+def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+    acc = working_dtype(x.dtype)
+
+    def element(*i: arith.Var) -> ir.Expr:
+        scale, bias, mean, variance = (te.cast(tensor[i[1]], acc) for tensor in rest)
+        factor = scale / te.unary("sqrt", variance + attrs.epsilon)
+        return te.cast((widen(x[i]) - mean) * factor + bias, x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "batch_norm")
+    return made
+
+
+@dataclass(frozen=True)
+class LrnAttrs(Attrs):
+    """`size` channels are summed around each; see `lrn`."""
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+
+def _infer_lrn(attrs: LrnAttrs, x: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    if data.rank < 2 or attrs.size < 1:
+        raise ValueError("the data has a batch and a channel dimension, and the size is positive")
+    return data
+
+
+@quiet
+def _reference_lrn(attrs: LrnAttrs, x: Array) -> Array:
+    wide = widen_array(x)
+    before, after = (attrs.size - 1) // 2, attrs.size // 2
+    squares = np.pad(wide * wide, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+    total = sum((squares[:, k : k + x.shape[1]] for k in range(attrs.size)), np.zeros_like(wide))
+    scalar = wide.dtype.type
+    divisor = (scalar(attrs.bias) + scalar(attrs.alpha / attrs.size) * total) ** scalar(attrs.beta)
+    return as_array(wide / divisor, from_numpy(x.dtype))
+
+
+def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
+    acc = working_dtype(x.dtype)
+    before = (attrs.size - 1) // 2
+    k = te.reduce_axis(attrs.size, "k")
+
+    def square(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
+        at = c + k.var - before
+        inside = arith.logical_and(arith.compare(">=", at, 0), arith.compare("<", at, x.shape[1]))
+        value = widen(x[(n, at, *rest)])
+        total: ir.Expr = te.sum_(te.select(inside, value * value, te.const(0, acc)), k)
+        return total
+
+    total = te.compute(x.shape, square, "lrn_sum")
+    made: te.Tensor = te.compute(
+        x.shape,
+        lambda *i: te.cast(widen(x[i]) / _power(total[i] * (attrs.alpha / attrs.size) + attrs.bias, attrs.beta), x.dtype),
+        "lrn",
+    )
+    return made
+
+
+def _power(base: ir.Expr, exponent: float) -> ir.Expr:
+    """base ** exponent, by roots for the usual exponents: a power takes ten times as long as two roots."""
+    if exponent == 1.0:
+        return base
+    if exponent not in (0.5, 0.75):
+        return te.math("pow", base, exponent)
+    root = te.unary("sqrt", base)
+    return root if exponent == 0.5 else root * te.unary("sqrt", root)
+
+
+@dataclass(frozen=True)
+class LayerNormAttrs(Attrs):
+    """The axes from `axis` on are normalised; `epsilon` is added to the variance or the mean square."""
+
+    axis: int
+    epsilon: float = 1e-5
+
+
+def _infer_layer_norm(attrs: LayerNormAttrs, x: Type, *rest: Type) -> Type:
+    data = tensor_type(x, FLOAT)
+    check_axis(attrs.axis, data.rank)
+    for what, type_ in zip(("scale", "bias"), rest, strict=False):
+        found = tensor_type(type_, FLOAT, f"the {what}")
+        if len(broadcast_shapes(found.shape, data.shape)) != data.rank:
+            raise ValueError(f"the {what} does not broadcast over the data")
+    return data
+
+
+@quiet
+def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: Array | None = None) -> Array:
+    wide, axes = widen_array(x), tuple(range(attrs.axis, x.ndim))
+    centred = wide - wide.mean(axis=axes, keepdims=True)
+    variance = (centred * centred).mean(axis=axes, keepdims=True)
+    result = centred / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
+    return as_array(result if bias is None else result + widen_array(bias), from_numpy(x.dtype))
+
+
+@quiet
+def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
+    wide = widen_array(x)
+    square = (wide * wide).mean(axis=tuple(range(attrs.axis, x.ndim)), keepdims=True)
+    return as_array(wide / np.sqrt(square + wide.dtype.type(attrs.epsilon)) * widen_array(scale), from_numpy(x.dtype))
+
+
+def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> te.Tensor:
+    """The mean of `value` of the index over the axes from `axis` on, in working precision."""
+    reduced = tuple(te.reduce_axis(dim, f"k{place}") for place, dim in enumerate(x.shape[axis:]))
+    acc = working_dtype(x.dtype)
+    of = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
+    total = te.compute(x.shape[:axis], lambda *i: te.sum_(value(*i, *(item.var for item in reduced)), reduced), f"{name}_sum")
+    made: te.Tensor = te.compute(x.shape[:axis], lambda *i: total[i] / of, name)
+    return made
+
+
+def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
+    axis, acc = attrs.axis, working_dtype(x.dtype)
+    centre = _mean(x, axis, lambda *i: widen(x[i]), "layer_norm_mean")
+
+    def square(*i: arith.Var) -> ir.Expr:
+        centred = widen(x[i]) - centre[i[:axis]]
+        return centred * centred
+
+    variance = _mean(x, axis, square, "layer_norm_variance")
+    inverse = te.compute(variance.shape, lambda *i: 1.0 / te.unary("sqrt", variance[i] + attrs.epsilon), "layer_norm_inverse")
+
+    def element(*i: arith.Var) -> ir.Expr:
+        value = (widen(x[i]) - centre[i[:axis]]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
+        return te.cast(value if bias is None else value + te.cast(broadcast_read(bias, x.shape, i), acc), x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "layer_norm")
+    return made
+
+
+def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> te.Tensor:
+    axis, acc = attrs.axis, working_dtype(x.dtype)
+    square = _mean(x, axis, lambda *i: widen(x[i]) * widen(x[i]), "rms_norm_square")
+    inverse = te.compute(square.shape, lambda *i: 1.0 / te.unary("sqrt", square[i] + attrs.epsilon), "rms_norm_inverse")
+
+    def element(*i: arith.Var) -> ir.Expr:
+        value = widen(x[i]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
+        return te.cast(value, x.dtype)
+
+    made: te.Tensor = te.compute(x.shape, element, "rms_norm")
+    return made
+
+
+def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
+    """(x standardised, its mean, 1 / sqrt(variance + epsilon)) over axes, which the last two keep as extent 1."""
+    of = tensor_of(x).dtype
+    centre = mean(x, axes, keepdims=True)
+    centred = sub(x, centre)
+    deviation = sqrt(add(mean(mul(centred, centred), axes, keepdims=True), scalar(epsilon, of)))
+    inverse = div(scalar(1, of), deviation)
+    return mul(centred, inverse), centre, inverse
+
+
+def _decompose_layer_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
+    x, scale, *bias = args
+    type_ = tensor_of(x)
+    done, _, _ = moments(widened(x), tuple(range(attrs.axis, type_.rank)), attrs.epsilon)
+    of = tensor_of(done).dtype
+    done = mul(done, cast_to(scale, of))
+    for item in bias:
+        done = add(done, cast_to(item, of))
+    return cast_to(done, type_.dtype)
+
+
+def _decompose_rms_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
+    x, scale = args
+    type_, wide = tensor_of(x), widened(x)
+    of = tensor_of(wide).dtype
+    square = mean(mul(wide, wide), tuple(range(attrs.axis, type_.rank)), keepdims=True)
+    inverse = div(scalar(1, of), sqrt(add(square, scalar(attrs.epsilon, of))))
+    return cast_to(mul(mul(wide, inverse), cast_to(scale, of)), type_.dtype)
+
+
+softmax = Operator(
+    "softmax",
+    _infer_softmax,
+    AxisAttrs,
+    reference=_reference_softmax,
+    compute=_compute_softmax,
+    fusion=FusionKind.REDUCTION,
+    inputs=("x",),
+)
+"""exp(x - max) / sum(exp(x - max)) along an axis."""
+
+log_softmax = Operator(
+    "log_softmax",
+    _infer_softmax,
+    AxisAttrs,
+    reference=_reference_log_softmax,
+    compute=_compute_log_softmax,
+    fusion=FusionKind.REDUCTION,
+    inputs=("x",),
+)
+"""log(softmax(x)) along an axis."""
+
+batch_norm = Operator(
+    "batch_norm",
+    _infer_batch_norm,
+    EpsilonAttrs,
+    reference=_reference_batch_norm,
+    compute=_compute_batch_norm,
+    fusion=FusionKind.INJECTIVE,
+    arity=(5, 5),
+    inputs=("x", "scale", "bias", "mean", "variance"),
+)
+"""(x - mean) / sqrt(variance + epsilon) * scale + bias, the last four per channel (dimension 1)."""
+
+lrn = Operator(
+    "lrn",
+    _infer_lrn,
+    LrnAttrs,
+    reference=_reference_lrn,
+    compute=_compute_lrn,
+    inputs=("x",),
+)
+"""Local response normalisation across channels (Krizhevsky et al., 2012): x / (bias + alpha / size * sum of squares) ** beta."""
+
+layer_norm = Operator(
+    "layer_norm",
+    _infer_layer_norm,
+    LayerNormAttrs,
+    reference=_reference_layer_norm,
+    compute=_compute_layer_norm,
+    fusion=FusionKind.REDUCTION,
+    decompose=_decompose_layer_norm,
+    arity=(2, 3),
+    inputs=("x", "scale", "bias"),
+)
+"""Layer normalisation (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias, statistics over the last axes."""
+
+rms_norm = Operator(
+    "rms_norm",
+    _infer_layer_norm,
+    LayerNormAttrs,
+    reference=_reference_rms_norm,
+    compute=_compute_rms_norm,
+    fusion=FusionKind.REDUCTION,
+    decompose=_decompose_rms_norm,
+    arity=(2, 2),
+    inputs=("x", "scale"),
+)
+"""Root mean square normalisation (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale over the last axes."""
+
+OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn, layer_norm, rms_norm)

@@ -1,0 +1,289 @@
+"""Quantisation: real value = (stored value - zero point) * scale. NaN is stored as zero.
+
+Scales and zero points have one shape: 0-d for one pair for the whole tensor; 1-d, one pair for each index along `axis`; or, with
+`block_size` b > 0, the shape of the data with ceil(d / b) in place of d along `axis`, one pair for each run of b elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.conversion import convert, convert_value
+from inlaid.ops.define import (
+    FLOAT,
+    NUMERIC,
+    Array,
+    broadcast_read,
+    check_axis,
+    common_dtype,
+    dims_may_equal,
+    quiet,
+    tensor_type,
+    widen,
+    widen_array,
+)
+from inlaid.tensor import ir, te
+from inlaid.types import DType, TensorType, Type, dtype
+
+
+@dataclass(frozen=True)
+class QuantizeAttrs(Attrs):
+    """`dtype` is the stored type; the rest says which scale an element has: see the module."""
+
+    dtype: str
+    axis: int = 0
+    block_size: int = 0
+    saturate: bool = True
+
+
+@dataclass(frozen=True)
+class DequantizeAttrs(Attrs):
+    """`dtype` is the float type of the result; the rest says which scale an element has: see the module."""
+
+    dtype: str
+    axis: int = 0
+    block_size: int = 0
+
+
+@dataclass(frozen=True)
+class RequantizeAttrs(Attrs):
+    """`dtype` is the stored type of the result, `axis` that of 1-d scales.
+
+    `rounding`: "half_even" multiplies in float32 and rounds to nearest, halves to even, as ONNX does.
+    """
+
+    dtype: str
+    axis: int = 0
+    rounding: str = "half_even"
+
+
+# --- which scale an element has ---------------------------------------------------------------------------------------
+
+
+def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int, what: str) -> None:
+    if of.rank == 0:
+        return
+    check_axis(axis, x.rank)
+    if block_size == 0:
+        if of.rank != 1 or not dims_may_equal(of.shape[0], x.shape[axis]):
+            raise ValueError(f"{what} must be 0-d or have one element for each index along axis {axis}, not {of!r}")
+        return
+    wanted = list(x.shape)
+    wanted[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
+    if of.rank != x.rank or not all(map(dims_may_equal, of.shape, wanted)):
+        raise ValueError(f"{what} must have the shape {tuple(wanted)} for blocks of {block_size}, not {of!r}")
+
+
+def _spread(of: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
+    """Scales or zero points, one for each element along `axis`, ready to broadcast."""
+    if of.ndim == 0:
+        return of
+    if block_size == 0:
+        return of.reshape([-1 if index == axis else 1 for index in range(len(shape))])
+    return np.take(of, np.arange(shape[axis]) // block_size, axis)
+
+
+def _read(of: te.Tensor, shape: Sequence[Dim], indices: tuple[arith.Var, ...], axis: int, block_size: int) -> ir.Expr:
+    """The scale or zero point of an element."""
+    if of.rank == 0:
+        return of[()]
+    if block_size == 0:
+        return broadcast_read(of, (shape[axis],), (indices[axis],))
+    return of[(*indices[:axis], arith.floordiv(indices[axis], block_size), *indices[axis + 1 :])]
+
+
+# --- between real and stored values -----------------------------------------------------------------------------------
+
+
+def _store(real: Array, zero_point: Array | None, to: DType, saturate: bool) -> Array:
+    """Scaled real values as stored ones."""
+    if to.is_float:
+        shifted = real if zero_point is None else real + widen_array(zero_point).astype(real.dtype)
+        converted: Array = convert(shifted, to, saturate)
+        return converted
+    shifted = np.rint(real) if zero_point is None else np.rint(real) + zero_point.astype(real.dtype)
+    nothing = 0 if zero_point is None else zero_point
+    stored: Array = convert(np.where(np.isnan(real), nothing, np.clip(shifted, *map(real.dtype.type, to.limits))), to)
+    return stored
+
+
+def _store_value(real: ir.Expr, zero_point: ir.Expr | None, to: DType, saturate: bool) -> ir.Expr:
+    if to.is_float:
+        if zero_point is not None:
+            real = real + te.cast(widen(zero_point), real.dtype)
+        return convert_value(real, to, saturate)
+    # Clipped first: then an int32 holds what is rounded, and code generators have an instruction for both steps.
+    limits: list[ir.Expr] = [te.const(limit, real.dtype) for limit in to.limits]
+    if zero_point is not None:
+        limits = [limit - te.cast(widen(zero_point), real.dtype) for limit in limits]
+    whole = te.cast(te.unary("round", te.minimum(te.maximum(real, limits[0]), limits[1])), "int32")
+    return convert_value(whole if zero_point is None else whole + te.cast(widen(zero_point), "int32"), to)
+
+
+def _check_stored(to: DType) -> DType:
+    if to.bits > 16 or to.kind not in ("int", "uint", "float"):
+        raise ValueError(f"values are quantised to integers and floats of at most 16 bits, not {to}")
+    return to
+
+
+def _quantize_infer(attrs: QuantizeAttrs, x: Type, scale: Type, zero_point: Type | None = None) -> Type:
+    tensor, scales = tensor_type(x, FLOAT), tensor_type(scale, FLOAT, "the scale")
+    common_dtype(tensor, scales)
+    to = _check_stored(dtype(attrs.dtype))
+    _check_granularity(tensor, scales, attrs.axis, attrs.block_size, "the scale")
+    if zero_point is not None:
+        points = tensor_type(zero_point, NUMERIC, "the zero point")
+        if points.dtype is not to:
+            raise ValueError(f"the zero point must be {to}, not {points.dtype}")
+        _check_granularity(tensor, points, attrs.axis, attrs.block_size, "the zero point")
+    return TensorType(tensor.shape, to)
+
+
+@quiet
+def _quantize_reference(attrs: QuantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+    def spread(of: Array) -> Array:
+        return _spread(of, x.shape, attrs.axis, attrs.block_size)
+
+    real = np.asarray(widen_array(x) / spread(widen_array(scale)))
+    return _store(real, None if zero_point is None else spread(zero_point), dtype(attrs.dtype), attrs.saturate)
+
+
+def _quantize_compute(attrs: QuantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor | None = None) -> te.Tensor:
+    def element(*indices: arith.Var) -> ir.Expr:
+        def read(of: te.Tensor) -> ir.Expr:
+            return _read(of, x.shape, indices, attrs.axis, attrs.block_size)
+
+        real = widen(x[indices]) / widen(read(scale))
+        return _store_value(real, None if zero_point is None else read(zero_point), dtype(attrs.dtype), attrs.saturate)
+
+    made: te.Tensor = te.compute(x.shape, element, "quantize")
+    return made
+
+
+quantize = Operator(
+    "quantize",
+    _quantize_infer,
+    QuantizeAttrs,
+    reference=_quantize_reference,
+    compute=_quantize_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(2, 3),
+    inputs=("x", "scale", "zero_point"),
+)
+"""x / scale, rounded to nearest with halves to even, plus the zero point, saturated."""
+
+
+def _dequantize_infer(attrs: DequantizeAttrs, x: Type, scale: Type, zero_point: Type | None = None) -> Type:
+    tensor, scales = tensor_type(x, NUMERIC), tensor_type(scale, FLOAT, "the scale")
+    if not dtype(attrs.dtype).is_float:
+        raise ValueError(f"values are dequantised to floats, not {attrs.dtype}")
+    _check_granularity(tensor, scales, attrs.axis, attrs.block_size, "the scale")
+    if zero_point is not None:
+        points = tensor_type(zero_point, NUMERIC, "the zero point")
+        common_dtype(tensor, points)
+        _check_granularity(tensor, points, attrs.axis, attrs.block_size, "the zero point")
+    return TensorType(tensor.shape, attrs.dtype)
+
+
+def _working(to: DType) -> DType:
+    return dtype("float64" if to.name == "float64" else "float32")
+
+
+@quiet
+def _dequantize_reference(attrs: DequantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+    def spread(of: Array) -> Array:
+        return _spread(of, x.shape, attrs.axis, attrs.block_size)
+
+    to = dtype(attrs.dtype)
+    working = _working(to).numpy
+    wide = widen_array(x)
+    if wide.dtype.kind in "iu":
+        wide = wide.astype(np.int32)
+    if zero_point is not None:
+        wide = wide - spread(zero_point).astype(wide.dtype)
+    return np.asarray(wide.astype(working) * spread(scale).astype(working)).astype(to.numpy)
+
+
+def _dequantize_compute(attrs: DequantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor | None = None) -> te.Tensor:
+    to = dtype(attrs.dtype)
+
+    def element(*indices: arith.Var) -> ir.Expr:
+        def read(of: te.Tensor) -> ir.Expr:
+            return _read(of, x.shape, indices, attrs.axis, attrs.block_size)
+
+        wide = widen(x[indices])
+        if wide.dtype.is_int:
+            wide = te.cast(wide, "int32")
+        if zero_point is not None:
+            wide = wide - te.cast(widen(read(zero_point)), wide.dtype)
+        return te.cast(te.cast(wide, _working(to)) * te.cast(widen(read(scale)), _working(to)), to)
+
+    made: te.Tensor = te.compute(x.shape, element, "dequantize")
+    return made
+
+
+dequantize = Operator(
+    "dequantize",
+    _dequantize_infer,
+    DequantizeAttrs,
+    reference=_dequantize_reference,
+    compute=_dequantize_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(2, 3),
+    inputs=("x", "scale", "zero_point"),
+)
+"""(x - zero point) * scale; the difference is taken in int32 where x is an integer."""
+
+
+def _requantize_infer(attrs: RequantizeAttrs, x: Type, scale: Type, zero_point: Type) -> Type:
+    tensor = tensor_type(x)
+    scales, points = tensor_type(scale, what="the scale"), tensor_type(zero_point, what="the zero point")
+    if tensor.dtype.name != "int32" or scales.dtype.name != "float32":
+        raise ValueError(f"requantises int32 by float32 scales, not {tensor.dtype} by {scales.dtype}")
+    to = _check_stored(dtype(attrs.dtype))
+    if to.is_float or points.dtype is not to:
+        raise ValueError(f"the result is an integer type, that of the zero point: not {to} and {points.dtype}")
+    if attrs.rounding != "half_even":
+        raise ValueError(f"rounding is half_even, not {attrs.rounding!r}")
+    _check_granularity(tensor, scales, attrs.axis, 0, "the scale")
+    _check_granularity(tensor, points, attrs.axis, 0, "the zero point")
+    return TensorType(tensor.shape, to)
+
+
+@quiet
+def _requantize_reference(attrs: RequantizeAttrs, x: Array, scale: Array, zero_point: Array) -> Array:
+    real = np.asarray(x.astype(np.float32) * _spread(scale, x.shape, attrs.axis, 0))
+    return _store(real, _spread(zero_point, x.shape, attrs.axis, 0), dtype(attrs.dtype), True)
+
+
+def _requantize_compute(attrs: RequantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor) -> te.Tensor:
+    def element(*indices: arith.Var) -> ir.Expr:
+        real = te.cast(x[indices], "float32") * _read(scale, x.shape, indices, attrs.axis, 0)
+        return _store_value(real, _read(zero_point, x.shape, indices, attrs.axis, 0), dtype(attrs.dtype), True)
+
+    made: te.Tensor = te.compute(x.shape, element, "requantize")
+    return made
+
+
+requantize = Operator(
+    "requantize",
+    _requantize_infer,
+    RequantizeAttrs,
+    reference=_requantize_reference,
+    compute=_requantize_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(3, 3),
+    inputs=("x", "scale", "zero_point"),
+)
+"""An int32 accumulator times scale (input scales / output scale), rounded, plus the zero point, saturated."""
+
+OPERATORS: tuple[Operator, ...] = (quantize, dequantize, requantize)

@@ -1,0 +1,130 @@
+"""Random numbers. Operators are pure: they take the state of a generator, a 0-d uint64, and return the next one.
+
+The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): draw number n
+is a mix of the bits of state + (n + 1) * GAMMA, so that elements are independent of one another and of the order of computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import Array, quiet, tensor_type, working_dtype
+from inlaid.tensor import ir, te
+from inlaid.types import DType, TensorType, TupleType, Type, dtype
+
+GAMMA = 0x9E3779B97F4A7C15
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_LAST_SHIFT = 31
+
+_SIGNIFICANT_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+
+
+@dataclass(frozen=True)
+class RandomAttrs(Attrs):
+    """Shape and element type (a float of at least 16 bits) of the values."""
+
+    shape: tuple[Dim, ...]
+    dtype: str = "float32"
+
+
+def _mixed(bits: Any) -> Any:
+    """The output function of SplitMix64, of a uint64 array or value expression alike."""
+    for shift, factor in _MIX:
+        bits = (bits ^ (bits >> shift)) * factor
+    return bits ^ (bits >> _LAST_SHIFT)
+
+
+def _fraction(bits: Any, of: DType, to_float: Callable[[Any], Any]) -> Any:
+    """The leading bits as a number in [0, 1), exact in the element type."""
+    keep = _SIGNIFICANT_BITS[of.name]
+    return to_float(bits >> (64 - keep)) * 2.0**-keep
+
+
+def _random(
+    name: str,
+    draws: int,
+    value: Callable[[list[ir.Expr], DType], ir.Expr],
+    numpy: Callable[[list[Array], DType], Array],
+) -> Operator:
+    """`value` and `numpy` make a number, in the working type, of `draws` draws of 64 bits."""
+
+    def infer(attrs: RandomAttrs, state: Type) -> Type:
+        if tensor_type(state, what="the state") != TensorType((), "uint64"):
+            raise ValueError(f"the state is a 0-d uint64, not {state!r}")
+        if attrs.dtype not in _SIGNIFICANT_BITS:
+            raise ValueError(f"random values are {', '.join(_SIGNIFICANT_BITS)}, not {attrs.dtype}")
+        return TupleType((TensorType(attrs.shape, attrs.dtype), TensorType((), "uint64")))
+
+    @quiet
+    def reference(attrs: RandomAttrs, state: Array) -> tuple[Array, Array]:
+        of = dtype(attrs.dtype)
+        shape = [arith.evaluate(dim, {}) for dim in attrs.shape]
+        count = math.prod(shape)
+        first = np.arange(count, dtype=np.uint64).reshape(shape) * np.uint64(draws)
+        bits = [_mixed(state + (first + np.uint64(draw + 1)) * np.uint64(GAMMA)) for draw in range(draws)]
+        return numpy(bits, of).astype(of.numpy), np.asarray(state + np.uint64(GAMMA * draws * count & (1 << 64) - 1))
+
+    def compute(attrs: RandomAttrs, state: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        of = dtype(attrs.dtype)
+
+        def element(*indices: arith.Var) -> ir.Expr:
+            position: arith.Expr = arith.ZERO
+            for dim, index in zip(attrs.shape, indices, strict=True):
+                position = position * dim + index
+            first = ir.Index(dtype("uint64"), position * draws)
+            bits = [_mixed(state[()] + (first + (draw + 1)) * GAMMA) for draw in range(draws)]
+            return te.cast(value(bits, of), of)
+
+        total = ir.Index(dtype("uint64"), arith.wrap(arith.product(attrs.shape)) * draws)
+        values: te.Tensor = te.compute(attrs.shape, element, name)
+        following: te.Tensor = te.compute((), lambda: state[()] + total * GAMMA, f"{name}_state")
+        return values, following
+
+    return Operator(
+        name,
+        infer,
+        RandomAttrs,
+        reference=reference,
+        compute=compute,
+        fusion=FusionKind.OPAQUE,
+        inputs=("state",),
+    )
+
+
+def _uniform_value(bits: list[ir.Expr], of: DType) -> ir.Expr:
+    found: ir.Expr = _fraction(bits[0], of, lambda kept: te.cast(kept, working_dtype(of)))
+    return found
+
+
+def _uniform_array(bits: list[Array], of: DType) -> Array:
+    found: Array = _fraction(bits[0], of, lambda kept: kept.astype(working_dtype(of).numpy))
+    return found
+
+
+def _normal_value(bits: list[ir.Expr], of: DType) -> ir.Expr:
+    # Box and Muller, 1958. 1 - fraction lies in (0, 1], so its logarithm is finite.
+    work = working_dtype(of)
+    radius, angle = (_fraction(part, work, lambda kept: te.cast(kept, work)) for part in bits)
+    return te.unary("sqrt", te.math("log", 1.0 - radius) * -2.0) * te.math("cos", angle * (2 * math.pi))
+
+
+def _normal_array(bits: list[Array], of: DType) -> Array:
+    work = working_dtype(of)
+    radius, angle = (_fraction(part, work, lambda kept: kept.astype(work.numpy)) for part in bits)
+    return np.asarray(np.sqrt(np.log(1 - radius) * -2) * np.cos(angle * work.numpy.type(2 * math.pi)))
+
+
+random_uniform = _random("random_uniform", 1, _uniform_value, _uniform_array)
+"""(values uniform in [0, 1), next state)."""
+random_normal = _random("random_normal", 2, _normal_value, _normal_array)
+"""(values of the standard normal distribution, next state)."""
+
+OPERATORS: tuple[Operator, ...] = (random_uniform, random_normal)

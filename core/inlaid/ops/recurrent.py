@@ -1,0 +1,413 @@
+"""Recurrent layers: LSTM, GRU and the simple one.
+
+All take x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: those of w, then those of r) and initial states
+(D, B, H), for T steps, a batch of B, I inputs, H hidden units, G gates and D directions. They give the hidden states of all steps
+(T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
+
+Each decomposes into one matrix product for the inputs of all steps and, step by step, one or two for the states: written out for a
+short sequence, else as a `Loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.graph.ir import Expr, tuple_
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.ops import activation
+from inlaid.ops.compose import (
+    cast_to,
+    expand_dims,
+    join,
+    scalar,
+    slice_axis,
+    tensor_of,
+    widened,
+)
+from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, dims_may_equal, quiet, tensor_type, widen_array
+from inlaid.ops.elementwise import abs, add, clip, div, exp, less, log, maximum, mul, neg, sub, tanh, where
+from inlaid.ops.linear import matmul
+from inlaid.ops.shape import reshape, transpose
+from inlaid.ops.steps import States, Step, item, run_steps
+from inlaid.types import TensorType, TupleType, Type, from_numpy
+
+ACTIVATIONS = (
+    "Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecurrentAttrs(Attrs):
+    """What the three layers share.
+
+    direction
+        "forward", "reverse" or "bidirectional" (forward, then reverse).
+    activations, alphas, betas
+        The activation functions (of `ACTIVATIONS`) and their parameters, direction after direction.
+    clip
+        Bound of the arguments of activations; 0 for none.
+    masked
+        Whether the last argument is the length of each sequence of the batch (B,): behind it, outputs are 0 and states stay.
+    """
+
+    direction: str = "forward"
+    activations: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ()
+    betas: tuple[float, ...] = ()
+    clip: float = 0.0
+    masked: bool = False
+
+    @property
+    def reverses(self) -> tuple[bool, ...]:
+        """Per direction whether it runs from the last step to the first."""
+        return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
+
+
+@dataclass(frozen=True)
+class LstmAttrs(RecurrentAttrs):
+    """`coupled`: the forget gate is 1 - the input gate. `peephole`: the argument behind the initial states is the peephole weights
+    (D, 3 H)."""
+
+    coupled: bool = False
+    peephole: bool = False
+
+
+@dataclass(frozen=True)
+class GruAttrs(RecurrentAttrs):
+    """`linear_before_reset`: the reset gate scales the product of state and weights, else the state."""
+
+    linear_before_reset: bool = False
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What tells one layer from another.
+
+    gates, states, functions
+        How many gates, states and activation functions it has.
+    step(attrs, side, given, states) -> states
+        One step as a graph; `given` is the product of the step's inputs and weights, plus biases. The first state is the output.
+    arrays(attrs, activate, x, states, w, r, b, peephole) -> states
+        The same on arrays, the weights transposed.
+    adds_bias
+        Whether the step adds the recurrent bias itself; if not, it is in `given`.
+    """
+
+    gates: int
+    states: int
+    functions: int
+    step: Callable[..., tuple[Expr, ...]]
+    arrays: Callable[..., tuple[Array, ...]]
+    adds_bias: bool = False
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
+    gates, states, functions = cell.gates, cell.states, cell.functions
+    names = ("x", "w", "r", "b", "the initial state", "the initial cell state")
+    peephole = getattr(attrs, "peephole", False)
+    if len(args) != 4 + states + peephole + attrs.masked:
+        raise ValueError(f"{4 + states} arguments, and peephole weights and lengths as the attributes say, not {len(args)}")
+    tensors = [tensor_type(type_, FLOAT, name) for type_, name in zip(args[: 4 + states], names, strict=False)]
+    of = common_dtype(*tensors)
+    if attrs.direction not in ("forward", "reverse", "bidirectional"):
+        raise ValueError(f"direction {attrs.direction!r} is unknown")
+    directions = len(attrs.reverses)
+    wanted = directions * functions
+    if not len(attrs.activations) == len(attrs.alphas) == len(attrs.betas) == wanted or attrs.clip < 0:
+        raise ValueError(f"{wanted} activations with parameters are needed, and a bound that is not negative")
+    for name in attrs.activations:
+        if name not in ACTIVATIONS:
+            raise ValueError(f"activation {name!r} is unknown; known are {', '.join(ACTIVATIONS)}")
+    if tensors[0].rank != 3 or tensors[2].rank != 3:
+        raise ValueError("x and r have three dimensions")
+    steps, batch, inputs = tensors[0].shape
+    hidden = tensors[2].shape[2]
+    shapes: list[tuple[TensorType, tuple[Dim, ...], str]] = [
+        (tensors[1], (directions, gates * hidden, inputs), "w"),
+        (tensors[2], (directions, gates * hidden, hidden), "r"),
+        (tensors[3], (directions, 2 * gates * hidden), "b"),
+        *((tensor, (directions, batch, hidden), "an initial state") for tensor in tensors[4:]),
+    ]
+    rest = list(args[4 + states :])
+    if peephole:
+        shapes.append((tensor_type(rest.pop(0), FLOAT), (directions, 3 * hidden), "the peephole weights"))
+    if attrs.masked:
+        shapes.append((tensor_type(rest.pop(0), INTEGER), (batch,), "the lengths"))
+    for found, shape, name in shapes:
+        if found.rank != len(shape) or not all(map(dims_may_equal, found.shape, shape)):
+            raise ValueError(f"{name} has shape {found.shape}, not {shape}")
+    last = TensorType((directions, batch, hidden), of)
+    return TupleType((TensorType((steps, directions, batch, hidden), of), *(last,) * states))
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+
+
+def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
+    found: Array
+    match name:
+        case "Affine":
+            found = alpha * x + beta
+        case "Elu":
+            found = np.where(x >= 0, x, alpha * (np.exp(x) - 1))
+        case "HardSigmoid":
+            found = np.clip(alpha * x + beta, 0, 1)
+        case "LeakyRelu":
+            found = np.where(x >= 0, x, alpha * x)
+        case "Relu":
+            found = np.where(x < 0, 0, x)
+        case "ScaledTanh":
+            found = alpha * np.tanh(beta * x)
+        case "Sigmoid":
+            found = 1 / (1 + np.exp(-x))
+        case "Softplus":
+            found = np.maximum(x, 0) + np.log(1 + np.exp(-np.abs(x)))
+        case "Softsign":
+            found = x / (1 + np.abs(x))
+        case "ThresholdedRelu":
+            found = np.where(x >= alpha, x, 0)
+        case _:
+            found = np.tanh(x)
+    return found.astype(x.dtype, copy=False)
+
+
+def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
+    """Activation number `index` of a clipped argument."""
+    of = tensor_of(x).dtype
+    if attrs.clip:
+        x = clip(x, minimum=-attrs.clip, maximum=attrs.clip)
+    zero, one = scalar(0, of), scalar(1, of)
+    alpha, beta = scalar(attrs.alphas[index], of), scalar(attrs.betas[index], of)
+    match attrs.activations[index]:
+        case "Affine":
+            return add(mul(alpha, x), beta)
+        case "Elu":
+            return where(less(x, zero), mul(alpha, sub(exp(x), one)), x)
+        case "HardSigmoid":
+            return clip(add(mul(alpha, x), beta), minimum=0.0, maximum=1.0)
+        case "LeakyRelu":
+            return where(less(x, zero), mul(alpha, x), x)
+        case "Relu":
+            return activation.relu(x)
+        case "ScaledTanh":
+            return mul(alpha, tanh(mul(beta, x)))
+        case "Sigmoid":
+            return activation.sigmoid(x)
+        case "Softplus":
+            return add(maximum(x, zero), log(add(one, exp(neg(abs(x))))))
+        case "Softsign":
+            return div(x, add(one, abs(x)))
+        case "ThresholdedRelu":
+            return where(less(x, alpha), zero, x)
+    return tanh(x)
+
+
+# --- decomposition ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One direction: the first of its activations, recurrent weights (H, G H) and biases (G H,), hidden units, peephole weights."""
+
+    first: int
+    weights: Expr
+    bias: Expr
+    hidden: Dim
+    peephole: Expr | None
+
+
+def _gate(x: Expr, number: int, hidden: Dim, gates: int = 1) -> Expr:
+    """Gates [number, number + gates) of the last axis."""
+    return slice_axis(x, tensor_of(x).rank - 1, number * hidden, (number + gates) * hidden)
+
+
+def _lstm_step(attrs: LstmAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Gates are input, output, forget, cell."""
+    h, c = states
+    gates = add(given, matmul(h, side.weights))
+
+    def gate(number: int, function_: int, cell: Expr | None) -> Expr:
+        value = _gate(gates, number, side.hidden)
+        if cell is not None and side.peephole is not None:
+            value = add(value, mul(_gate(side.peephole, number, side.hidden), cell))
+        return _activate(attrs, side.first + function_, value)
+
+    i = gate(0, 0, c)
+    f = sub(scalar(1, tensor_of(i).dtype), i) if attrs.coupled else gate(2, 0, c)
+    new_c = add(mul(f, c), mul(i, gate(3, 1, None)))
+    return mul(gate(1, 0, new_c), _activate(attrs, side.first + 2, new_c)), new_c
+
+
+def _gru_step(attrs: GruAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Gates are update, reset, hidden."""
+    (h,) = states
+
+    def product(value: Expr, number: int, gates: int) -> Expr:
+        weights, bias = (_gate(item, number, side.hidden, gates) for item in (side.weights, side.bias))
+        return add(matmul(value, weights), bias)
+
+    gates = _activate(attrs, side.first, add(_gate(given, 0, side.hidden, 2), product(h, 0, 2)))
+    z, r = _gate(gates, 0, side.hidden), _gate(gates, 1, side.hidden)
+    hidden = mul(r, product(h, 2, 1)) if attrs.linear_before_reset else product(mul(r, h), 2, 1)
+    new = _activate(attrs, side.first + 1, add(_gate(given, 2, side.hidden), hidden))
+    return (add(mul(sub(scalar(1, tensor_of(z).dtype), z), new), mul(z, h)),)
+
+
+def _rnn_step(attrs: RecurrentAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    (h,) = states
+    return (_activate(attrs, side.first, add(given, matmul(h, side.weights))),)
+
+
+def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
+    """A step that leaves sequences that are over as they are, and gives 0 for them."""
+
+    def guarded(position: Expr, slices: States, old: States) -> tuple[Expr, States]:
+        new = step(slices[0], old)
+        if lengths is None:
+            return new[0], new
+        on = expand_dims(less(position, lengths), 1)
+        output = where(on, new[0], scalar(0, tensor_of(new[0]).dtype))
+        return output, tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
+
+    return guarded
+
+
+def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Expr:
+    of = tensor_of(args[0]).dtype
+    x, w, r, b, *initial = (widened(arg) for arg in args[: 4 + cell.states])
+    rest = list(args[4 + cell.states :])
+    peephole = widened(rest.pop(0)) if getattr(attrs, "peephole", False) else None
+    lengths = cast_to(rest.pop(0), "int64") if attrs.masked else None
+    steps, batch, inputs = tensor_of(x).shape
+    hidden = tensor_of(r).shape[2]
+    width = cell.gates * hidden
+    rows = reshape(x, shape=(steps * batch, inputs))
+    sides = []
+    for number, reverse in enumerate(attrs.reverses):
+        biases = item(b, number)
+        bias, recurrent = slice_axis(biases, 0, 0, width), slice_axis(biases, 0, width, 2 * width)
+        side = _Side(
+            number * cell.functions,
+            transpose(item(r, number), perm=(1, 0)),
+            recurrent,
+            hidden,
+            None if peephole is None else item(peephole, number),
+        )
+        product = matmul(rows, transpose(item(w, number), perm=(1, 0)))
+        given = add(product, bias if cell.adds_bias else add(bias, recurrent))
+        sides.append(
+            run_steps(
+                _guarded(partial(cell.step, attrs, side), lengths),
+                [reshape(given, shape=(steps, batch, width))],
+                tuple(item(state, number) for state in initial),
+                reverse,
+            )
+        )
+    outputs = join([expand_dims(output, 1) for output, _ in sides], 1)
+    last = [join([expand_dims(final[index], 0) for _, final in sides], 0) for index in range(cell.states)]
+    return tuple_([cast_to(value, of) for value in (outputs, *last)])
+
+
+# --- references -------------------------------------------------------------------------------------------------------
+
+
+@quiet
+def _reference(cell: _Cell, attrs: RecurrentAttrs, *args: Array) -> tuple[Array, ...]:
+    of = from_numpy(args[0].dtype)
+    x, w, r, b, *initial = map(widen_array, args[: 4 + cell.states])
+    rest = list(args[4 + cell.states :])
+    peephole = widen_array(rest.pop(0)) if getattr(attrs, "peephole", False) else None
+    lengths = rest.pop(0) if attrs.masked else None
+    outputs = np.zeros((len(x), len(w), x.shape[1], r.shape[2]), x.dtype)
+    finals: list[list[Array]] = [[] for _ in range(cell.states)]
+    for number, reverse in enumerate(attrs.reverses):
+
+        def activate(index: int, value: Array, first: int = number * cell.functions) -> Array:
+            if attrs.clip:
+                value = np.clip(value, -attrs.clip, attrs.clip)
+            chosen = first + index
+            return _activate_array(attrs.activations[chosen], attrs.alphas[chosen], attrs.betas[chosen], value)
+
+        state = tuple(value[number] for value in initial)
+        weights = (w[number].T, r[number].T, b[number], None if peephole is None else peephole[number])
+        for position in reversed(range(len(x))) if reverse else range(len(x)):
+            new = cell.arrays(attrs, activate, x[position], state, *weights)
+            on = np.full((x.shape[1], 1), True) if lengths is None else (position < lengths)[:, None]
+            outputs[position, number] = np.where(on, new[0], 0)
+            state = tuple(np.where(on, a, b) for a, b in zip(new, state, strict=True))
+        for final, value in zip(finals, state, strict=True):
+            final.append(value)
+    return as_array(outputs, of), *(as_array(np.stack(final), of) for final in finals)
+
+
+_Activate = Callable[[int, Array], Array]
+
+
+def _lstm_arrays(
+    attrs: LstmAttrs, activate: _Activate, x: Array, states: Sequence[Array], w: Array, r: Array, b: Array, p: Array | None
+) -> tuple[Array, ...]:
+    h, c = states
+    i, o, f, g = np.split(x @ w + h @ r + sum(np.split(b, 2)), 4, axis=-1)
+    peep_i, peep_o, peep_f = np.zeros((3, 1), x.dtype) if p is None else np.split(p, 3)
+    i = activate(0, i + peep_i * c)
+    f = 1 - i if attrs.coupled else activate(0, f + peep_f * c)
+    c = f * c + i * activate(1, g)
+    return activate(0, o + peep_o * c) * activate(2, c), c
+
+
+def _gru_arrays(
+    attrs: GruAttrs, activate: _Activate, x: Array, states: Sequence[Array], w: Array, r: Array, b: Array, p: Array | None
+) -> tuple[Array, ...]:
+    (h,) = states
+    w_z, w_r, w_h = np.split(w, 3, axis=1)
+    r_z, r_r, r_h = np.split(r, 3, axis=1)
+    wb_z, wb_r, wb_h, rb_z, rb_r, rb_h = np.split(b, 6)
+    update = activate(0, x @ w_z + h @ r_z + wb_z + rb_z)
+    reset = activate(0, x @ w_r + h @ r_r + wb_r + rb_r)
+    recurrent = reset * (h @ r_h + rb_h) if attrs.linear_before_reset else (reset * h) @ r_h + rb_h
+    return ((1 - update) * activate(1, x @ w_h + wb_h + recurrent) + update * h,)
+
+
+def _rnn_arrays(
+    attrs: RecurrentAttrs, activate: _Activate, x: Array, states: Sequence[Array], w: Array, r: Array, b: Array, p: Array | None
+) -> tuple[Array, ...]:
+    (h,) = states
+    return (activate(0, x @ w + h @ r + sum(np.split(b, 2))),)
+
+
+_LSTM = _Cell(4, 2, 3, _lstm_step, _lstm_arrays)
+_GRU = _Cell(3, 1, 2, _gru_step, _gru_arrays, adds_bias=True)
+_RNN = _Cell(1, 1, 1, _rnn_step, _rnn_arrays)
+
+
+def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, inputs: tuple[str, ...]) -> Operator:
+    least = 4 + cell.states
+    return Operator(
+        name,
+        partial(_infer, cell),
+        attrs,
+        reference=partial(_reference, cell),
+        decompose=partial(_decompose, cell),
+        arity=(least, least + more),
+        inputs=inputs,
+    )
+
+
+lstm = _layer("lstm", _LSTM, LstmAttrs, 2, ("x", "w", "r", "b", "h", "c", "peephole", "lengths"))
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997): (hidden states of all steps, last hidden state, last cell state)."""
+
+gru = _layer("gru", _GRU, GruAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
+"""Gated recurrent units (Cho et al., 2014): (hidden states of all steps, last hidden state)."""
+
+rnn = _layer("rnn", _RNN, RecurrentAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
+"""The simple recurrent layer (Elman, 1990): (hidden states of all steps, last hidden state)."""
+
+OPERATORS: tuple[Operator, ...] = (lstm, gru, rnn)

@@ -1,0 +1,235 @@
+"""Reductions along axes, positions of extremes, running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import (
+    ANY,
+    NUMERIC,
+    Array,
+    AxesAttrs,
+    as_array,
+    check_axes,
+    check_axis,
+    loop_nest,
+    map_elements,
+    quiet,
+    reduced_shape,
+    tensor_type,
+    widen,
+    widen_array,
+    working_dtype,
+)
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def accumulator(of: DType) -> DType:
+    """The type in which a reduction accumulates: the working type, 8 bits for bool."""
+    return dtype("uint8") if of.kind == "bool" else working_dtype(of)
+
+
+def reduce_tensor(
+    x: te.Tensor,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    reducer: te.Reducer,
+    name: str,
+    value: Callable[[ir.Expr], ir.Expr] = lambda element: element,
+) -> te.Tensor:
+    """The reduction of `value` of the elements over axes, accumulated and left in the accumulator type."""
+    to = accumulator(x.dtype)
+    reduced = {axis: te.reduce_axis(x.shape[axis], f"k{axis}") for axis in axes}
+
+    def body(*indices: arith.Var) -> ir.Expr:
+        kept = iter(indices)
+        own: list[Any] = []
+        for axis in range(x.rank):
+            if axis in reduced:
+                own.append(reduced[axis])
+                if keepdims:
+                    next(kept)
+            else:
+                own.append(next(kept))
+        element = value(te.cast(x[tuple(own)], to))
+        made: ir.Expr = reducer(element, tuple(reduced.values())) if reduced else element
+        return made
+
+    made: te.Tensor = te.compute(reduced_shape(x.shape, axes, keepdims), body, name)
+    return made
+
+
+def _reduction(
+    name: str, reducer: te.Reducer, ufunc: np.ufunc, initial: Callable[[DType], Any], kinds: tuple[str, ...]
+) -> Operator:
+    def infer(attrs: AxesAttrs, x: Type) -> Type:
+        tensor = tensor_type(x, kinds)
+        check_axes(attrs.axes, tensor.rank)
+        return TensorType(reduced_shape(tensor.shape, attrs.axes, attrs.keepdims), tensor.dtype)
+
+    @quiet
+    def reference(attrs: AxesAttrs, x: Array) -> Array:
+        of = from_numpy(x.dtype)
+        wide = x.astype(accumulator(of).numpy)
+        start = initial(accumulator(of) if of.kind != "bool" else of)
+        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=wide.dtype, keepdims=attrs.keepdims, initial=start), of)
+
+    def compute(attrs: AxesAttrs, x: te.Tensor) -> te.Tensor:
+        total = reduce_tensor(x, attrs.axes, attrs.keepdims, reducer, name)
+        if total.dtype is x.dtype:
+            return total
+        if x.dtype.kind == "bool":
+            return map_elements(lambda value: value.not_equal(0), total, result=x.dtype, name=name)
+        return map_elements(lambda value: value, total, result=x.dtype, name=name)
+
+    return Operator(
+        name,
+        infer,
+        AxesAttrs,
+        reference=reference,
+        compute=compute,
+        fusion=FusionKind.REDUCTION,
+        inputs=("x",),
+    )
+
+
+reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda of: 0, NUMERIC)
+reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda of: 1, NUMERIC)
+reduce_max = _reduction("reduce_max", te.max_, np.maximum, lambda of: -np.inf if of.is_float else of.limits[0], ANY)
+"""NaN where any is; of nothing, the least value of the type."""
+reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if of.is_float else of.limits[1], ANY)
+"""NaN where any is; of nothing, the greatest value of the type."""
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArgReduceAttrs(Attrs):
+    """`last`: of equal extremes the last position counts, else the first."""
+
+    axis: int
+    keepdims: bool = False
+    last: bool = False
+
+
+def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Operator:
+    def infer(attrs: ArgReduceAttrs, x: Type) -> Type:
+        tensor = tensor_type(x, NUMERIC)
+        if tensor.shape[check_axis(attrs.axis, tensor.rank)] == 0:
+            raise ValueError(f"axis {attrs.axis} has no elements")
+        return TensorType(reduced_shape(tensor.shape, (attrs.axis,), attrs.keepdims), "int64")
+
+    def reference(attrs: ArgReduceAttrs, x: Array) -> Array:
+        wide = widen_array(x)
+        if not attrs.last:
+            return np.asarray(numpy(wide, axis=attrs.axis, keepdims=attrs.keepdims)).astype(np.int64)
+        found = numpy(np.flip(wide, attrs.axis), axis=attrs.axis, keepdims=attrs.keepdims)
+        return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
+
+    def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
+        index = dtype("int64")
+        # The tie rule compares positions, so that the combination commutes and any schedule gives the same answer.
+        worst_position = te.const(-1 if attrs.last else index.limits[1], index)
+
+        def combine(best: tuple[ir.Expr, ...], new: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
+            better = (best[0] < new[0]) if greatest else (new[0] < best[0])
+            same = new[0].equal(best[0])
+            if best[0].dtype.is_float:
+                best_nan, new_nan = te.unary("isnan", best[0]), te.unary("isnan", new[0])
+                better, same = better | (new_nan & ~best_nan), same | (new_nan & best_nan)
+            nearer = (best[1] < new[1]) if attrs.last else (new[1] < best[1])
+            take = better | (same & nearer)
+            return te.select(take, new[0], best[0]), te.select(take, new[1], best[1])
+
+        def identity(types: tuple[DType, ...]) -> tuple[ir.Expr, ...]:
+            return (te.lowest(types[0]) if greatest else te.highest(types[0])), worst_position
+
+        reducer = te.comm_reducer(combine, identity, name)
+        k = te.reduce_axis(x.shape[attrs.axis], "k")
+
+        def body(*indices: arith.Var) -> tuple[ir.Expr, ...]:
+            after = indices[attrs.axis + 1 :] if attrs.keepdims else indices[attrs.axis :]
+            element = widen(x[(*indices[: attrs.axis], k, *after)])
+            found: tuple[ir.Expr, ...] = reducer((element, ir.Index(index, k.var)), k)
+            return found
+
+        position: te.Tensor = te.compute(reduced_shape(x.shape, (attrs.axis,), attrs.keepdims), body, name)[1]
+        return position
+
+    return Operator(name, infer, ArgReduceAttrs, reference=reference, compute=compute, fusion=FusionKind.REDUCTION, inputs=("x",))
+
+
+argmax = _arg_reduction("argmax", np.argmax, True)
+"""Position of the greatest value along an axis; a NaN counts as greatest."""
+argmin = _arg_reduction("argmin", np.argmin, False)
+"""Position of the least value along an axis; a NaN counts as least."""
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CumulativeAttrs(Attrs):
+    """`exclusive`: an element does not count itself; `reverse`: from the end of the axis."""
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+
+def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
+    def infer(attrs: CumulativeAttrs, x: Type) -> Type:
+        tensor = tensor_type(x, NUMERIC)
+        check_axis(attrs.axis, tensor.rank)
+        return tensor
+
+    @quiet
+    def reference(attrs: CumulativeAttrs, x: Array) -> Array:
+        wide = np.moveaxis(widen_array(x), attrs.axis, -1)
+        if attrs.reverse:
+            wide = wide[..., ::-1]
+        if attrs.exclusive:
+            wide = np.concatenate([np.full_like(wide[..., :1], start), wide[..., :-1]], axis=-1)
+        total = ufunc.accumulate(wide, axis=-1, dtype=wide.dtype)
+        total = total[..., ::-1] if attrs.reverse else total
+        return np.ascontiguousarray(as_array(np.moveaxis(total, -1, attrs.axis), from_numpy(x.dtype)))
+
+    def compute(attrs: CumulativeAttrs, x: te.Tensor) -> te.Tensor:
+        extent = x.shape[attrs.axis]
+        others = (*x.shape[: attrs.axis], *x.shape[attrs.axis + 1 :])
+        working = working_dtype(x.dtype)
+
+        def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+            with loop_nest(b, others, ir.ForKind.PARALLEL) as outer:
+                total = b.alloc((), working, "total")
+                b.store(total, (), te.const(start, working))
+                with b.loop(extent, "k") as k:
+                    along = extent - 1 - k if attrs.reverse else k
+                    at = (*outer[: attrs.axis], along, *outer[attrs.axis :])
+                    if attrs.exclusive:
+                        b.store(outputs[0], at, te.cast(total[()], x.dtype))
+                    b.store(total, (), ir.binary(op, total[()], widen(inputs[0][at])))
+                    if not attrs.exclusive:
+                        b.store(outputs[0], at, te.cast(total[()], x.dtype))
+
+        return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
+
+    return Operator(name, infer, CumulativeAttrs, reference=reference, compute=compute, inputs=("x",))
+
+
+cumsum = _cumulative("cumsum", "add", np.add, 0)
+cumprod = _cumulative("cumprod", "mul", np.multiply, 1)
+
+OPERATORS: tuple[Operator, ...] = (
+    *(reduce_sum, reduce_prod, reduce_max, reduce_min),
+    *(argmax, argmin, cumsum, cumprod),
+)

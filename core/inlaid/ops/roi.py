@@ -1,0 +1,273 @@
+"""Pooling of regions of interest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.errors import KernelFault
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.ops.define import (
+    FLOAT,
+    INTEGER,
+    Array,
+    as_array,
+    common_dtype,
+    dims_may_equal,
+    loop_nest,
+    quiet,
+    tensor_type,
+    widen_array,
+    working_dtype,
+)
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import TensorType, Type, from_numpy
+
+
+@dataclass(frozen=True)
+class RoiAlignAttrs(Attrs):
+    """How regions are pooled.
+
+    shape
+        Height and width of the result.
+    sampling
+        Samples per output element along each dimension; 0 for as many as the region has elements there, rounded up.
+    scale
+        From coordinates of regions to elements of the data.
+    half_pixel
+        Whether coordinates are shifted by half an element; if not, regions are at least 1 wide.
+    maximum
+        Whether the greatest weighted element counts, else the mean of samples.
+    """
+
+    shape: tuple[int, int] = (1, 1)
+    sampling: int = 0
+    scale: float = 1.0
+    half_pixel: bool = True
+    maximum: bool = False
+
+
+def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) -> Type:
+    data, regions, image = (
+        tensor_type(x, FLOAT, "the data"),
+        tensor_type(rois, FLOAT, "rois"),
+        tensor_type(images, INTEGER, "images"),
+    )
+    if data.rank != 4 or regions.rank != 2 or image.rank != 1 or not dims_may_equal(regions.shape[1], 4):
+        raise ValueError("the data is N C H W, regions are (R, 4), and each has one image number")
+    if not dims_may_equal(regions.shape[0], image.shape[0]) or min(attrs.shape) < 1 or attrs.sampling < 0:
+        raise ValueError("each region has one image number, and the result at least one element")
+    common_dtype(data, regions)
+    if data.shape[2] == 0 or data.shape[3] == 0:
+        raise ValueError("there is nothing to sample from")
+    return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
+
+
+def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> tuple[Array, Array, Array, Array]:
+    """Along one dimension, for each bin and sample: (low index, high index, weight of the high one, whether it counts)."""
+    step = size.dtype.type(size / bins)
+    at = start + np.arange(bins)[:, None] * step + (np.arange(count) + size.dtype.type(0.5)) * step / max(count, 1)
+    counts = (at >= -1) & (at <= extent)
+    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(size.dtype)
+    low = at.astype(np.int64)
+    return low, np.minimum(low + 1, extent - 1), at - low, counts
+
+
+@quiet
+def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Array) -> Array:
+    of = from_numpy(x.dtype)
+    data, regions = widen_array(x), widen_array(rois)
+    result = np.zeros((len(regions), x.shape[1], *attrs.shape), data.dtype)
+    shift = data.dtype.type(0.5 if attrs.half_pixel else 0)
+    for number, (image, region) in enumerate(zip(images, regions, strict=True)):
+        if not 0 <= image < len(data):
+            raise KernelFault(f"region {number} lies in image {image}, but there are {len(data)}")
+        x1, y1, x2, y2 = region * data.dtype.type(attrs.scale) - shift
+        sizes = np.array([y2 - y1, x2 - x1])
+        if not attrs.half_pixel:
+            sizes = np.maximum(sizes, 1)
+        axes = []
+        for start, size, bins, extent in zip((y1, x1), sizes, attrs.shape, data.shape[2:], strict=True):
+            count = attrs.sampling or max(int(np.ceil(size / bins)), 0)
+            axes.append(_samples(start, size, bins, count, extent))
+        (y_low, y_high, y_part, y_in), (x_low, x_high, x_part, x_in) = axes
+        corners = []
+        for ys, y_weight in ((y_low, 1 - y_part), (y_high, y_part)):
+            for xs, x_weight in ((x_low, 1 - x_part), (x_high, x_part)):
+                value = data[image][:, ys[:, :, None, None], xs]
+                corners.append(value * (y_weight[:, :, None, None] * x_weight))
+        counted = y_in[:, :, None, None] & x_in
+        if not counted.size:
+            continue
+        if attrs.maximum:
+            result[number] = np.where(counted, np.max(corners, axis=0), 0).max(axis=(2, 4))
+        else:
+            result[number] = np.where(counted, np.sum(corners, axis=0), 0).mean(axis=(2, 4))
+    return as_array(result, of)
+
+
+def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
+    """A loop program: how many samples a region takes is known only when it is read."""
+    working = working_dtype(x.dtype)
+    shape = (rois.shape[0], x.shape[1], *attrs.shape)
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        data, regions, image_of = inputs
+        total = b.alloc((), working, "total")
+        with b.loop(shape[0], "r") as r:
+            image = b.let(te.cast(image_of[r], "int64"), "image", (0, x.shape[0] - 1))
+            start, step, counts = b.alloc((2,), working, "start"), b.alloc((2,), working, "step"), []
+            for axis in range(2):
+                low, high = (
+                    te.cast(regions[r, column], working) * attrs.scale - (0.5 if attrs.half_pixel else 0.0)
+                    for column in (1 - axis, 3 - axis)
+                )
+                size = high - low if attrs.half_pixel else te.maximum(high - low, 1)
+                b.store(start, axis, low)
+                b.store(step, axis, size / attrs.shape[axis])
+                wanted = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
+                counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(wanted, "count"))
+            samples = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
+            with loop_nest(b, shape[1:]) as (c, *bins):
+                b.store(total, (), te.const(0, working))
+                with b.loop(counts[0], "y") as y, b.loop(counts[1], "x") as x_:
+                    lows: list[tuple[Dim, Dim]] = []
+                    parts: list[ir.Expr] = []
+                    counted: ir.Expr = te.const(True, "bool")
+                    for axis, (own, k) in enumerate(zip(bins, (y, x_), strict=True)):
+                        extent = x.shape[2 + axis]
+                        fraction = (ir.as_expr(k, working) + 0.5) / ir.as_expr(arith.maximum(counts[axis], 1), working)
+                        at = start[axis] + ir.as_expr(own, working) * step[axis] + fraction * step[axis]
+                        length = ir.as_expr(arith.wrap(extent), working)
+                        counted = counted & (at >= -1) & (at <= length)
+                        at = te.minimum(te.maximum(at, 0), length - 1)
+                        place = b.let(te.cast(at, "int64"), "place", (0, extent - 1))
+                        lows.append((place, arith.minimum(place + 1, extent - 1)))
+                        parts.append(at - ir.as_expr(place, working))
+                    corners = [
+                        te.cast(data[image, c, lows[0][i], lows[1][j]], working)
+                        * ((parts[0] if i else 1 - parts[0]) * (parts[1] if j else 1 - parts[1]))
+                        for i in range(2)
+                        for j in range(2)
+                    ]
+                    value = (
+                        te.maximum(te.maximum(corners[0], corners[1]), te.maximum(corners[2], corners[3]))
+                        if attrs.maximum
+                        else corners[0] + corners[1] + corners[2] + corners[3]
+                    )
+                    value = te.select(counted, value, te.const(0, working))
+                    if attrs.maximum:
+                        first = arith.logical_and(arith.compare("==", y, 0), arith.compare("==", x_, 0))
+                        b.store(total, (), te.select(first, value, te.maximum(total[()], value)))
+                    else:
+                        b.store(total, (), total[()] + value)
+                mean = total[()] if attrs.maximum else total[()] / samples
+                b.store(outputs[0], (r, c, *bins), te.cast(mean, x.dtype))
+
+    return te.extern([(shape, x.dtype)], [x, rois, images], body, "roi_align")[0]
+
+
+@dataclass(frozen=True)
+class RoiMaxPoolAttrs(Attrs):
+    """`shape`: height and width of the result. `scale`: from coordinates of regions to elements of the data."""
+
+    shape: tuple[int, int] = (1, 1)
+    scale: float = 1.0
+
+
+def _infer_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Type, rois: Type) -> Type:
+    data, regions = tensor_type(x, FLOAT, "the data"), tensor_type(rois, FLOAT, "rois")
+    if data.rank != 4 or regions.rank != 2 or not dims_may_equal(regions.shape[1], 5) or min(attrs.shape) < 1:
+        raise ValueError("the data is N C H W, regions are (R, 5), and the result has at least one element")
+    common_dtype(data, regions)
+    return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
+
+
+@quiet
+def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Array:
+    data, regions = widen_array(x), widen_array(rois)
+    scalar = data.dtype.type
+    result = np.zeros((len(regions), x.shape[1], *attrs.shape), data.dtype)
+    for number, region in enumerate(regions):
+        image = int(region[0])
+        if not 0 <= image < len(data):
+            raise KernelFault(f"region {number} lies in image {image}, but there are {len(data)}")
+        scaled = region[1:] * scalar(attrs.scale)
+        x1, y1, x2, y2 = np.where(scaled < 0, np.ceil(scaled - scalar(0.5)), np.floor(scaled + scalar(0.5)))
+        for at in np.ndindex(*attrs.shape):
+            window = []
+            for own, first, last, bins, extent in zip(at, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
+                step = np.maximum(last - first + 1, 1).astype(scalar) / scalar(bins)
+                start, end = np.floor(own * step) + first, np.ceil((own + 1) * step) + first
+                window.append(slice(*(int(np.clip(np.nan_to_num(edge), 0, extent)) for edge in (start, end))))
+            found = data[image][:, window[0], window[1]]
+            if found.size:
+                result[(number, slice(None), *at)] = found.max(axis=(1, 2))
+    return as_array(result, from_numpy(x.dtype))
+
+
+def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor) -> te.Tensor:
+    working = working_dtype(x.dtype)
+    shape = (rois.shape[0], x.shape[1], *attrs.shape)
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        data, regions = inputs
+        best = b.alloc((), working, "best")
+        first, last = b.alloc((2,), working, "first"), b.alloc((2,), working, "last")
+        with b.loop(shape[0], "r") as r:
+            image = b.let(te.cast(regions[r, 0], "int64"), "image", (0, x.shape[0] - 1))
+            for axis in range(2):
+                for edge, column in ((first, 2 - axis), (last, 4 - axis)):
+                    scaled = te.cast(regions[r, column], working) * attrs.scale
+                    away = te.select(scaled < 0, te.unary("ceil", scaled - 0.5), te.unary("floor", scaled + 0.5))
+                    b.store(edge, axis, away)
+            with loop_nest(b, shape[1:]) as (c, *bins):
+                edges: list[tuple[arith.Expr, arith.Expr]] = []
+                for axis, own in enumerate(bins):
+                    extent = x.shape[2 + axis]
+                    step = te.maximum(last[axis] - first[axis] + 1, 1) / float(attrs.shape[axis])
+                    ends = []
+                    for rounding, number in (("floor", own), ("ceil", own + 1)):
+                        edge_at = te.unary(rounding, ir.as_expr(number, working) * step) + first[axis]
+                        clipped = te.minimum(te.maximum(edge_at, 0), ir.as_expr(arith.wrap(extent), working))
+                        ends.append(b.let(te.cast(clipped, "int64"), "edge", (0, extent)))
+                    edges.append((ends[0], arith.maximum(ends[1] - ends[0], 0)))
+                (top, height), (left, width) = edges
+                empty = arith.logical_or(arith.compare("==", height, 0), arith.compare("==", width, 0))
+                b.store(best, (), te.select(empty, te.const(0, working), te.lowest(working)))
+                with b.loop(height, "y") as y, b.loop(width, "x") as column_:
+                    b.store(best, (), te.maximum(best[()], te.cast(data[image, c, top + y, left + column_], working)))
+                b.store(outputs[0], (r, c, *bins), te.cast(best[()], x.dtype))
+
+    return te.extern([(shape, x.dtype)], [x, rois], body, "roi_max_pool")[0]
+
+
+roi_align = Operator(
+    "roi_align",
+    _infer_roi_align,
+    RoiAlignAttrs,
+    reference=_reference_roi_align,
+    compute=_compute_roi_align,
+    arity=(3, 3),
+    inputs=("x", "rois", "images"),
+)
+"""Regions (x1, y1, x2, y2) of images of x (N, C, H, W), cut into bins and sampled bilinearly (He et al., 2017): (R, C, *shape).
+Samples more than one element outside count as 0."""
+
+roi_max_pool = Operator(
+    "roi_max_pool",
+    _infer_roi_max_pool,
+    RoiMaxPoolAttrs,
+    reference=_reference_roi_max_pool,
+    compute=_compute_roi_max_pool,
+    arity=(2, 2),
+    inputs=("x", "rois"),
+)
+"""The maxima of the bins of regions (image, x1, y1, x2, y2) of x (N, C, H, W) (Girshick, 2015): (R, C, *shape). Coordinates are
+rounded to elements, ends included; an empty bin has the value 0."""
+
+OPERATORS: tuple[Operator, ...] = (roi_align, roi_max_pool)

@@ -1,0 +1,231 @@
+"""Sampling at coordinates found in data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type, dtype, from_numpy
+
+CUBIC_A = -0.75
+"""The parameter of the cubic kernel (Keys, 1981) that grid sampling uses everywhere."""
+
+
+@dataclass(frozen=True)
+class GridSampleAttrs(Attrs):
+    """How to sample.
+
+    mode
+        "nearest", "linear" or "cubic".
+    padding
+        What lies beyond the borders: "zeros", "border" (the outermost element), "reflection".
+    align_corners
+        Whether -1 and 1 stand for the centres of the outermost elements, else for their outer edges.
+    """
+
+    mode: str = "linear"
+    padding: str = "zeros"
+    align_corners: bool = False
+
+
+def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
+    data, at = tensor_type(x, what="the data"), tensor_type(grid, FLOAT, "the grid")
+    if data.dtype.kind not in ("float", "int", "uint") or (attrs.mode != "nearest" and not data.dtype.is_float):
+        raise ValueError(f"data of {data.dtype} cannot be interpolated")
+    spatial = data.rank - 2
+    if (
+        spatial < 1
+        or at.rank != data.rank
+        or not dims_may_equal(at.shape[-1], spatial)
+        or not dims_may_equal(at.shape[0], data.shape[0])
+    ):
+        raise ValueError("for data N C spatial the grid has shape (N, output positions..., number of spatial dimensions)")
+    if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
+        raise ValueError(f"mode {attrs.mode!r} or padding {attrs.padding!r} are unknown")
+    if any(extent == 0 for extent in data.shape[2:]):
+        raise ValueError("there is nothing to sample from")
+    return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
+
+
+def _taps(mode: str) -> tuple[int, int]:
+    """(offset of the first element from the coordinate's floor, number of elements) that a sample reads along an axis."""
+    return {"nearest": (0, 1), "linear": (0, 2), "cubic": (-1, 4)}[mode]
+
+
+@quiet
+def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
+    spatial = x.ndim - 2
+    first, taps = _taps(attrs.mode)
+    places, weights = [], []
+    for axis in range(spatial):
+        extent = x.shape[2 + axis]
+        at = _pad_array(attrs, _denormalise(attrs, widen_array(grid[..., spatial - 1 - axis]), extent), extent)
+        low = at if attrs.mode == "nearest" else np.floor(at)
+        place = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
+        outside = (place < 0) | (place > extent - 1)
+        if attrs.padding == "reflection":
+            place = np.trunc(_reflect_array(place.astype(at.dtype), *_borders(attrs, extent)))
+        place = np.clip(place, 0, extent - 1).astype(np.int64)
+        places.append(np.where(outside & (attrs.padding == "zeros"), -1, place))
+        weights.append(_kernel_array(attrs.mode, first + np.arange(taps) - (at - low)[..., None]).astype(at.dtype))
+    total = np.zeros((x.shape[0], x.shape[1], *grid.shape[1:-1]), working_dtype(from_numpy(x.dtype)).numpy)
+    image = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
+    for tap in np.ndindex(*(taps,) * spatial):
+        chosen = [place[..., k] for place, k in zip(places, tap, strict=True)]
+        value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(place, 0) for place in chosen))]
+        inside = np.logical_and.reduce([place >= 0 for place in chosen])[..., None]
+        value = np.moveaxis(np.where(inside, value, 0).astype(total.dtype), -1, 1)
+        if attrs.mode == "nearest":
+            return as_array(value, from_numpy(x.dtype))
+        weight = np.prod([weight[..., k] for weight, k in zip(weights, tap, strict=True)], axis=0)
+        total += value * weight[:, None].astype(total.dtype)
+    return as_array(total, from_numpy(x.dtype))
+
+
+def _denormalise(attrs: GridSampleAttrs, value: Any, extent: Any) -> Any:
+    """A coordinate in [-1, 1] in elements."""
+    return (value + 1) / 2 * (extent - 1) if attrs.align_corners else ((value + 1) * extent - 1) / 2
+
+
+def _borders(attrs: GridSampleAttrs, extent: Any) -> tuple[Any, Any]:
+    """Where coordinates are reflected."""
+    return (0.0, extent - 1.0) if attrs.align_corners else (-0.5, extent - 0.5)
+
+
+def _pad_array(attrs: GridSampleAttrs, at: Array, extent: int) -> Array:
+    if attrs.mode == "nearest":
+        at = np.rint(at)
+    if attrs.padding == "border":
+        return np.clip(at, 0, extent - 1)
+    return _reflect_array(at, *_borders(attrs, extent)) if attrs.padding == "reflection" else at
+
+
+def _reflect_array(at: Array, low: float, high: float) -> Array:
+    """A coordinate mirrored at the borders until it lies between them."""
+    beyond = np.maximum(low - at, at - high)
+    width = at.dtype.type(max(high - low, 1))
+    turns = np.floor(beyond / width)
+    rest = beyond - turns * width
+    from_low = (at < low) == (np.mod(turns, 2) == 0)
+    return np.where(beyond > 0, np.where(from_low, low + rest, high - rest), at).astype(at.dtype)
+
+
+def _kernel_array(mode: str, distance: Array) -> Array:
+    d = np.abs(distance)
+    if mode != "cubic":
+        return 1 - d
+    near = ((CUBIC_A + 2) * d - (CUBIC_A + 3)) * d * d + 1
+    far = ((CUBIC_A * d - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
+    return np.where(d <= 1, near, far)
+
+
+def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
+    """Per axis a stage of coordinates, one of places (-1: outside) and one of weights; then the sum over the taps."""
+    spatial = x.rank - 2
+    first, taps = _taps(attrs.mode)
+    outputs = grid.shape[:-1]
+    working = working_dtype(x.dtype)
+    places, weights = [], []
+    for axis in range(spatial):
+        extent = x.shape[2 + axis]
+        of = working_dtype(grid.dtype)
+        length = ir.as_expr(arith.wrap(extent), of)
+
+        def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
+            at: ir.Expr = _denormalise(attrs, widen(grid[(*i, spatial - 1 - axis)]), length)
+            if attrs.mode == "nearest":
+                at = te.unary("round", at)
+            if attrs.padding == "border":
+                return te.minimum(te.maximum(at, 0), length - 1)
+            return _reflect_value(at, *_borders(attrs, length)) if attrs.padding == "reflection" else at
+
+        at = te.compute(outputs, coordinate, "coordinate")
+
+        def place(*i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
+            found = te.unary("floor", at[i[:-1]]) + ir.as_expr(arith.wrap(i[-1] + first), at.dtype)
+            outside = (found < 0) | (found > length - 1)
+            if attrs.padding == "reflection":
+                found = te.unary("trunc", _reflect_value(found, *_borders(attrs, length)))
+            last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
+            index = te.minimum(te.maximum(te.cast(found, "int64"), 0), last)
+            return te.select(outside, te.const(-1, "int64"), index) if attrs.padding == "zeros" else index
+
+        def weight(*i: arith.Var, at: te.Tensor = at) -> ir.Expr:
+            value = at[i[:-1]]
+            distance = ir.as_expr(arith.wrap(i[-1] + first), at.dtype) - (value - te.unary("floor", value))
+            return te.cast(_kernel_value(attrs.mode, distance), working)
+
+        places.append(te.compute((*outputs, taps), place, "place"))
+        weights.append(te.compute((*outputs, taps), weight, "weight"))
+
+    def pixel(n: arith.Var, c: arith.Var, position: tuple[arith.Var, ...], tap: tuple[Any, ...]) -> ir.Expr:
+        inside: ir.Expr = te.const(True, "bool")
+        own: list[Any] = []
+        for axis, (place_of, k) in enumerate(zip(places, tap, strict=True)):
+            found = place_of[(n, *position, k)]
+            inside = inside & (found >= 0)
+            own.append(te.checked(te.maximum(found, 0), 0, x.shape[2 + axis] - 1))
+        value = x[(n, c, *own)]
+        return te.select(inside, value, te.const(0, x.dtype)) if attrs.padding == "zeros" else value
+
+    shape = (*x.shape[:2], *outputs[1:])
+    if attrs.mode == "nearest":
+        nearest: te.Tensor = te.compute(shape, lambda n, c, *i: pixel(n, c, i, (0,) * spatial), "grid_sample")
+        return nearest
+    axes = tuple(te.reduce_axis(taps, f"k{axis}") for axis in range(spatial))
+
+    def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
+        value = te.cast(pixel(n, c, position, axes), working)
+        for weight_of, k in zip(weights, axes, strict=True):
+            value = value * weight_of[(n, *position, k)]
+        total: ir.Expr = te.sum_(value, axes)
+        return total
+
+    summed = te.compute(shape, element, "grid_sample")
+    if working is x.dtype:
+        return summed  # type: ignore[no-any-return]
+    narrow: te.Tensor = te.compute(shape, lambda *i: te.cast(summed[i], x.dtype), "round")
+    return narrow
+
+
+def _reflect_value(at: ir.Expr, low: Any, high: Any) -> ir.Expr:
+    low, high = ir.as_expr(low, at.dtype), ir.as_expr(high, at.dtype)
+    beyond = te.maximum(low - at, at - high)
+    width = te.maximum(high - low, 1)
+    turns = te.unary("floor", beyond / width)
+    rest = beyond - turns * width
+    even = (turns - te.unary("floor", turns / 2) * 2).equal(0)
+    below = at < low
+    from_low = (below & even) | (~below & ~even)
+    return te.select(beyond > 0, te.select(from_low, low + rest, high - rest), at)
+
+
+def _kernel_value(mode: str, distance: ir.Expr) -> ir.Expr:
+    d = te.unary("abs", distance)
+    if mode != "cubic":
+        return 1 - d
+    near = (d * (CUBIC_A + 2) - (CUBIC_A + 3)) * d * d + 1
+    far = ((d * CUBIC_A - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
+    return te.select(d <= 1, near, far)
+
+
+grid_sample = Operator(
+    "grid_sample",
+    _infer_grid_sample,
+    GridSampleAttrs,
+    reference=_reference_grid_sample,
+    compute=_compute_grid_sample,
+    arity=(2, 2),
+    inputs=("x", "grid"),
+)
+"""x (N, C, spatial...) sampled at grid (N, positions..., coordinates), coordinates in [-1, 1] and the last spatial dimension first
+(Jaderberg et al., 2015)."""
+
+OPERATORS: tuple[Operator, ...] = (grid_sample,)

@@ -1,0 +1,205 @@
+"""Operators that write at indices found in data.
+
+They are loop programs: a copy of the input, then one update after another in row-major order, so that of several updates of one
+element without a reduction the last counts. Indices count from the end when negative and are checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import (
+    INTEGER,
+    NUMERIC,
+    Array,
+    check_axis,
+    common_dtype,
+    dims_may_equal,
+    quiet,
+    tensor_type,
+    widen_array,
+    working_dtype,
+)
+from inlaid.ops.index import check_along_axis, grids, index_depth, positive_index, positive_indices
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import TensorType, Type
+
+_REDUCTIONS: dict[str, tuple[Callable[[ir.Expr, ir.Expr], ir.Expr], Any]] = {
+    "add": (lambda a, b: a + b, np.add),
+    "mul": (lambda a, b: a * b, np.multiply),
+    "min": (te.minimum, np.minimum),
+    "max": (te.maximum, np.maximum),
+}
+
+
+def _check_reduction(reduction: str, x: TensorType) -> None:
+    if reduction != "none":
+        if reduction not in _REDUCTIONS:
+            raise ValueError(f"unknown reduction {reduction!r}")
+        tensor_type(x, NUMERIC)
+
+
+def _write(reduction: str, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
+    """The input with updates put at an index, in order."""
+    if reduction == "none":
+        result = x.copy()
+        result[where] = updates  # numpy assigns repeated indices in order: the last counts
+        return result
+    result = widen_array(x).copy()
+    _REDUCTIONS[reduction][1].at(result, where, widen_array(updates))
+    return result.astype(x.dtype, copy=False)
+
+
+def _program(
+    reduction: str,
+    tensors: Sequence[te.Tensor],
+    shape: Sequence[Dim],
+    place: Callable[[Builder, ir.Buffer, tuple[arith.Var, ...]], tuple[Dim, ...]],
+    name: str,
+) -> te.Tensor:
+    """Copy x, then loop over `shape`, which has the rank of the updates, and put each update at the index that `place` gives.
+
+    A reduction runs in the working type of the elements and is rounded once, at the end.
+    """
+    x = tensors[0]
+    wide = working_dtype(x.dtype) if reduction != "none" else x.dtype
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, indices, updates = inputs
+        (result,) = outputs
+        target = result if wide is x.dtype else b.alloc(x.shape, wide, "wide")
+        with b.loops(x.shape) as at:
+            b.store(target, at, te.cast(source[at], wide))
+        with b.loops(shape) as at:
+            where = place(b, indices, at)
+            update = te.cast(updates[at], wide)
+            if reduction != "none":
+                update = _REDUCTIONS[reduction][0](target[where], update)
+            b.store(target, where, update)
+        if target is not result:
+            with b.loops(x.shape) as at:
+                b.store(result, at, te.cast(target[at], x.dtype))
+
+    (result,) = te.extern([(x.shape, x.dtype)], tensors, body, name)
+    return result
+
+
+# --- scatter_nd -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScatterNdAttrs(Attrs):
+    """`reduction`: what becomes of the old element and the update: "none" (the update), "add", "mul", "min" or "max"."""
+
+    reduction: str = "none"
+
+
+def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Type) -> Type:
+    x, updates = tensor_type(x), tensor_type(updates, what="the updates")
+    indices = tensor_type(indices, INTEGER, "the indices")
+    common_dtype(x, updates)
+    _check_reduction(attrs.reduction, x)
+    depth = index_depth(indices, x.rank)
+    wanted = indices.shape[:-1] + x.shape[depth:]
+    if len(wanted) != updates.rank or not all(map(dims_may_equal, wanted, updates.shape)):
+        raise ValueError(f"the updates must have shape {wanted}, not {updates.shape}")
+    return x
+
+
+@quiet
+def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array) -> Array:
+    depth = indices.shape[-1]
+    count = math.prod(indices.shape[:-1])
+    where = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
+    rows = updates.reshape(count, *x.shape[depth:])
+    if depth:
+        return _write(attrs.reduction, x, where, rows)
+    return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), rows)[0])
+
+
+def _compute_scatter_nd(attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
+    rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
+
+    def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        found = (
+            b.let(positive_index(source[(*at[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1)) for axis in range(depth)
+        )
+        return (*found, *at[rows:])
+
+    return _program(attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], place, "scatter_nd")
+
+
+scatter_nd = Operator(
+    "scatter_nd",
+    _infer_scatter_nd,
+    ScatterNdAttrs,
+    reference=_scatter_nd,
+    compute=_compute_scatter_nd,
+    fusion=FusionKind.OPAQUE,
+    arity=(3, 3),
+    inputs=("x", "indices", "updates"),
+)
+
+
+# --- scatter_along_axis -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScatterAlongAxisAttrs(Attrs):
+    """The axis that the indices select along, and the reduction; see `ScatterNdAttrs`."""
+
+    axis: int
+    reduction: str = "none"
+
+
+def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Type, updates: Type) -> Type:
+    x, updates = tensor_type(x), tensor_type(updates, what="the updates")
+    indices = tensor_type(indices, INTEGER, "the indices")
+    common_dtype(x, updates)
+    check_axis(attrs.axis, x.rank)
+    _check_reduction(attrs.reduction, x)
+    check_along_axis(attrs.axis, x, indices)
+    if indices.rank != updates.rank or not all(map(dims_may_equal, indices.shape, updates.shape)):
+        raise ValueError(f"the updates must have the shape of the indices, {indices.shape}, not {updates.shape}")
+    return x
+
+
+@quiet
+def _scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Array, indices: Array, updates: Array) -> Array:
+    where = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
+    where[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
+    return _write(attrs.reduction, x, tuple(where), updates)
+
+
+def _compute_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+
+    def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        found = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+        return (*at[:axis], found, *at[axis + 1 :])
+
+    return _program(attrs.reduction, (x, indices, updates), indices.shape, place, "scatter_along_axis")
+
+
+scatter_along_axis = Operator(
+    "scatter_along_axis",
+    _infer_scatter_along_axis,
+    ScatterAlongAxisAttrs,
+    reference=_scatter_along_axis,
+    compute=_compute_scatter_along_axis,
+    fusion=FusionKind.OPAQUE,
+    arity=(3, 3),
+    inputs=("x", "indices", "updates"),
+)
+
+
+OPERATORS = (scatter_nd, scatter_along_axis)

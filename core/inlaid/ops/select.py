@@ -1,0 +1,423 @@
+"""Operators that choose elements, so that only a run knows how many: their results have existential dimensions.
+
+Each is a loop program that stores the size before it writes what has that size. What else ONNX and others offer follows from
+these and `take`: compress is a take of the nonzero positions of its mask, the values of unique are a take of first occurrences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.unify import fresh_size, upper_bound
+from inlaid.ops.define import ANY, FLOAT, INTEGER, Array, check_axes, common_dtype, dims_may_equal, tensor_type, widen, widen_array
+from inlaid.ops.index import positive_index
+from inlaid.ops.sort import before, merge_sort, stable_argsort
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import TensorType, TupleType, Type, dtype
+
+
+def _fresh(hint: str, *factors: Dim) -> SizeVar:
+    """A new existential dimension that is at most the product of some dimensions."""
+    bounds = [upper_bound(factor) for factor in factors]
+    known = [bound for bound in bounds if bound is not None]
+    return fresh_size(hint, arith.product(tuple(known)) if len(known) == len(bounds) else None)
+
+
+def _defined(type_: Type, axis: int) -> SizeVar:
+    assert isinstance(type_, TensorType)
+    size = type_.shape[axis]
+    assert isinstance(size, SizeVar)
+    return size
+
+
+# --- nonzero ----------------------------------------------------------------------------------------------------------
+
+
+def _infer_nonzero(attrs: Attrs, x: Type) -> Type:
+    x = tensor_type(x, ANY)
+    return TensorType((x.rank, _fresh("nonzero", *x.shape)), "int64")
+
+
+def _nonzero(attrs: Attrs, x: Array) -> Array:
+    found = np.nonzero(widen_array(x).reshape(-1))[0]
+    return np.stack(np.unravel_index(found, x.shape)) if x.ndim else np.zeros((0, len(found)), np.int64)
+
+
+def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor:
+    size = _defined(out_type, 1)
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (source,) = inputs
+        result, count = outputs
+
+        def chosen(at: tuple[arith.Var, ...]) -> ir.Expr:
+            value = widen(source[at])
+            return value if value.dtype.kind == "bool" else value.not_equal(0)
+
+        b.store(count, (), 0)
+        with b.loops(x.shape) as at, b.if_(chosen(at)):
+            b.store(count, (), count[()] + 1)
+        if not x.rank:
+            return
+        position = b.alloc((), "int64", "position")
+        b.store(position, (), 0)
+        with b.loops(x.shape) as at, b.if_(chosen(at)):
+            column = b.let(position[()], "column", (0, size - 1))
+            for axis, index in enumerate(at):
+                b.store(result, (axis, column), index)
+            b.store(position, (), position[()] + 1)
+
+    (result,) = te.extern([((x.rank, size), "int64")], (x,), body, "nonzero", (size,))
+    return result
+
+
+nonzero = Operator(
+    "nonzero",
+    _infer_nonzero,
+    reference=_nonzero,
+    compute=_compute_nonzero,
+    fusion=FusionKind.OPAQUE,
+    inputs=("x",),
+    existential=True,
+)
+
+
+# --- unique -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UniqueAttrs(Attrs):
+    """`ordered`: whether the distinct rows come in rising order (else in the order of their first occurrences)."""
+
+    ordered: bool = True
+
+
+def _infer_unique(attrs: UniqueAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if x.rank != 2:
+        raise ValueError(f"the rows of a matrix are compared, not of a tensor of rank {x.rank}")
+    size = _fresh("unique", x.shape[0])
+    return TupleType((TensorType((size,), "int64"), TensorType(x.shape[:1], "int64"), TensorType((size,), "int64")))
+
+
+def _unique(attrs: UniqueAttrs, x: Array) -> tuple[Array, Array, Array]:
+    """(first occurrences, for each row the number of its distinct row, counts)."""
+    keys = widen_array(x)
+    ranks = [np.unique(keys[:, column], return_inverse=True)[1].reshape(-1) for column in range(keys.shape[1])]
+    order = np.lexsort(ranks[::-1] or [np.zeros(len(keys))])  # its last key counts most
+    changed = np.zeros(len(keys), np.bool_)
+    changed[:1] = True
+    for rank in ranks:
+        changed[1:] |= rank[order][1:] != rank[order][:-1]
+    group = np.empty(len(keys), np.int64)
+    group[order] = np.cumsum(changed) - 1
+    first = order[changed]  # the sort is stable: the first of a group is its first occurrence
+    counts = np.bincount(group, minlength=len(first))
+    if not attrs.ordered:
+        by_occurrence = np.argsort(first)
+        renamed = np.empty(len(first), np.int64)
+        renamed[by_occurrence] = np.arange(len(first))
+        first, group, counts = first[by_occurrence], renamed[group], counts[by_occurrence]
+    return first.astype(np.int64), group, counts.astype(np.int64)
+
+
+def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tuple[te.Tensor, ...]:
+    assert isinstance(out_type, TupleType)
+    size = _defined(out_type.fields[0], 0)
+    rows, columns = x.shape
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (source,) = inputs
+        first, inverse, counts, count = outputs
+        order, spare, founder = (b.alloc((rows,), "int64", name) for name in ("order", "spare", "founder"))
+        leader = b.alloc((), "int64", "leader")
+        differs, is_new = b.alloc((), "bool", "differs"), b.alloc((), "bool", "is_new")
+
+        def precedes(b: Builder, one: arith.Var, other: arith.Var, result: ir.Buffer) -> None:
+            """Rows compare by the first column in which they differ."""
+            b.store(result, (), False)
+            b.store(differs, (), False)
+            with b.loop(columns, "column") as column, b.if_(~differs[()]):
+                a, c = widen(source[one, column]), widen(source[other, column])
+                b.store(result, (), before(a, c))
+                b.store(differs, (), before(a, c) | before(c, a))
+
+        merge_sort(b, rows, precedes, order, spare)
+        # Every row learns its founder: the first row that equals it, which the stable sort puts in front of its equals.
+        b.store(leader, (), 0)
+        with b.loop(rows) as i:
+            row = b.let(order[i], "row", (0, rows - 1))
+            previous = b.let(order[arith.maximum(i - 1, 0)], "previous", (0, rows - 1))
+            precedes(b, previous, row, is_new)
+            with b.if_(is_new[()] | ir.as_expr(arith.compare("==", i, 0), dtype("bool"))):
+                b.store(leader, (), row)
+            b.store(founder, row, leader[()])
+        b.store(count, (), 0)
+        with b.loop(rows) as i:
+            row = b.let(order[i], "row", (0, rows - 1)) if attrs.ordered else i
+            head = b.let(founder[row], "head", (0, rows - 1))
+            with b.if_(ir.as_expr(arith.compare("==", head, row), dtype("bool"))):
+                b.store(spare, row, count[()])
+                b.store(count, (), count[()] + 1)
+                group = b.let(spare[row], "group", (0, size - 1))
+                b.store(first, group, row)
+                b.store(counts, group, 0)
+            group = b.let(spare[head], "group", (0, size - 1))
+            b.store(inverse, row, group)
+            b.store(counts, group, counts[group] + 1)
+
+    return te.extern([((size,), "int64"), ((rows,), "int64"), ((size,), "int64")], (x,), body, "unique", (size,))
+
+
+unique = Operator(
+    "unique",
+    _infer_unique,
+    UniqueAttrs,
+    reference=_unique,
+    compute=_compute_unique,
+    fusion=FusionKind.OPAQUE,
+    inputs=("x",),
+    existential=True,
+)
+
+
+# --- non_max_suppression ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NonMaxSuppressionAttrs(Attrs):
+    """`max_output`: how many boxes of each class to keep at most. `center`: boxes are (x, y, width, height) about their centres,
+    else two opposite corners (y, x, y, x)."""
+
+    max_output: Dim
+    center: bool = False
+
+
+def _infer_non_max_suppression(
+    attrs: NonMaxSuppressionAttrs, boxes: Type, scores: Type, iou_threshold: Type, score_threshold: Type
+) -> Type:
+    boxes, scores = tensor_type(boxes, FLOAT, "the boxes"), tensor_type(scores, FLOAT, "the scores")
+    limits = [tensor_type(type_, FLOAT, "a threshold") for type_ in (iou_threshold, score_threshold)]
+    common_dtype(boxes, scores, *limits)
+    if boxes.rank != 3 or boxes.shape[2] != 4 or scores.rank != 3 or any(limit.rank for limit in limits):
+        raise ValueError("boxes are (batch, boxes, 4), scores (batch, classes, boxes), thresholds 0-d")
+    if not (dims_may_equal(boxes.shape[0], scores.shape[0]) and dims_may_equal(boxes.shape[1], scores.shape[2])):
+        raise ValueError("boxes and scores differ in the batch or in the number of boxes")
+    if isinstance(attrs.max_output, int) and attrs.max_output < 0:
+        raise ValueError("max_output is negative")
+    kept = arith.unwrap(arith.minimum(attrs.max_output, upper_bound(boxes.shape[1]) or attrs.max_output))
+    return TensorType((_fresh("kept", scores.shape[0], scores.shape[1], kept), 3), "int64")
+
+
+def _non_max_suppression(
+    attrs: NonMaxSuppressionAttrs, boxes: Array, scores: Array, iou_threshold: Array, score_threshold: Array
+) -> Array:
+    """Rows (batch, class, box). Boxes are taken by falling score, unless they overlap one taken before too much."""
+    assert isinstance(attrs.max_output, int)
+    boxes, scores = widen_array(boxes), widen_array(scores)
+    chosen: list[tuple[int, int, int]] = []
+    for batch, of_classes in enumerate(scores):
+        sides = _corner_arrays(boxes[batch], attrs.center)
+        for number, of_boxes in enumerate(of_classes):
+            kept: list[int] = []
+            for box in stable_argsort(of_boxes, 0, descending=True):
+                if len(kept) >= attrs.max_output:
+                    break
+                overlaps = (_overlap_arrays(sides[box], sides[other]) for other in kept)
+                if of_boxes[box] > score_threshold and not any(overlap > iou_threshold for overlap in overlaps):
+                    kept.append(box)
+            chosen += [(batch, number, box) for box in kept]
+    return np.array(chosen, np.int64).reshape(-1, 3)
+
+
+def _corner_arrays(boxes: Array, center: bool) -> Array:
+    """(lower y, lower x, upper y, upper x) of boxes."""
+    if center:
+        x, y, width, height = boxes.T
+        half_width, half_height = width / 2, height / 2
+        return np.stack([y - half_height, x - half_width, y + half_height, x + half_width], -1)
+    y1, x1, y2, x2 = boxes.T
+    return np.stack([np.minimum(y1, y2), np.minimum(x1, x2), np.maximum(y1, y2), np.maximum(x1, x2)], -1)
+
+
+def _overlap_arrays(a: Array, b: Array) -> Any:
+    """Intersection over union of two boxes; 0 where either is empty or they do not meet."""
+    height, width = (np.minimum(a[2 + k], b[2 + k]) - np.maximum(a[k], b[k]) for k in range(2))
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    if height <= 0 or width <= 0 or min(areas) <= 0:
+        return np.zeros((), a.dtype)
+    common = height * width
+    return common / (areas[0] + areas[1] - common)
+
+
+def _corners(box: list[ir.Expr], center: bool) -> list[ir.Expr]:
+    """As `_corner_arrays`."""
+    if center:
+        x, y, width, height = box
+        half_width, half_height = width / 2.0, height / 2.0
+        return [y - half_height, x - half_width, y + half_height, x + half_width]
+    y1, x1, y2, x2 = box
+    return [te.minimum(y1, y2), te.minimum(x1, x2), te.maximum(y1, y2), te.maximum(x1, x2)]
+
+
+def _overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
+    """As `_overlap_arrays`."""
+    height, width = (te.minimum(a[2 + k], b[2 + k]) - te.maximum(a[k], b[k]) for k in range(2))
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    common = height * width
+    meet = (height > 0.0) & (width > 0.0) & (areas[0] > 0.0) & (areas[1] > 0.0)
+    return te.select(meet, common / (areas[0] + areas[1] - common), 0.0)
+
+
+def _compute_non_max_suppression(
+    attrs: NonMaxSuppressionAttrs,
+    boxes: te.Tensor,
+    scores: te.Tensor,
+    iou_threshold: te.Tensor,
+    score_threshold: te.Tensor,
+    *,
+    out_type: Type,
+) -> te.Tensor:
+    size = _defined(out_type, 0)
+    batches, classes, candidates = scores.shape
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        box_buffer, score_buffer, overlap_limit, score_limit = inputs
+        result, count = outputs
+        order, spare = (b.alloc((candidates,), "int64", name) for name in ("order", "spare"))
+        suppressed = b.alloc((), "bool", "suppressed")
+        b.store(count, (), 0)
+        with b.loops((batches, classes)) as (batch, number):
+
+            def score(box: arith.Var) -> ir.Expr:
+                return widen(score_buffer[batch, number, box])
+
+            def precedes(b: Builder, one: arith.Var, other: arith.Var, verdict: ir.Buffer) -> None:
+                b.store(verdict, (), before(score(one), score(other), descending=True))
+
+            def sides(box: arith.Var) -> list[ir.Expr]:
+                return _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
+
+            merge_sort(b, candidates, precedes, order, spare)
+            start = b.let(count[()], "start")
+            with b.loop(candidates) as i:
+                box = b.let(order[i], "box", (0, candidates - 1))
+                kept = b.let(count[()] - start, "kept")
+                with b.if_(
+                    ir.as_expr(arith.compare("<", kept, attrs.max_output), dtype("bool")) & (score(box) > widen(score_limit[()]))
+                ):
+                    b.store(suppressed, (), False)
+                    with b.loop(kept) as j, b.if_(~suppressed[()]):
+                        other = b.let(result[start + j, 2], "other", (0, candidates - 1))
+                        b.store(suppressed, (), _overlap(sides(box), sides(other)) > widen(overlap_limit[()]))
+                    with b.if_(~suppressed[()]):
+                        b.store(count, (), count[()] + 1)
+                        row = b.let(count[()] - 1, "row", (0, size - 1))
+                        for column, value in enumerate((batch, number, box)):
+                            b.store(result, (row, column), value)
+
+    tensors = (boxes, scores, iou_threshold, score_threshold)
+    (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))
+    return result
+
+
+non_max_suppression = Operator(
+    "non_max_suppression",
+    _infer_non_max_suppression,
+    NonMaxSuppressionAttrs,
+    reference=_non_max_suppression,
+    compute=_compute_non_max_suppression,
+    fusion=FusionKind.OPAQUE,
+    arity=(4, 4),
+    inputs=("boxes", "scores", "iou_threshold", "score_threshold"),
+    existential=True,
+)
+
+
+# --- dynamic_slice ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DynamicSliceAttrs(Attrs):
+    """The axes that are cut, and the step along each, which is not 0."""
+
+    axes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: Type) -> Type:
+    x = tensor_type(x)
+    axes = check_axes(attrs.axes, x.rank)
+    for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
+        if limits.shape != (len(axes),):
+            raise ValueError(f"starts and ends must have {len(axes)} elements each")
+    if len(attrs.strides) != len(axes) or 0 in attrs.strides:
+        raise ValueError(f"the strides {attrs.strides} do not fit {len(axes)} axes")
+    shape = list(x.shape)
+    for axis, stride in zip(axes, attrs.strides, strict=True):
+        bound = upper_bound(shape[axis])
+        shape[axis] = fresh_size("slice", None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(stride))))
+    return TensorType(tuple(shape), x.dtype)
+
+
+def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
+    """Starts and ends are those of ONNX's Slice: negative ones count from the end, and what lies outside is cut off.
+
+    These are Python's slices but for one thing: a start that lies before the axis is its first element, with a negative stride too.
+    """
+    where = [slice(None)] * x.ndim
+    for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
+        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
+    return np.array(x[tuple(where)])
+
+
+def _compute_dynamic_slice(
+    attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
+) -> te.Tensor:
+    assert isinstance(out_type, TensorType)
+    shape = out_type.shape
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, start_buffer, end_buffer = inputs
+        result, *sizes = outputs
+        begins: dict[int, arith.Var] = {}
+        for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
+            high = arith.wrap(x.shape[axis]) if stride > 0 else arith.add(x.shape[axis], -1)
+            begin, end = (
+                te.minimum(te.maximum(positive_index(buffer[number], x.shape[axis]), low), high)  # in this order for an empty axis
+                for buffer, low in ((start_buffer, 0), (end_buffer, 0 if stride > 0 else -1))
+            )
+            distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
+            b.store(sizes[number], (), (distance + (abs(stride) - 1)) / abs(stride))
+            begins[axis] = b.let(begin, "begin")
+        with b.loops(shape) as at:
+            steps = dict(zip(attrs.axes, attrs.strides, strict=True))
+            where = tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
+            b.store(result, at, source[where])
+
+    defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
+    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
+    return result
+
+
+dynamic_slice = Operator(
+    "dynamic_slice",
+    _infer_dynamic_slice,
+    DynamicSliceAttrs,
+    reference=_dynamic_slice,
+    compute=_compute_dynamic_slice,
+    fusion=FusionKind.OPAQUE,
+    arity=(3, 3),
+    inputs=("x", "starts", "ends"),
+    existential=True,
+)
+
+
+OPERATORS = (nonzero, unique, non_max_suppression, dynamic_slice)

@@ -1,0 +1,545 @@
+"""Operators on shapes: they move, repeat or make elements and compute none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import NUMERIC, Array, AxisAttrs, broadcast_read, check_axis, common_dtype, dims_may_equal, tensor_type
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type, dtype
+
+
+@dataclass(frozen=True)
+class ShapeAttrs(Attrs):
+    """The shape of the result."""
+
+    shape: tuple[Dim, ...]
+
+
+def concrete(dims: Sequence[Dim]) -> tuple[int, ...]:
+    """Dimensions as integers, for references: whoever runs one has put the sizes of the run in. Raises ValueError."""
+    for dim in dims:
+        if not isinstance(dim, int):
+            raise ValueError(f"the dimension {dim!r} has no value here")
+    return tuple(dims)  # type: ignore[arg-type]
+
+
+def simple(dim: Dim) -> Dim:
+    """A dimension in its simplest form."""
+    return dim if isinstance(dim, int) else arith.unwrap(arith.simplify(dim))
+
+
+# --- reshape ----------------------------------------------------------------------------------------------------------
+
+
+def _infer_reshape(attrs: ShapeAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    result = TensorType(attrs.shape, x.dtype)
+    if any(isinstance(dim, int) and dim < 0 for dim in attrs.shape):
+        raise ValueError(f"the new shape {attrs.shape} has a negative dimension")
+    if not dims_may_equal(x.size, result.size):
+        raise ValueError(f"{x.size} elements do not fill the shape {attrs.shape}")
+    return result
+
+
+def _compute_reshape(attrs: ShapeAttrs, x: te.Tensor) -> te.Tensor:
+    result: te.Tensor = te.compute(attrs.shape, lambda *index: x[reindex(index, attrs.shape, x.shape)], "reshape")
+    return result
+
+
+def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The index into a row-major array of shape `other` of the element that `index` selects in `shape`.
+
+    Runs of dimensions that hold equally many elements are mapped separately, so that (n, 12) -> (n, 3, 4) divides nothing by n.
+    """
+    found: list[Dim] = []
+    for old, new in _runs(shape, other):
+        flat: Dim = 0
+        for axis in range(*old):
+            flat = flat * shape[axis] + index[axis]
+        found += _unflatten(flat, other[slice(*new)])
+    return tuple(found)
+
+
+def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
+    """The multi-dimensional index of element number `flat`. The first dimension that is not 1 needs no remainder."""
+    first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
+    index: list[Dim] = [0] * len(shape)
+    stride: Dim = 1
+    for axis in range(len(shape) - 1, first - 1, -1):
+        dim = shape[axis] if shape[axis] != 0 else 1  # an empty array has no element to find, but its index must be well formed
+        index[axis] = flat // stride if axis == first else flat // stride % dim
+        stride = dim * stride
+    return index
+
+
+def _runs(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Pairs of ranges of dimensions of two shapes of equal size, such that the ranges of a pair hold equally many elements."""
+    end_a, end_b = len(a), len(b)
+    tail: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    while end_a and end_b and a[end_a - 1] == b[end_b - 1]:
+        tail.append(((end_a - 1, end_a), (end_b - 1, end_b)))
+        end_a, end_b = end_a - 1, end_b - 1
+    runs: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    i = j = 0
+    while i < end_a or j < end_b:
+        start = i, j
+        i, j = min(i + 1, end_a), min(j + 1, end_b)
+        while (size_a := arith.product(tuple(a[start[0] : i]))) != (size_b := arith.product(tuple(b[start[1] : j]))):
+            if isinstance(size_a, int) and isinstance(size_b, int) and 0 != size_a < size_b and i < end_a:
+                i += 1
+            elif isinstance(size_a, int) and isinstance(size_b, int) and 0 != size_b < size_a and j < end_b:
+                j += 1
+            else:
+                i, j = end_a, end_b
+                break
+        runs.append(((start[0], i), (start[1], j)))
+    return runs + tail[::-1]
+
+
+reshape = Operator(
+    "reshape",
+    _infer_reshape,
+    ShapeAttrs,
+    reference=lambda attrs, x: x.reshape(concrete(attrs.shape)),
+    compute=_compute_reshape,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+# --- transpose --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TransposeAttrs(Attrs):
+    """`perm[k]` is the axis of the input that becomes axis k."""
+
+    perm: tuple[int, ...]
+
+
+def _infer_transpose(attrs: TransposeAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if sorted(attrs.perm) != list(range(x.rank)):
+        raise ValueError(f"{attrs.perm} is no permutation of {x.rank} axes")
+    return TensorType(tuple(x.shape[axis] for axis in attrs.perm), x.dtype)
+
+
+def _compute_transpose(attrs: TransposeAttrs, x: te.Tensor) -> te.Tensor:
+    inverse = tuple(attrs.perm.index(axis) for axis in range(x.rank))
+    shape = tuple(x.shape[axis] for axis in attrs.perm)
+    result: te.Tensor = te.compute(shape, lambda *index: x[tuple(index[axis] for axis in inverse)], "transpose")
+    return result
+
+
+transpose = Operator(
+    "transpose",
+    _infer_transpose,
+    TransposeAttrs,
+    reference=lambda attrs, x: x.transpose(attrs.perm),
+    compute=_compute_transpose,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+# --- broadcast_to, full -----------------------------------------------------------------------------------------------
+
+
+def _infer_broadcast_to(attrs: ShapeAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if x.rank > len(attrs.shape):
+        raise ValueError(f"rank {x.rank} does not broadcast to the shape {attrs.shape}")
+    for dim, wanted in zip(x.shape, attrs.shape[len(attrs.shape) - x.rank :], strict=True):
+        if dim != 1 and not dims_may_equal(dim, wanted):
+            raise ValueError(f"dimension {dim} does not broadcast to {wanted}")
+    return TensorType(attrs.shape, x.dtype)
+
+
+def _compute_broadcast_to(attrs: ShapeAttrs, x: te.Tensor) -> te.Tensor:
+    result: te.Tensor = te.compute(attrs.shape, lambda *index: broadcast_read(x, attrs.shape, index), "broadcast_to")
+    return result
+
+
+broadcast_to = Operator(
+    "broadcast_to",
+    _infer_broadcast_to,
+    ShapeAttrs,
+    reference=lambda attrs, x: np.array(np.broadcast_to(x, concrete(attrs.shape))),
+    compute=_compute_broadcast_to,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+def _infer_full(attrs: ShapeAttrs, value: Type) -> Type:
+    value = tensor_type(value, what="the value")
+    if value.rank != 0:
+        raise ValueError("the value must be 0-d")
+    return TensorType(attrs.shape, value.dtype)
+
+
+def _compute_full(attrs: ShapeAttrs, value: te.Tensor) -> te.Tensor:
+    result: te.Tensor = te.compute(attrs.shape, lambda *index: value[()], "full")
+    return result
+
+
+full = Operator(
+    "full",
+    _infer_full,
+    ShapeAttrs,
+    reference=lambda attrs, value: np.full(concrete(attrs.shape), value, value.dtype),
+    compute=_compute_full,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("value",),
+)
+
+
+# --- concat -----------------------------------------------------------------------------------------------------------
+
+
+def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
+    tensors = [tensor_type(type_, what=f"input {position}") for position, type_ in enumerate(types)]
+    of = common_dtype(*tensors)
+    shape = list(tensors[0].shape)
+    axis = check_axis(attrs.axis, len(shape))
+    for tensor in tensors[1:]:
+        if tensor.rank != len(shape):
+            raise ValueError(f"ranks {len(shape)} and {tensor.rank} differ")
+        for position, dim in enumerate(tensor.shape):
+            if position == axis:
+                shape[axis] = simple(arith.add(shape[axis], dim))
+            elif not dims_may_equal(shape[position], dim):
+                raise ValueError(f"dimensions {shape[position]} and {dim} of axis {position} differ")
+            elif isinstance(dim, int):
+                shape[position] = dim
+    return TensorType(tuple(shape), of)
+
+
+def _compute_concat(attrs: AxisAttrs, *xs: te.Tensor) -> te.Tensor:
+    axis = attrs.axis
+    type_ = _infer_concat(attrs, *(TensorType(x.shape, x.dtype) for x in xs))
+    assert isinstance(type_, TensorType)
+    pieces = [x for x in xs if x.shape[axis] != 0] or [xs[0]]
+    starts: list[Dim] = [0]
+    for x in pieces:
+        starts.append(arith.unwrap(arith.add(starts[-1], x.shape[axis])))
+
+    def read(index: tuple[Dim, ...], first: int, last: int) -> ir.Expr:
+        """The element, known to lie in one of pieces[first:last]. Halving keeps the nest of selects shallow."""
+        if last - first == 1:
+            return pieces[first][(*index[:axis], index[axis] - starts[first], *index[axis + 1 :])]
+        middle = (first + last) // 2
+        return te.select(arith.compare("<", index[axis], starts[middle]), read(index, first, middle), read(index, middle, last))
+
+    result: te.Tensor = te.compute(type_.shape, lambda *index: read(index, 0, len(pieces)), "concat")
+    return result
+
+
+concat = Operator(
+    "concat",
+    _infer_concat,
+    AxisAttrs,
+    reference=lambda attrs, *xs: np.concatenate(xs, attrs.axis),
+    compute=_compute_concat,
+    fusion=FusionKind.INJECTIVE,
+    arity=(1, None),
+    inputs=("xs",),
+)
+
+
+# --- strided_slice ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SliceAttrs(Attrs):
+    """Per axis of extent n the first index, the end (exclusive) and the step, which is not 0.
+
+    For a positive step 0 <= begin <= end <= n; for a negative one n - 1 >= begin >= end >= -1, where -1 lies before the first
+    element. Symbolic begins and ends must keep to this at run time.
+    """
+
+    begin: tuple[Dim, ...]
+    end: tuple[Dim, ...]
+    strides: tuple[int, ...]
+
+
+def slice_extent(begin: Dim, end: Dim, stride: int) -> Dim:
+    """How many elements a slice takes from an axis; see `SliceAttrs`."""
+    span = arith.add(end, -arith.wrap(begin)) if stride > 0 else arith.add(begin, -arith.wrap(end))
+    return simple(arith.ceildiv(span, abs(stride)))
+
+
+def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if not len(attrs.begin) == len(attrs.end) == len(attrs.strides) == x.rank:
+        raise ValueError(f"begin, end and strides must have {x.rank} entries each")
+    for extent, begin, end, stride in zip(x.shape, attrs.begin, attrs.end, attrs.strides, strict=True):
+        if stride == 0:
+            raise ValueError("a stride of 0")
+        low, high = (begin, end) if stride > 0 else (end + 1, begin + 1)
+        for smaller, larger in ((0, low), (low, high), (high, extent)):
+            if isinstance(smaller, int) and isinstance(larger, int) and smaller > larger:
+                raise ValueError(f"the slice {begin}:{end}:{stride} does not lie in an axis of {extent} elements")
+    return TensorType(tuple(map(slice_extent, attrs.begin, attrs.end, attrs.strides)), x.dtype)
+
+
+def _strided_slice(attrs: SliceAttrs, x: Array) -> Array:
+    def python_slice(begin: int, end: int, stride: int) -> slice:
+        if begin == end:
+            return slice(0, 0)
+        return slice(begin, None if end < 0 else end, stride)  # an end of -1 lies before the first element, not on the last
+
+    return np.array(x[tuple(map(python_slice, concrete(attrs.begin), concrete(attrs.end), attrs.strides))])
+
+
+def _compute_strided_slice(attrs: SliceAttrs, x: te.Tensor) -> te.Tensor:
+    shape = tuple(map(slice_extent, attrs.begin, attrs.end, attrs.strides))
+
+    def element(*index: arith.Var) -> ir.Expr:
+        return x[tuple(i * stride + begin for i, begin, stride in zip(index, attrs.begin, attrs.strides, strict=True))]
+
+    result: te.Tensor = te.compute(shape, element, "strided_slice")
+    return result
+
+
+strided_slice = Operator(
+    "strided_slice",
+    _infer_strided_slice,
+    SliceAttrs,
+    reference=_strided_slice,
+    compute=_compute_strided_slice,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+# --- pad --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PadAttrs(Attrs):
+    """`pads`: elements to add before each axis, then after each; a negative number takes elements away.
+
+    `mode`: "constant" adds the value given, "edge" repeats the outermost element, "reflect" mirrors at it without repeating it,
+    "wrap" goes on at the other end. A pad wider than the axis mirrors or wraps again.
+    """
+
+    pads: tuple[Dim, ...]
+    mode: str = "constant"
+
+
+def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
+    x = tensor_type(x)
+    if attrs.mode not in ("constant", "edge", "reflect", "wrap"):
+        raise ValueError(f"unknown mode {attrs.mode!r}")
+    if len(attrs.pads) != 2 * x.rank:
+        raise ValueError(f"{len(attrs.pads)} pads for {x.rank} axes")
+    if (value is not None) != (attrs.mode == "constant"):
+        raise ValueError("a value to pad with goes with the mode constant, and only with it")
+    if value is not None and common_dtype(x, tensor_type(value, what="the value")) and tensor_type(value).rank != 0:
+        raise ValueError("the value must be 0-d")
+    shape = []
+    for extent, before, after in zip(x.shape, attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True):
+        padded = simple(arith.add(arith.add(extent, before), after))
+        if isinstance(padded, int) and padded < 0:
+            raise ValueError(f"pads {before} and {after} take away more than the {extent} elements there are")
+        if attrs.mode != "constant" and extent == 0 and padded != 0:
+            raise ValueError(f"an empty axis has nothing to pad with in mode {attrs.mode}")
+        shape.append(padded)
+    return TensorType(tuple(shape), x.dtype)
+
+
+def _pad(attrs: PadAttrs, x: Array, value: Array | None = None) -> Array:
+    pads = concrete(attrs.pads)
+    before, after = pads[: x.ndim], pads[x.ndim :]
+    added = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
+    if value is not None:
+        padded = np.full(tuple(size + low + high for size, (low, high) in zip(x.shape, added, strict=True)), value, x.dtype)
+        padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, added, strict=True))] = x
+    else:
+        padded = np.pad(x, added, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
+    kept = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
+    return np.array(padded[tuple(kept)])
+
+
+def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) -> te.Tensor:
+    type_ = _infer_pad(attrs, *(TensorType(tensor.shape, tensor.dtype) for tensor in (x, value) if tensor is not None))
+    assert isinstance(type_, TensorType)
+
+    def element(*index: arith.Var) -> ir.Expr:
+        source = tuple(i - before for i, before in zip(index, attrs.pads, strict=False))
+        if value is None:
+            return x[tuple(_source_index(attrs.mode, i, extent) for i, extent in zip(source, x.shape, strict=True))]
+        inside: Dim = 1
+        for axis, (i, extent) in enumerate(zip(source, x.shape, strict=True)):
+            if attrs.pads[axis] != 0:
+                inside = arith.logical_and(inside, arith.compare("<=", 0, i))
+            if attrs.pads[axis + x.rank] != 0:
+                inside = arith.logical_and(inside, arith.compare("<", i, extent))
+        return x[source] if inside == 1 or inside == arith.ONE else te.select(inside, x[source], value[()])
+
+    result: te.Tensor = te.compute(type_.shape, element, "pad")
+    return result
+
+
+def _source_index(mode: str, index: Dim, extent: Dim) -> Dim:
+    """The index in [0, extent) of the element that stands at an index outside or inside of an axis."""
+    last = arith.add(extent, -1)
+    if mode == "edge":
+        return arith.minimum(arith.maximum(index, 0), last)
+    if mode == "wrap":
+        return arith.floormod(index, extent)
+    if extent == 1:
+        return 0
+    period = arith.mul(last, 2)
+    phase = arith.floormod(index, arith.maximum(period, 1))
+    return arith.minimum(phase, arith.add(period, -phase))
+
+
+pad = Operator(
+    "pad",
+    _infer_pad,
+    PadAttrs,
+    reference=_pad,
+    compute=_compute_pad,
+    fusion=FusionKind.INJECTIVE,
+    arity=(1, 2),
+    inputs=("x", "value"),
+)
+
+
+# --- tile -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TileAttrs(Attrs):
+    """How often the input is repeated along each axis."""
+
+    repeats: tuple[Dim, ...]
+
+
+def _infer_tile(attrs: TileAttrs, x: Type) -> Type:
+    x = tensor_type(x)
+    if len(attrs.repeats) != x.rank:
+        raise ValueError(f"{len(attrs.repeats)} repeats for {x.rank} axes")
+    if any(isinstance(count, int) and count < 0 for count in attrs.repeats):
+        raise ValueError(f"a negative number of repeats in {attrs.repeats}")
+    return TensorType(_tiled(x.shape, attrs.repeats), x.dtype)
+
+
+def _tiled(shape: Sequence[Dim], repeats: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(simple(arith.product(pair)) for pair in zip(shape, repeats, strict=True))
+
+
+def _compute_tile(attrs: TileAttrs, x: te.Tensor) -> te.Tensor:
+    def element(*index: arith.Var) -> ir.Expr:
+        return x[
+            tuple(i if n == 1 else i % (1 if dim == 0 else dim) for i, dim, n in zip(index, x.shape, attrs.repeats, strict=True))
+        ]
+
+    result: te.Tensor = te.compute(_tiled(x.shape, attrs.repeats), element, "tile")
+    return result
+
+
+tile = Operator(
+    "tile",
+    _infer_tile,
+    TileAttrs,
+    reference=lambda attrs, x: np.tile(x, concrete(attrs.repeats)),
+    compute=_compute_tile,
+    fusion=FusionKind.INJECTIVE,
+    inputs=("x",),
+)
+
+
+# --- iota, sizes, after -----------------------------------------------------------------------------------------------
+#
+# The sizes that a kernel works out (existential ones) are known only once it has run. What reads them in its attributes and not
+# from the type of an argument takes the tensor that has them as an argument that is not looked at, a *witness*: `iota` and `sizes`
+# themselves, any other operator through `after`, which is its first argument unchanged.
+
+
+@dataclass(frozen=True)
+class IotaAttrs(Attrs):
+    """The shape of the result, the axis along which it counts, its element type."""
+
+    shape: tuple[Dim, ...]
+    axis: int = 0
+    dtype: str = "int64"
+
+
+def _infer_iota(attrs: IotaAttrs, *witnesses: Type) -> Type:
+    check_axis(attrs.axis, len(attrs.shape))
+    of = dtype(attrs.dtype)
+    if of.kind not in NUMERIC:
+        raise ValueError(f"{of} does not count")
+    return TensorType(attrs.shape, of)
+
+
+def _iota(attrs: IotaAttrs, *witnesses: Array) -> Array:
+    shape = concrete(attrs.shape)
+    count = np.arange(shape[attrs.axis]).reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
+    return np.array(np.broadcast_to(count, shape)).astype(dtype(attrs.dtype).numpy)
+
+
+def _compute_iota(attrs: IotaAttrs, *witnesses: te.Tensor) -> te.Tensor:
+    of = dtype(attrs.dtype)
+    result: te.Tensor = te.compute(attrs.shape, lambda *index: ir.as_expr(index[attrs.axis], of), "iota")
+    return result
+
+
+iota = Operator(
+    "iota", _infer_iota, IotaAttrs, reference=_iota, compute=_compute_iota, fusion=FusionKind.INJECTIVE, arity=(0, None)
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SizesAttrs(Attrs):
+    """Dimensions whose values are the result."""
+
+    dims: tuple[Dim, ...]
+
+
+def _compute_sizes(attrs: SizesAttrs, *witnesses: te.Tensor) -> te.Tensor:
+    of = dtype("int64")
+
+    def element(index: arith.Var) -> ir.Expr:
+        value: Dim = attrs.dims[-1] if attrs.dims else 0
+        for position in range(len(attrs.dims) - 2, -1, -1):
+            value = arith.select(arith.compare("==", index, position), attrs.dims[position], value)
+        return ir.as_expr(arith.wrap(value), of)
+
+    result: te.Tensor = te.compute((len(attrs.dims),), element, "sizes")
+    return result
+
+
+sizes = Operator(
+    "sizes",
+    lambda attrs, *witnesses: TensorType((len(attrs.dims),), "int64"),
+    SizesAttrs,
+    reference=lambda attrs, *witnesses: np.array(concrete(attrs.dims), np.int64),
+    compute=_compute_sizes,
+    fusion=FusionKind.INJECTIVE,
+    arity=(0, None),
+)
+
+
+after = Operator(
+    "after",
+    lambda attrs, x, *witnesses: tensor_type(x),
+    reference=lambda attrs, x, *witnesses: x,
+    compute=lambda attrs, x, *witnesses: te.compute(x.shape, lambda *index: x[index], "after"),
+    fusion=FusionKind.INJECTIVE,
+    arity=(1, None),
+    inputs=("x",),
+)
+
+
+OPERATORS = (reshape, transpose, broadcast_to, full, concat, strided_slice, pad, tile, iota, sizes, after)

@@ -1,0 +1,166 @@
+"""Sorting, by loop programs: a stable bottom-up merge sort of element numbers.
+
+The order is numpy's: NaN is greater than every number and equal to itself, -0.0 equals 0.0. Of equal elements the one of lower
+index comes first, in rising and in falling order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import ANY, Array, check_axis, tensor_type, widen, widen_array
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import TensorType, TupleType, Type
+
+Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
+"""Emits statements that store in a 0-d bool buffer whether the first of two elements, given by number, must come before the
+second; of equal ones neither must."""
+
+
+def before(a: ir.Expr, b: ir.Expr, *, descending: bool = False) -> ir.Expr:
+    """Whether a comes strictly before b; both in their working type."""
+    if a.dtype.kind == "bool":
+        a, b = te.cast(a, "uint8"), te.cast(b, "uint8")
+    if descending:
+        a, b = b, a
+    if not a.dtype.is_float:
+        return a < b
+    return (a < b) | (te.unary("isnan", b) & ~te.unary("isnan", a))
+
+
+def merge_sort(b: Builder, count: Dim, precedes: Precedes, order: ir.Buffer, spare: ir.Buffer) -> None:
+    """Put the numbers 0 ... count - 1 into `order`, sorted. `order` and `spare` are int64 of at least that extent.
+
+    Runs of `width` elements are merged pairwise from `order` into `spare` and copied back, for widths 1, 2, 4, ...
+    """
+    width, left, right = (b.alloc((), "int64", name) for name in ("width", "left", "right"))
+    take_right = b.alloc((), "bool", "take_right")
+    with b.loop(count) as i:
+        b.store(order, i, i)
+    b.store(width, (), 1)
+    with b.while_(width[()] < count):
+        run = b.let(width[()], "run")
+        with b.loop(arith.ceildiv(count, run * 2), "pair") as pair:
+            start = pair * run * 2
+            middle = arith.minimum(start + run, count)
+            end = arith.minimum(start + run * 2, count)
+            b.store(left, (), start)
+            b.store(right, (), middle)
+            with b.loop(end - start) as i:
+                _choose(b, left, right, (middle, end), precedes, order, take_right)
+                with b.if_(take_right[()]):
+                    b.store(spare, start + i, order[b.let(right[()], "at", (0, count - 1))])
+                    b.store(right, (), right[()] + 1)
+                with b.else_():
+                    b.store(spare, start + i, order[b.let(left[()], "at", (0, count - 1))])
+                    b.store(left, (), left[()] + 1)
+        with b.loop(count) as i:
+            b.store(order, i, spare[i])
+        b.store(width, (), width[()] * 2)
+
+
+def _choose(
+    b: Builder,
+    left: ir.Buffer,
+    right: ir.Buffer,
+    ends: tuple[arith.Expr, arith.Expr],
+    precedes: Precedes,
+    order: ir.Buffer,
+    take_right: ir.Buffer,
+) -> None:
+    """Store whether the next element comes from the right run: the left one is used up, or the right one's first must be before."""
+    middle, end = ends
+    last = order.shape[0] - 1
+    b.store(take_right, (), left[()] >= middle)
+    with b.if_((left[()] < middle) & (right[()] < end)):
+        ours = b.let(order[b.let(left[()], "at", (0, last))], "ours", (0, last))
+        theirs = b.let(order[b.let(right[()], "at", (0, last))], "theirs", (0, last))
+        precedes(b, theirs, ours, take_right)
+
+
+def stable_argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
+    """The reference: numbers of the elements along an axis in sorted order, int64."""
+    keys = widen_array(x)
+    if not descending:
+        return np.asarray(np.argsort(keys, axis, kind="stable"))
+    # Sorting the reversed input and reversing the result again leaves equal elements in order.
+    return np.asarray(x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis))
+
+
+# --- topk -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TopkAttrs(Attrs):
+    """How many elements along which axis, and whether the largest or the smallest. They come sorted, the extreme one first."""
+
+    k: Dim
+    axis: int
+    largest: bool = True
+
+
+def _infer_topk(attrs: TopkAttrs, x: Type) -> Type:
+    x = tensor_type(x, ANY)
+    axis = check_axis(attrs.axis, x.rank)
+    extent = x.shape[axis]
+    if isinstance(attrs.k, int) and (attrs.k < 0 or (isinstance(extent, int) and attrs.k > extent)):
+        raise ValueError(f"k is {attrs.k}, but axis {axis} has {extent} elements")
+    shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
+    return TupleType((TensorType(shape, x.dtype), TensorType(shape, "int64")))
+
+
+def _topk(attrs: TopkAttrs, x: Array) -> tuple[Array, Array]:
+    assert isinstance(attrs.k, int)
+    order = stable_argsort(x, attrs.axis, descending=attrs.largest)
+    indices = order[(slice(None),) * attrs.axis + (slice(attrs.k),)]
+    return np.take_along_axis(x, indices, attrs.axis), np.ascontiguousarray(indices)
+
+
+def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
+    axis, count = attrs.axis, x.shape[attrs.axis]
+    shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (source,) = inputs
+        values, indices = outputs
+        order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
+        wanted = attrs.k
+        if not (isinstance(wanted, int) and isinstance(count, int)):
+            wanted = b.let(arith.wrap(wanted), "k", (0, count))
+        with b.loops((*x.shape[:axis], *x.shape[axis + 1 :])) as at:
+
+            def index(position: Dim) -> tuple[Dim, ...]:
+                return (*at[:axis], position, *at[axis:])
+
+            def precedes(b: Builder, one: arith.Var, other: arith.Var, result: ir.Buffer) -> None:
+                a, c = widen(source[index(one)]), widen(source[index(other)])
+                b.store(result, (), before(a, c, descending=attrs.largest))
+
+            merge_sort(b, count, precedes, order, spare)
+            with b.loop(wanted) as rank:
+                found = b.let(order[rank], "found", (0, count - 1))
+                b.store(values, index(rank), source[index(found)])
+                b.store(indices, index(rank), found)
+
+    return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
+
+
+topk = Operator(
+    "topk",
+    _infer_topk,
+    TopkAttrs,
+    reference=_topk,
+    compute=_compute_topk,
+    fusion=FusionKind.OPAQUE,
+    inputs=("x",),
+)
+
+
+OPERATORS = (topk,)

@@ -1,0 +1,51 @@
+"""Step after step along the first axis: what decompositions of recurrent operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from inlaid.graph.ir import Expr, constant, function, loop, tuple_, tuple_item, var
+from inlaid.ops.compose import count, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze, tensor_of
+from inlaid.ops.elementwise import sub
+from inlaid.types import TensorType
+
+UNROLLED = 16
+"""Greatest number of steps that are written out."""
+
+States = tuple[Expr, ...]
+Step = Callable[[Expr, States, States], tuple[Expr, States]]
+"""(position: 0-d int64, slices at that position, states) -> (output, new states)."""
+
+
+def item(x: Expr, index: int) -> Expr:
+    """x[index] along the first axis."""
+    return squeeze(slice_axis(x, 0, index, index + 1), 0)
+
+
+def run_steps(step: Step, scanned: Sequence[Expr], states: States, reverse: bool = False) -> tuple[Expr, States]:
+    """(outputs of all steps, stacked along a new first axis, the last states).
+
+    Each of `scanned` is cut along its first axis, one slice a step; `reverse` goes from the last slice to the first. The output at
+    a position belongs to the slice at that position. A short sequence is written out, else the result is a `Loop`.
+    """
+    steps = tensor_of(scanned[0]).shape[0]
+    if isinstance(steps, int) and 1 <= steps <= UNROLLED:
+        outputs: list[Expr | None] = [None] * steps
+        for number in reversed(range(steps)) if reverse else range(steps):
+            output, states = step(scalar(number, "int64"), tuple(item(value, number) for value in scanned), states)
+            outputs[number] = expand_dims(output, 0)
+        return join([output for output in outputs if output is not None], 0), states
+
+    iteration = var("step", TensorType((), "int64"))
+    olds = tuple(var(f"state{index}", state.type) for index, state in enumerate(states))
+    slices = tuple(
+        var(f"slice{index}", TensorType(tensor_of(value).shape[1:], tensor_of(value).dtype)) for index, value in enumerate(scanned)
+    )
+    position = sub(count([steps - 1], "int64"), iteration) if reverse else iteration
+    output, news = step(position, slices, olds)
+    body = function((iteration, *olds, *slices), tuple_((constant(np.array(True)), *news, output)))
+    result = loop(body, state=states, scanned=[reversed_axis(value, 0) if reverse else value for value in scanned])
+    stacked = tuple_item(result, len(states))
+    return reversed_axis(stacked, 0) if reverse else stacked, tuple(tuple_item(result, index) for index in range(len(states)))

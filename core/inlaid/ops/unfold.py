@@ -1,0 +1,76 @@
+"""Windows cut out of images, for convolution as a matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import FusionKind, Operator
+from inlaid.ops.define import NUMERIC, Array, tensor_type
+from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type
+
+
+@dataclass(frozen=True)
+class UnfoldAttrs(WindowAttrs):
+    """`kernel` is the extent of the window along each spatial dimension."""
+
+    kernel: tuple[int, ...] = ()
+
+
+def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+    """The windows along each dimension, and how many there are."""
+    axes = window_axes(attrs, attrs.kernel)
+    return axes, window_shape(shape[2:], axes)
+
+
+def _infer(attrs: UnfoldAttrs, x: Type) -> Type:
+    data = tensor_type(x, NUMERIC)
+    if data.rank != 2 + len(attrs.kernel) or not attrs.kernel:
+        raise ValueError("the data is (N, C, spatial...), with as many spatial dimensions as the window")
+    return TensorType((*data.shape[:2], *attrs.kernel, *_windows(attrs, data.shape)[1]), data.dtype)
+
+
+def _reference(attrs: UnfoldAttrs, x: Array) -> Array:
+    axes, counts = _windows(attrs, x.shape)
+    pads = [(arith.evaluate(axis.before, {}), arith.evaluate(axis.after, {})) for axis in axes]
+    padded = np.pad(x, [(0, 0), (0, 0), *pads])
+    result = np.empty((*x.shape[:2], *attrs.kernel, *(arith.evaluate(count, {}) for count in counts)), x.dtype)
+    for tap in np.ndindex(*attrs.kernel):
+        reached = tuple(
+            slice(at * axis.dilation, at * axis.dilation + (count - 1) * axis.stride + 1, axis.stride)
+            for at, axis, count in zip(tap, axes, result.shape[-len(axes) :], strict=True)
+        )
+        result[(slice(None), slice(None), *tap)] = padded[(slice(None), slice(None), *reached)]
+    return result
+
+
+def _compute(attrs: UnfoldAttrs, x: te.Tensor) -> te.Tensor:
+    axes, counts = _windows(attrs, x.shape)
+
+    def element(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
+        inside: arith.Expr = arith.ONE
+        place: list[Dim] = []
+        for tap, output, axis, extent in zip(rest[: len(axes)], rest[len(axes) :], axes, x.shape[2:], strict=True):
+            at = output * axis.stride + tap * axis.dilation - axis.before
+            place.append(at)
+            if axis.before != 0:
+                inside = arith.logical_and(inside, arith.compare(">=", at, 0))
+            if axis.after != 0:
+                inside = arith.logical_and(inside, arith.compare("<", at, extent))
+        return te.select(inside, x[(n, c, *place)], te.const(0, x.dtype))
+
+    made: te.Tensor = te.compute((*x.shape[:2], *attrs.kernel, *counts), element, "unfold")
+    return made
+
+
+unfold = Operator(
+    "unfold", _infer, UnfoldAttrs, reference=_reference, compute=_compute, fusion=FusionKind.OPAQUE, arity=(1, 1), inputs=("x",)
+)
+"""The windows of x (N, C, spatial...), with zeros around it: (N, C, kernel..., number of windows along each dimension...).
+
+Opaque, because what it reads would be computed for every window again."""

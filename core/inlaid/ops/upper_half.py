@@ -1,0 +1,81 @@
+"""The upper half of a product of 64 bits: what `multiply_fixed` becomes on targets that work on vectors.
+
+All but one product and one sum is done in 32 bits. No frontend gives it: see `inlaid.passes.fixed_products`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.ops.define import Array, broadcast_read, quiet, tensor_type
+from inlaid.ops.fixed_point import check_channels
+from inlaid.tensor import ir, te
+from inlaid.types import Type
+
+HALF_BITS = 32
+_SIGN = 63
+_BELOW = -(1 << 31)
+
+
+@dataclass(frozen=True)
+class HighAttrs(Attrs):
+    """`axis` is that of 1-d operands. `low` is added to the product; where that is negative and `away` is set, `low` - 2^31 is."""
+
+    low: int
+    axis: int = 0
+    away: bool = False
+
+
+def _infer(attrs: HighAttrs, x: Type, multiplier: Type, added: Type, shift: Type) -> Type:
+    tensor = tensor_type(x)
+    parts = [tensor_type(part) for part in (multiplier, added, shift)]
+    if any(item.dtype.name != "int32" for item in (tensor, *parts)):
+        raise ValueError("all operands must be int32")
+    for of, what in zip(parts, ("the multiplier", "the added number", "the shift"), strict=True):
+        check_channels(attrs.axis, tensor, of, what)
+    return tensor
+
+
+@quiet
+def _reference(attrs: HighAttrs, x: Array, multiplier: Array, added: Array, shift: Array) -> Array:
+    shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
+    factor, more, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, added, shift))
+    product = x.astype(np.int64) * factor
+    product = product + np.where(attrs.away & (product < 0), attrs.low + _BELOW, attrs.low)
+    return np.asarray(((product >> HALF_BITS).astype(np.int32) + more) >> places).reshape(x.shape)
+
+
+def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Tensor, shift: te.Tensor) -> te.Tensor:
+    def element(*indices: arith.Var) -> ir.Expr:
+        def read(of: te.Tensor) -> ir.Expr:
+            return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
+
+        product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
+        low: ir.Operand = attrs.low
+        if attrs.away:
+            below = (product >> _SIGN) & _BELOW
+            # One instruction where they have no bits in common.
+            low = below + low if attrs.low & _BELOW else below | low
+        return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
+
+    made: te.Tensor = te.compute(x.shape, element, "multiply_high")
+    return made
+
+
+multiply_high = Operator(
+    "multiply_high",
+    _infer,
+    HighAttrs,
+    reference=_reference,
+    compute=_compute,
+    fusion=FusionKind.INJECTIVE,
+    elementwise=True,
+    arity=(4, 4),
+    inputs=("x", "multiplier", "added", "shift"),
+)
+"""(x * multiplier + low) / 2^32 as int32, plus the added number, shifted to the right: both rounded down. The product of 64 bits
+and the sum of 32 must not wrap."""

@@ -1,0 +1,219 @@
+"""Convolution by Winograd's minimal filtering: fewer products for the same sums.
+
+The algorithm and the matrices for tiles of 2 and 4 are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
+(CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products for each pair of channels in place of 9 m^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import FusionKind, Operator
+from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
+from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
+from inlaid.tensor import ir, te
+from inlaid.types import TensorType, Type, from_numpy
+
+WINDOW = 3
+"""Taps along each side of the window."""
+Matrix = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """The matrices of a tile: `inputs` (B transposed) of a row of data, `weights` (G) of a row of the window, `outputs` (A
+    transposed) of a row of products."""
+
+    inputs: Matrix
+    weights: Matrix
+    outputs: Matrix
+
+
+TRANSFORMS = {
+    2: Transforms(
+        inputs=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+        weights=((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+        outputs=((1, 1, 1, 0), (0, 1, -1, -1)),
+    ),
+    4: Transforms(
+        inputs=(
+            (4, 0, -5, 0, 1, 0),
+            (0, -4, -4, 1, 1, 0),
+            (0, 4, -4, -1, 1, 0),
+            (0, -2, -1, 2, 1, 0),
+            (0, 2, -1, -2, 1, 0),
+            (0, 4, 0, -5, 0, 1),
+        ),
+        weights=(
+            (1 / 4, 0, 0),
+            (-1 / 6, -1 / 6, -1 / 6),
+            (-1 / 6, 1 / 6, -1 / 6),
+            (1 / 24, 1 / 12, 1 / 6),
+            (1 / 24, -1 / 12, 1 / 6),
+            (0, 0, 1),
+        ),
+        outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    ),
+}
+"""By outputs along a side of a tile."""
+
+
+@dataclass(frozen=True)
+class WinogradAttrs(WindowAttrs):
+    """`pads` as of a convolution; `tile` is the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
+
+    tile: int = 4
+
+
+def transform_weights(weights: Array, tile: int) -> Array:
+    """The weights (O, C, 3, 3) of a convolution as those of `winograd_conv`, (tile + 2, tile + 2, C, O): worked out in float64,
+    then rounded."""
+    g = np.array(TRANSFORMS[tile].weights)
+    planes = weights.astype(np.float64).transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW)
+    done = np.kron(g, g) @ planes.T
+    return done.astype(weights.dtype).reshape(len(g), len(g), weights.shape[1], weights.shape[0])
+
+
+def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
+    return window_shape(spatial, window_axes(attrs, (WINDOW, WINDOW)))
+
+
+def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
+    data, weights = tensor_type(x, FLOAT, "the data"), tensor_type(u, FLOAT, "the weights")
+    if attrs.tile not in TRANSFORMS:
+        raise ValueError(f"there are no transforms for tiles of {attrs.tile}")
+    if attrs.strides or attrs.dilations:
+        raise ValueError("windows move by single elements and have no gaps")
+    if data.rank != 4 or weights.rank != 4 or weights.shape[:2] != (attrs.tile + 2,) * 2:
+        raise ValueError(f"data has rank 4, weights are {attrs.tile + 2} x {attrs.tile + 2} x C x O")
+    if not dims_may_equal(data.shape[1], weights.shape[2]):
+        raise ValueError(f"weights for {weights.shape[2]} input channels do not fit {data.shape[1]}")
+    if data.dtype != weights.dtype and weights.dtype.name != "float32":
+        raise ValueError(f"data of {data.dtype} is widened to float32 or to nothing, not to {weights.dtype}")
+    return TensorType((data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:])), weights.dtype)
+
+
+def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+    """The windows along each side over data that is padded to whole tiles, and how many tiles there are."""
+    axes, tiles = [], []
+    for axis, extent in zip(window_axes(attrs, (WINDOW, WINDOW)), spatial, strict=True):
+        count = arith.ceildiv(axis.positions(extent), attrs.tile)
+        after = count * attrs.tile + (WINDOW - 1) - extent - axis.before
+        axes.append(Axis(WINDOW, 1, 1, axis.before, arith.unwrap(arith.simplify(arith.wrap(after)))))
+        tiles.append(arith.unwrap(arith.simplify(arith.wrap(count))))
+    return tuple(axes), tuple(tiles)
+
+
+def _known(dims: Sequence[Dim]) -> tuple[int, int]:
+    first, second = (arith.evaluate(dim, {}) for dim in dims)
+    return first, second
+
+
+@quiet
+def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
+    size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
+    axes, tiles = _axes(attrs, x.shape[2:])
+    padded = np.pad(x.astype(u.dtype), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
+    view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
+    into, out = np.array(transforms.inputs, u.dtype), np.array(transforms.outputs, u.dtype)
+    v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
+    m = np.einsum("abncyx,abco->abnoyx", v, u, optimize=True)
+    y = np.einsum("ia,abnoyx,jb->noyixj", out, m, out, optimize=True)
+    height, width = _known(_output(attrs, x.shape[2:]))
+    down, across = _known(tiles)
+    whole = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
+    return as_array(whole[:, :, :height, :width], from_numpy(u.dtype))
+
+
+def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
+    """The sum of terms times factors. Terms of one factor, up to its sign, are added first, and the first of them with its own
+    sign, so that rows of a matrix that differ in signs share sums."""
+    groups: dict[float, list[int]] = {}
+    for place, factor in enumerate(row):
+        if factor:
+            groups.setdefault(abs(factor), []).append(place)
+    total: ir.Expr | None = None
+    for size in sorted(groups):
+        first, *others = groups[size]
+        part = terms[first]
+        for place in others:
+            part = part + terms[place] if row[place] == row[first] else part - terms[place]
+        part = part if size == 1 else part * te.const(size, part.dtype)
+        if total is None:
+            total = part if row[first] > 0 else te.unary("neg", part)
+        else:
+            total = total + part if row[first] > 0 else total - part
+    assert total is not None
+    return total
+
+
+def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
+    """The value of a number."""
+    result = values[-1]
+    for number in range(len(values) - 2, -1, -1):
+        result = te.select(arith.compare("==", index, number), values[number], result)
+    return result
+
+
+def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
+    """Stages "pad", "rows" and "tiles" (the data, transformed along one side and along both), "products", "columns" and "winograd"
+    (the products, transformed along one side and along both)."""
+    size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
+    reach = size + 2
+    axes, (down, across) = _axes(attrs, x.shape[2:])
+    padded = pad_spatial(x, axes, te.const(0, x.dtype))
+    batch, channels, outputs = x.shape[0], x.shape[1], u.shape[3]
+    count = down * across
+
+    def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
+        places = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
+        data = [te.cast(padded[place], u.dtype) for place in places]
+        return _chosen(a, [_combined(factors, data) for factors in transforms.inputs])
+
+    rows = te.compute((reach, reach, batch, channels, count), row, "rows")
+
+    def tile(a: arith.Var, b: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
+        data = [rows[(a, j, n, c, t)] for j in range(reach)]
+        return _chosen(b, [_combined(factors, data) for factors in transforms.inputs])
+
+    tiles = te.compute((reach, reach, batch, channels, count), tile, "tiles")
+    k = te.reduce_axis(channels, "c")
+    products = te.compute(
+        (reach, reach, batch, outputs, count),
+        lambda a, b, n, o, t: te.sum_(tiles[(a, b, n, k, t)] * u[(a, b, k, o)], k),
+        "products",
+    )
+
+    def column(i: arith.Var, b: arith.Var, n: arith.Var, o: arith.Var, t: arith.Var) -> ir.Expr:
+        data = [products[(a, b, n, o, t)] for a in range(reach)]
+        return _chosen(i, [_combined(factors, data) for factors in transforms.outputs])
+
+    columns = te.compute((size, reach, batch, outputs, count), column, "columns")
+
+    def element(n: arith.Var, o: arith.Var, y: arith.Var, x: arith.Var) -> ir.Expr:
+        data = [columns[(y % size, b, n, o, y // size * across + x // size)] for b in range(reach)]
+        return _chosen(x % size, [_combined(factors, data) for factors in transforms.outputs])
+
+    made: te.Tensor = te.compute((batch, outputs, *_output(attrs, x.shape[2:])), element, "winograd")
+    return made
+
+
+winograd_conv = Operator(
+    "winograd_conv",
+    _infer,
+    WinogradAttrs,
+    reference=_reference,
+    compute=_compute,
+    fusion=FusionKind.COMPLEX_OUT_FUSABLE,
+    arity=(2, 2),
+    inputs=("x", "u"),
+)
+"""Convolution of x (N, C, H, W) by windows of 3 x 3, of stride 1, with weights that `transform_weights` made. Narrower data is
+widened to float32 as it is read."""
+
+OPERATORS: tuple[Operator, ...] = (winograd_conv,)

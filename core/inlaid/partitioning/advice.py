@@ -1,0 +1,183 @@
+"""What keeps regions apart, and what would change if a target took an operator that it rejects.
+
+Regions are counted again by their rule (see `outline`) with other homes for some operators, on the numbers of operators alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import analyse
+from inlaid.partitioning.flow import values_of
+from inlaid.partitioning.outline import Placement
+from inlaid.plugins import Reject
+
+LONGEST_PATH = 3
+"""Operators between two regions up to which it is said that they alone keep the regions apart."""
+MOST = 64
+"""How many changes are counted through at most: each takes a walk over the model."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many regions there are, and the bytes that cross their borders, once for each region that reads them."""
+
+    regions: int
+    crossing: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a target makes of a model if it takes more: operators by number, and the counts `before` and `after`."""
+
+    target: int
+    operators: tuple[int, ...]
+    before: Counted
+    after: Counted
+
+
+@dataclass(frozen=True)
+class Border:
+    """Why a region is not one with an earlier one of its target: a path through operators, by number, between them."""
+
+    earlier: str
+    later: str
+    through: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The operators of a placed function by number: `homes` are the numbers of their targets, `names` what they do, `regions` where
+    they are; `reads` are the operators of the same scope that each reads; `values` are triples of source (-1: the host), bytes and
+    readers; `rejected` has per operator the targets that reject it. It is `plain` where no control flow stands between operators:
+    then counting gives the regions that there are."""
+
+    homes: tuple[int, ...]
+    names: tuple[str, ...]
+    regions: tuple[str, ...]
+    reads: tuple[tuple[int, ...], ...]
+    values: tuple[tuple[int, int, tuple[int, ...]], ...]
+    rejected: tuple[frozenset[int], ...] = field(repr=False)
+    plain: bool
+
+    @staticmethod
+    def of(placement: Placement) -> Flow:
+        """The flow of a placed function."""
+        annotated = placement.annotated
+        place = annotated.place
+        count = len(annotated.calls)
+        homes, regions = [0] * count, [""] * count
+        for claim, region in zip(placement.claims, placement.regions, strict=True):
+            for call in claim.members:
+                homes[place[id(call)]], regions[place[id(call)]] = claim.target, region
+        scopes = analyse(annotated.function)
+        own = [id(scopes.of.get(id(call))) for call in annotated.calls]
+        reads: list[dict[int, None]] = [{} for _ in range(count)]
+        values = []
+        for value in values_of(annotated.function):
+            source = -1 if value.source is None else place[id(value.source)]
+            readers = tuple(place[id(reader)] for reader in value.readers)
+            values.append((source, value.size, readers))
+            for reader in readers:
+                if source >= 0 and own[source] == own[reader]:
+                    reads[reader][source] = None
+        names = tuple(call.callee.name for call in annotated.calls if isinstance(call.callee, Operator))
+        verdicts = [annotated.verdicts[id(call)] for call in annotated.calls]
+        rejected = tuple(frozenset(n for n, verdict in enumerate(item) if isinstance(verdict, Reject)) for item in verdicts)
+        return Flow(
+            tuple(homes), names, tuple(regions), tuple(map(tuple, reads)), tuple(values), rejected, _plain(annotated.function)
+        )
+
+    def levels(self, homes: Sequence[int]) -> list[int]:
+        """The level of each operator: how many borders there are at most on a way to it."""
+        found: list[int] = []
+        for number, sources in enumerate(self.reads):
+            home, level = homes[number], 0
+            for source in sources:
+                level = max(level, found[source] + (homes[source] != home))
+            found.append(level)
+        return found
+
+    def count(self, homes: Sequence[int]) -> Counted:
+        """The regions that these homes give."""
+        keys = list(zip(self.levels(homes), homes, strict=True))
+        crossing = 0
+        for source, size, readers in self.values:
+            places = {keys[reader] for reader in readers}
+            crossing += size * (len(places) if source < 0 else len(places - {keys[source]}))
+        return Counted(len(set(keys)), crossing)
+
+    @cached_property
+    def now(self) -> Counted:
+        """The regions as they are."""
+        return self.count(self.homes)
+
+    def change(self, target: int, operators: Iterable[int]) -> Change | None:
+        """What it would bring if a target took some operators as well; None where it is nothing."""
+        moved = tuple(operators)
+        homes = list(self.homes)
+        for number in moved:
+            homes[number] = target
+        after = self.count(homes)
+        if (after.regions, after.crossing) == (self.now.regions, self.now.crossing):
+            return None
+        better = after.regions <= self.now.regions and after.crossing <= self.now.crossing
+        return Change(target, moved, self.now, after) if better else None
+
+    def borders(self) -> Iterator[Border]:
+        """For each region that comes after another of its target, why they are two: one path between them."""
+        levels = self.levels(self.homes)
+        seen: set[str] = set()
+        for number, later in enumerate(self.regions):
+            latest = self._latest(number, levels)
+            if later in seen or latest is None or levels[latest] == levels[number]:
+                continue
+            seen.add(later)
+            path: list[int] = []
+            while latest is not None and self.homes[latest] != self.homes[number]:
+                path.append(latest)
+                latest = self._latest(latest, levels)
+            if latest is not None and path:
+                yield Border(self.regions[latest], later, tuple(reversed(path)))
+
+    def _latest(self, number: int, levels: Sequence[int]) -> int | None:
+        """The operator of the greatest level that one reads."""
+        return max(self.reads[number], key=lambda source: (levels[source], -source), default=None)
+
+
+def _plain(function: ir.Function) -> bool:
+    wiring = (ir.Var, ir.Constant, ir.Tuple, ir.TupleItem)
+    return all(
+        expr is function or isinstance(expr, wiring) or (isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
+        for expr in ir.post_order(function)
+    )
+
+
+def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
+    """What would change if a target took every operator of a name that it rejects, or the few that lie between two of its regions;
+    the greatest first. Of many, `MOST` are looked at, those of most operators before single ones."""
+    if not flow.plain:
+        return ()
+    sets: dict[tuple[int, tuple[int, ...]], None] = {}
+    for target in range(targets):
+        if target not in flow.homes:
+            continue
+        by_name: dict[str, list[int]] = {}
+        for number, home in enumerate(flow.homes):
+            if home != target and target in flow.rejected[number]:
+                by_name.setdefault(flow.names[number], []).append(number)
+        groups = sorted(by_name.values(), key=len, reverse=True)
+        sets.update(((target, tuple(numbers)), None) for numbers in groups)
+    homes = dict(zip(flow.regions, flow.homes, strict=True))
+    for border in flow.borders():
+        target = homes[border.later]
+        if len(border.through) <= LONGEST_PATH and all(target in flow.rejected[number] for number in border.through):
+            sets[target, border.through] = None
+    tried = itertools.islice(sets, MOST)
+    found = [change for change in (flow.change(target, numbers) for target, numbers in tried) if change is not None]
+    return tuple(sorted(found, key=lambda item: (item.after.regions, item.after.crossing)))

@@ -1,0 +1,255 @@
+"""What each target could take, and why it does not take the rest: its claims on a function.
+
+A claim is one operator, or several that match a composite pattern of the target. A composite is one value: what its other
+operators compute must be read inside it alone, so taking it whole cannot close a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from inlaid import arith
+from inlaid.errors import PluginError
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Match, Pattern, explain_mismatch, match
+from inlaid.graph.scopes import Scopes, analyse
+from inlaid.partitioning.rules import ANY, described
+from inlaid.plugins import Accept, AcceptIf, OpRule, Reject, Target, Verdict
+from inlaid.plugins.blame import blame
+from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A target that may take operators: its rules, and the names of the element types it claims. `plugin` provides it."""
+
+    target: Target
+    rules: tuple[OpRule, ...]
+    dtypes: frozenset[str]
+    dynamic_dims: bool = True
+    plugin: str = ""
+
+    @cached_property
+    def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
+        """The rules for several operators, with their patterns."""
+        return tuple((rule, rule.pattern) for rule in self.rules if isinstance(rule.pattern, Pattern))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[OpRule, ...]]:
+        """The rules for one operator, by its name."""
+        found: dict[str, tuple[OpRule, ...]] = {}
+        for rule in self.rules:
+            if isinstance(rule.pattern, str):
+                found[rule.pattern] = (*found.get(rule.pattern, ()), rule)
+        return found
+
+    def judge(self, call: ir.Call) -> Verdict:
+        """The verdict of the rules for one operator. Raises `PluginError` where one cannot say."""
+        assert isinstance(call.callee, Operator)
+        unfit = _unfit(call, self)
+        if unfit is not None:
+            return Reject(unfit)
+        refused: Reject | None = None
+        for rule in (*self.by_name.get(call.callee.name, ()), *self.by_name.get(ANY, ())):
+            verdict = _asked(self, rule, call)
+            if not isinstance(verdict, Reject):
+                return verdict
+            refused = refused or verdict
+        return refused or _no_rule(call)
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Operators that target number `target` can run as one. `members` are their calls, the one that computes the result first;
+    `composite` is the rule that they match together, None for an operator by itself."""
+
+    target: int
+    members: tuple[ir.Call, ...]
+    verdict: Accept | AcceptIf
+    composite: OpRule | None = None
+
+    @property
+    def root(self) -> ir.Call:
+        """The call that computes the result."""
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """The claims on a `function`. `calls` are its operator calls, each after what it reads; `verdicts` are by id of a call, in the
+    order of the targets: acceptance where a claim of that target has the call; `claims` are in the order of their roots."""
+
+    function: ir.Function
+    calls: tuple[ir.Call, ...]
+    verdicts: Mapping[int, tuple[Verdict, ...]]
+    claims: tuple[Claim, ...]
+    place: Mapping[int, int] = field(repr=False)
+
+
+def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotated:
+    """What each target could take of a function, and why not the rest."""
+    scopes = analyse(function)
+    calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and isinstance(node.callee, Operator))
+    verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
+    claims: list[Claim] = []
+    for call in calls:
+        for number, candidate in enumerate(candidates):
+            own = verdicts[id(call)][number]
+            if not isinstance(own, Reject):
+                claims.append(Claim(number, (call,), own))
+            refused: list[str] = []
+            for rule, found in _composites(candidate, call):
+                judged = _judge_composite(candidate, rule, found, scopes)
+                if isinstance(judged, Reject):
+                    alone = len(found.calls) == 1 or (isinstance(own, Reject) and judged.reason == own.reason)
+                    refused.append(judged.reason if alone else f"as {described(rule)}: {judged.reason}")
+                    continue
+                claims.append(Claim(number, found.calls, judged, rule))
+                for member in found.calls:
+                    if isinstance(verdicts[id(member)][number], Reject):
+                        verdicts[id(member)][number] = judged
+            if isinstance(verdicts[id(call)][number], Reject) and isinstance(own, Reject):
+                verdicts[id(call)][number] = _also(own, call, refused)
+    return Annotated(
+        function,
+        calls,
+        {key: tuple(value) for key, value in verdicts.items()},
+        tuple(claims),
+        {id(call): number for number, call in enumerate(calls)},
+    )
+
+
+def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
+    """The rejection of an operator, with the reasons why composites that could end there do not match."""
+    return _also(reject, call, _mismatches(candidate, call))
+
+
+def _also(reject: Reject, call: ir.Call, reasons: Sequence[str]) -> Reject:
+    """A rejection with further reasons. That there is no rule is none beside those of rules that there are."""
+    first = () if reasons and reject == _no_rule(call) else (reject.reason,)
+    return Reject("; ".join(dict.fromkeys((*first, *reasons))))
+
+
+def _no_rule(call: ir.Call) -> Reject:
+    assert isinstance(call.callee, Operator)
+    return Reject(f"has no rule for {call.callee.name}")
+
+
+def _mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
+    found = []
+    for rule, pattern in candidate.composites:
+        roots = pattern.roots()
+        assert isinstance(call.callee, Operator)
+        if roots is not None and call.callee.name in roots:
+            reason = explain_mismatch(pattern, call)
+            if reason is not None:
+                found.append(f"{described(rule)} does not match: {reason}")
+    return tuple(found)
+
+
+def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match]]:
+    """The composites of a target that end at a call."""
+    assert isinstance(call.callee, Operator)
+    found = []
+    for rule, pattern in candidate.composites:
+        roots = pattern.roots()
+        if roots is None or call.callee.name in roots:
+            with blame(candidate.plugin, f"the pattern of rule {described(rule)}", nodes=nodes_of((call,))):
+                matched = match(pattern, call)
+            if matched is not None and matched.calls:
+                found.append((rule, matched))
+    return found
+
+
+def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: Scopes) -> Verdict:
+    for call in found.calls:
+        unfit = _unfit(call, candidate)
+        if unfit is not None:
+            return Reject(unfit)
+    leak = _leak(found.calls, scopes)
+    if leak is not None:
+        return Reject(f"the value of {named(leak)}, inside of it, is read outside as well")
+    return _asked(candidate, rule, found)
+
+
+def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
+    """A rule's verdict, with a condition that is known to hold, or not to, taken out."""
+    verdict: Verdict = Accept()
+    if rule.predicate is not None:
+        calls = subject.calls if isinstance(subject, Match) else (subject,)
+        with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=nodes_of(calls)):
+            verdict = rule.predicate(subject)
+            if not isinstance(verdict, Verdict):
+                raise PluginError(f"the predicate of rule {described(rule)} gave {type(verdict).__name__}, which is no verdict")
+            if isinstance(verdict, AcceptIf) and not isinstance(verdict.constraint, (int, arith.Expr)):
+                raise PluginError(
+                    f"the predicate of rule {described(rule)} gave the condition {verdict.constraint!r}, which no size decides"
+                )
+    if not isinstance(verdict, AcceptIf):
+        return verdict
+    constraint = arith.simplify(verdict.constraint)
+    if arith.prove(constraint):
+        return Accept(verdict.seconds)
+    if constraint == arith.ZERO:
+        return Reject(f"{verdict.constraint!r} does not hold")
+    return verdict
+
+
+def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:
+    """The source nodes of calls, in order."""
+    return tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
+
+
+def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
+    """A member but the first whose value is read by others than members, or that stands in another scope."""
+    inside: dict[int, ir.Expr] = {id(call): call for call in members}
+    inner_uses: dict[int, int] = {}
+    wiring: dict[int, ir.Call] = {}
+    stack: list[ir.Expr] = list(members)
+    while stack:
+        expr = stack.pop()
+        for child in ir.children(expr):
+            inner_uses[id(child)] = inner_uses.get(id(child), 0) + 1
+            if isinstance(child, ir.TupleItem) and id(child) not in wiring and id(child.tuple) in inside:
+                owner = inside[id(child.tuple)]
+                assert isinstance(owner, ir.Call)
+                wiring[id(child)] = owner
+                stack.append(child)
+    home = scopes.of.get(id(members[0]))
+    for call in members[1:]:
+        if scopes.of.get(id(call)) is not home or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
+            return call
+    return next((owner for key, owner in wiring.items() if scopes.uses[key] != inner_uses[key]), None)
+
+
+def named(call: ir.Call) -> str:
+    """An operator, and where it stands in the source."""
+    assert isinstance(call.callee, Operator)
+    return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
+
+
+def _unfit(call: ir.Call, candidate: Candidate) -> str | None:
+    """Why the call's types are beyond what the target declares, None where they are not."""
+    for type_ in (*(arg.type for arg in call.args), call.type):
+        reason = _type_unfit(type_, candidate)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _type_unfit(type_: Type, candidate: Candidate) -> str | None:
+    match type_:
+        case TensorType(dtype=dtype):
+            if dtype.name not in candidate.dtypes:
+                return f"element type {dtype} is not among its capabilities"
+            if not candidate.dynamic_dims and not type_.is_static:
+                return f"the dimensions of {type_!r} are not static"
+            return None
+        case TupleType(fields=fields):
+            return next((reason for reason in (_type_unfit(field, candidate) for field in fields) if reason), None)
+        case SequenceType() | OptionalType() if "sequence" not in candidate.dtypes:
+            return "sequences and optionals live on the host"
+    return None

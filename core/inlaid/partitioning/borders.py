@@ -1,0 +1,230 @@
+"""What crosses the borders of regions in the forms that their targets ask for.
+
+A code generator may ask for an input or a result in a layout of its own, or as integers with a scale. The value is then converted
+outside of the region, by operators of regions of their own, and not at all where one region gives what the next asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.errors import CompileError, PluginError
+from inlaid.graph import ir
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.transform import map_functions, substitute, transform
+from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.outline import REGION_TARGET, Partitioned
+from inlaid.plugins import Border, Borders, Reject
+from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
+
+PLAIN = Border()
+
+
+@dataclass(frozen=True)
+class Bordered:
+    """A partitioned module whose regions have their borders: the functions in it take and give what is stored. `of` has the borders
+    of the regions that ask for any, `inside` those regions' functions as they were."""
+
+    partitioned: Partitioned
+    of: dict[str, Borders]
+    inside: dict[str, ir.Function]
+
+
+def with_borders(
+    partitioned: Partitioned, candidates: Sequence[Candidate], ask: Callable[[str, ir.Function, int], Borders | None]
+) -> Bordered:
+    """Put conversions between regions that ask for forms of their own: `ask` is given a region's name, function and target. Raises
+    `CompileError` where no target takes a conversion."""
+    module = partitioned.module
+    borders = {name: found for name, target in partitioned.regions.items() if (found := ask(name, module[name], target))}
+    if not borders:
+        return Bordered(partitioned, {}, {})
+    inside = {name: module[name] for name in borders}
+    converter = _Converter(candidates, borders)
+    functions = dict(map_functions(module, converter.convert).functions)
+    functions.update({name: stored_function(function, borders[name]) for name, function in inside.items()})
+    read = {expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)}
+    functions.update({name: function for name, function in converter.functions.items() if name in read})
+    regions = {**partitioned.regions, **{name: target for name, target in converter.targets.items() if name in read}}
+    return Bordered(replace(partitioned, module=ir.Module(functions), regions=regions), borders, inside)
+
+
+def check_borders(function: ir.Function, borders: Borders) -> None:
+    """Raises `PluginError` for borders that do not fit a region's function."""
+    results = function.body.type
+    assert isinstance(results, TupleType)
+    if len(borders.inputs) != len(function.params) or len(borders.outputs) != len(results.fields):
+        found = f"{len(borders.inputs)} inputs and {len(borders.outputs)} outputs"
+        raise PluginError(f"borders of {found} for a region of {len(function.params)} and {len(results.fields)}")
+    for type_, border in zip(
+        (*(p.type for p in function.params), *results.fields), (*borders.inputs, *borders.outputs), strict=True
+    ):
+        _stored_type(type_, border)
+
+
+def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
+    """A region's function over what is stored: it decodes its inputs, does what it did, and encodes its results."""
+    params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
+    given = [_decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
+    body = substitute(function.body, dict(zip(function.params, given, strict=True)))
+    parts = [encode(ir.tuple_item(body, number), border) for number, border in enumerate(borders.outputs)]
+    return ir.function(params, ir.tuple_(parts), function.attrs)
+
+
+def encode(expr: ir.Expr, border: Border) -> ir.Expr:
+    """A tensor as a border has it stored."""
+    if border.scale:
+        point = np.array(border.zero_point, dtype(border.dtype).numpy)
+        expr = ops.quantize(expr, ir.constant(np.float32(border.scale)), ir.constant(point), dtype=border.dtype)
+    last: dict[int, int] = {}
+    for axis, factor in border.layout.blocks:
+        place = last.get(axis, axis)
+        shape = _shape(expr.type, place)
+        missing = -shape[place] % factor
+        if missing:
+            fill = ir.constant(np.array(border.zero_point, _tensor(expr.type).dtype.numpy))
+            pads = tuple(missing if at == len(shape) + place else 0 for at in range(2 * len(shape)))
+            expr = ops.pad(expr, fill, pads=pads)
+        outer = (shape[place] + missing) // factor
+        cut = ops.reshape(expr, shape=(*shape[:place], outer, factor, *shape[place + 1 :]))
+        kept = [at for at in range(len(shape) + 1) if at != place + 1]
+        expr = ops.transpose(cut, perm=(*kept, place + 1))
+        last[axis] = len(shape)
+    return expr
+
+
+def _decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
+    """A tensor of a type, from what a border has stored: the inverse of `encode`."""
+    last: dict[int, int] = {}
+    shapes = [_tensor(type_).shape]
+    for axis, factor in border.layout.blocks:
+        place = last.get(axis, axis)
+        shape = shapes[-1]
+        extent = shape[place]
+        assert isinstance(extent, int)
+        last[axis] = len(shape)
+        shapes.append((*shape[:place], -(-extent // factor), *shape[place + 1 :], factor))
+    for number in reversed(range(len(border.layout.blocks))):
+        axis, factor = border.layout.blocks[number]
+        before = [at for at, (other, _) in enumerate(border.layout.blocks[:number]) if other == axis]
+        place = len(shapes[0]) + before[-1] if before else axis
+        shape, whole = shapes[number], shapes[number + 1]
+        outer, extent = whole[place], shape[place]
+        assert isinstance(outer, int) and isinstance(extent, int)
+        perm = (*range(place + 1), len(shape), *range(place + 1, len(shape)))
+        expr = ops.reshape(ops.transpose(expr, perm=perm), shape=(*shape[:place], outer * factor, *shape[place + 1 :]))
+        spare = extent - outer * factor
+        if spare:
+            pads = tuple(spare if at == len(shape) + place else 0 for at in range(2 * len(shape)))
+            expr = ops.pad(expr, ir.constant(np.zeros((), _tensor(expr.type).dtype.numpy)), pads=pads)
+    if border.scale:
+        point = np.array(border.zero_point, dtype(border.dtype).numpy)
+        scale = ir.constant(np.float32(border.scale))
+        expr = ops.dequantize(expr, scale, ir.constant(point), dtype=_tensor(type_).dtype.name)
+    return expr
+
+
+def _stored_type(type_: Type, border: Border) -> Type:
+    if border == PLAIN:
+        return type_
+    tensor = _tensor(type_)
+    if border.scale and not tensor.dtype.is_float:
+        raise PluginError(f"a border asks for a scale of {tensor!r}, which is no float")
+    for axis, _ in border.layout.blocks:
+        _shape(tensor, axis)
+    return TensorType(border.layout.shape(tensor.shape), border.dtype if border.scale else tensor.dtype)
+
+
+def _tensor(type_: Type) -> TensorType:
+    if not isinstance(type_, TensorType):
+        raise PluginError(f"a border asks for another form of {type_!r}, which is no tensor")
+    return type_
+
+
+def _shape(type_: Type, axis: int) -> tuple[int, ...]:
+    """The shape of a tensor whose axis is to be cut; sizes elsewhere may be symbolic."""
+    shape = _tensor(type_).shape
+    if axis >= len(shape) or not isinstance(shape[axis], int):
+        raise PluginError(f"a border asks for blocks along axis {axis} of {type_!r}, whose size there is not known")
+    return shape  # type: ignore[return-value]
+
+
+@dataclass
+class _Converter:
+    """Rewrites functions that call regions. `stored` has, by id of a value that a region's result was decoded to, that result and
+    its border; `made` the conversions there are, so that each is made once."""
+
+    candidates: Sequence[Candidate]
+    borders: dict[str, Borders]
+    functions: dict[str, ir.Function] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    stored: dict[int, tuple[ir.Expr, Border]] = field(default_factory=dict)
+    made: dict[tuple[int, Border], tuple[ir.Expr, ir.Expr]] = field(default_factory=dict)
+
+    def convert(self, function: ir.Function) -> ir.Function:
+        """A function with the regions that it calls given and giving what is stored."""
+        changed = transform(function, self._visit)
+        assert isinstance(changed, ir.Function)
+        return changed
+
+    def _visit(self, old: ir.Expr, new: ir.Expr) -> ir.Expr:
+        match new:
+            case ir.TupleItem(tuple=ir.Tuple(fields=fields), index=index):
+                return fields[index]
+            case ir.Call(callee=ir.GlobalVar(name=name)) if name in self.borders:
+                return self._call(new, self.borders[name], name)
+        return new
+
+    def _call(self, call: ir.Call, borders: Borders, name: str) -> ir.Expr:
+        assert isinstance(call.type, TupleType)
+        args = tuple(self._as(arg, border) for arg, border in zip(call.args, borders.inputs, strict=True))
+        results = zip(call.type.fields, borders.outputs, strict=True)
+        type_ = TupleType(tuple(_stored_type(field, border) for field, border in results))
+        callee = ir.global_var(name, FunctionType(tuple(arg.type for arg in args), type_))
+        stored = ir.Call(type_, call.span, callee, args, Attrs())
+        return ir.tuple_([self._from(ir.tuple_item(stored, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)])
+
+    def _as(self, value: ir.Expr, border: Border) -> ir.Expr:
+        """A value as a border has it stored."""
+        source, held = self.stored.get(id(value), (value, PLAIN))
+        if held == border:
+            return source
+        if border == PLAIN:
+            return value
+        return self._region(source, border, lambda param: encode(_decode(param, value.type, held), border))
+
+    def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
+        """A value from what a border has stored."""
+        if border == PLAIN:
+            return result
+        value = self._region(result, PLAIN, lambda param: _decode(param, type_, border))
+        self.stored[id(value)] = (result, border)
+        return value
+
+    def _region(self, value: ir.Expr, border: Border, convert: Callable[[ir.Var], ir.Expr]) -> ir.Expr:
+        """A value converted, by a region of the first target that can."""
+        key = (id(value), border)
+        if key not in self.made:
+            param = ir.var("x", value.type)
+            body = convert(param)
+            target = self._taker(body)
+            name = f"border{len(self.functions)}_{self.candidates[target].target.kind}"
+            attrs = ((REGION_TARGET, str(self.candidates[target].target)),)
+            function = ir.function([param], ir.tuple_((body,)), attrs)
+            self.functions[name], self.targets[name] = function, target
+            assert isinstance(function.type, FunctionType)
+            call = ir.Call(function.type.result, value.span, ir.global_var(name, function.type), (value,), Attrs())
+            self.made[key] = (ir.tuple_item(call, 0), value)
+        return self.made[key][0]
+
+    def _taker(self, body: ir.Expr) -> int:
+        calls = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]
+        for number, candidate in enumerate(self.candidates):
+            if not any(isinstance(candidate.judge(call), Reject) for call in calls):
+                return number
+        names = ", ".join(dict.fromkeys(call.callee.name for call in calls if isinstance(call.callee, Operator)))
+        raise CompileError(f"no target takes what a border needs: {names}", remedy="give another target, such as x86")

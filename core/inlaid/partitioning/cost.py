@@ -1,0 +1,104 @@
+"""Predicted seconds: of operators on targets, and of moving values between targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.annotate import Claim
+from inlaid.plugins import Capabilities
+from inlaid.schedules.shape import block_size, blocks_of
+from inlaid.tensor import ir as loops
+from inlaid.tensor import te
+from inlaid.tensor.lower import lower
+from inlaid.types import TensorType, TupleType, Type
+
+UNKNOWN_SIZE = 128
+"""What a dimension without an upper bound counts as."""
+LARGEST_SIZE = 4096
+"""What a dimension counts as at most: bounds are often far beyond what is usual."""
+
+
+@dataclass
+class CostModel:
+    """Predicts from what a plugin says, or else by a roofline (Williams et al., CACM 2009): the longer of the time for arithmetic
+    and the time to read operands and write results. Operations are counted in the loops of an operator's tensor-level meaning."""
+
+    capabilities: tuple[Capabilities, ...]
+    _operations: dict[Any, int] = field(default_factory=dict)
+
+    def seconds(self, claim: Claim) -> float:
+        """How long a target takes for what it claims."""
+        if claim.verdict.seconds is not None:
+            return claim.verdict.seconds
+        target = self.capabilities[claim.target]
+        inside = {id(call) for call in claim.members}
+        moved = byte_size(claim.root.type)
+        for call in claim.members:
+            moved += sum(byte_size(arg.type) for arg in call.args if id(arg) not in inside)
+        return max(sum(map(self.operations, claim.members)) / target.peak, moved / target.bandwidth)
+
+    def transfer(self, target: int, size: int) -> float:
+        """How long it takes to move so many bytes between the host and a target's memory, one way."""
+        link = self.capabilities[target].link
+        return link.latency + size / link.bandwidth
+
+    def operations(self, call: ir.Call) -> int:
+        """Arithmetic operations of a call; a multiply-add counts as two."""
+        assert isinstance(call.callee, Operator)
+        key = (call.callee, call.attrs, tuple(repr(arg.type) for arg in call.args))
+        if key not in self._operations:
+            self._operations[key] = _operations(call)
+        return self._operations[key]
+
+
+def byte_size(type_: Type) -> int:
+    """Bytes of a value; 0 of one that is no array."""
+    match type_:
+        case TensorType(shape=shape, dtype=dtype) if dtype.kind != "string":
+            return typical(arith.product(shape)) * dtype.bytes
+        case TupleType(fields=fields):
+            return sum(map(byte_size, fields))
+    return 0
+
+
+def typical(dim: Dim) -> int:
+    """A size, with what is not known of it at its upper bound, within reason."""
+    if isinstance(dim, int):
+        return dim
+    return arith.evaluate(dim, {variable: _usual(variable) for variable in arith.free_vars(dim)})
+
+
+def _usual(variable: arith.Expr) -> int:
+    assert isinstance(variable, arith.SizeVar)
+    if variable.upper is None:
+        return max(UNKNOWN_SIZE, variable.lower)
+    return max(min(typical(variable.upper), LARGEST_SIZE), variable.lower)
+
+
+def _operations(call: ir.Call) -> int:
+    """Counted in the operator's loops; one for each element where it has none."""
+    assert isinstance(call.callee, Operator)
+    elements = byte_size(call.type)
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    if call.callee.compute is None or len(types) < len(call.args):
+        return elements
+    params = [te.placeholder(type_.shape, type_.dtype, f"x{number}") for number, type_ in enumerate(types)]
+    given = {"out_type": call.type} if call.callee.existential else {}
+    try:
+        result = call.callee.compute(call.attrs, *params, **given)
+        program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
+    except Exception:  # the operator may be a user's; whoever compiles it will say what is wrong
+        return elements
+    return sum(typical(arith.unwrap(block_size(block))) * _arithmetic(block) for block in blocks_of(program))
+
+
+def _arithmetic(block: loops.Block) -> int:
+    """Operations of one iteration of a block, at least one."""
+    if not isinstance(block.body, loops.Store):
+        return 1
+    return max(1, sum(isinstance(node, (loops.Binary, loops.Unary)) for node in loops.walk_exprs(block.body.value)))

@@ -1,0 +1,177 @@
+"""Why every operator went where, what it costs, and what would change it: the report of a partitioned model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from inlaid import arith
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.advice import Border, Flow, changes
+from inlaid.partitioning.annotate import Candidate, Claim, in_full
+from inlaid.partitioning.cost import CostModel, byte_size
+from inlaid.partitioning.outline import Partitioned, Placement, region_operators
+from inlaid.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report, duration
+from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
+from inlaid.types import TensorType, TupleType, Type
+
+
+def explain(
+    partitioned: Partitioned,
+    candidates: Sequence[Candidate],
+    costs: CostModel | None = None,
+    measured: Mapping[str, float] = MappingProxyType({}),
+    stored: Partitioned | None = None,
+) -> Report:
+    """The report of a partitioned module, with predicted costs where a model of them is given, and `measured` seconds by name of
+    region. `stored` is the same module with what is stored at the borders of regions, and conversions between: see `borders`."""
+    operators: list[OperatorReport] = []
+    borders: dict[str, Border] = {}
+    advice: list[ChangeReport] = []
+    seconds: dict[str, float] = {}
+    for placement in partitioned.placements:
+        first, flow = len(operators), Flow.of(placement)
+        for claim, region in zip(placement.claims, placement.regions, strict=True):
+            seconds[region] = seconds.get(region, 0.0) + (0.0 if costs is None else costs.seconds(claim))
+        borders.update((border.later, _shifted(border, first)) for border in flow.borders())
+        operators += _operators(placement, flow, candidates, costs, first)
+        for change in changes(flow, len(candidates)):
+            names = {flow.names[number] for number in change.operators}
+            advice.append(
+                ChangeReport(
+                    str(candidates[change.target].target),
+                    names.pop() if len(names) == 1 else "",
+                    tuple(number + first for number in change.operators),
+                    change.before.regions,
+                    change.after.regions,
+                    change.before.crossing,
+                    change.after.crossing,
+                )
+            )
+    stored = stored or partitioned
+    added = [name for name in stored.regions if name not in partitioned.regions]
+    if costs is not None:
+        seconds.update((name, costs.seconds(_whole(stored, name))) for name in added)
+    about = partial(_region, stored, candidates, costs, seconds, measured)
+    conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
+    spare = {name for guard in partitioned.guards for name in guard.regions}
+    regions = []
+    for name in partitioned.regions:
+        if name not in spare:
+            border = borders.get(name, Border("", name, ()))
+            count = len(region_operators(partitioned.module[name]))
+            regions.append(
+                replace(
+                    about(name), operators=count, condition=conditions.get(name, ""), earlier=border.earlier, through=border.through
+                )
+            )
+    return Report(tuple(operators), tuple(regions), tuple(advice), tuple(map(about, added)))
+
+
+def _whole(partitioned: Partitioned, name: str) -> Claim:
+    """All of a region as one claim."""
+    return Claim(partitioned.regions[name], tuple(reversed(region_operators(partitioned.module[name]))), Accept())
+
+
+def _region(
+    partitioned: Partitioned,
+    candidates: Sequence[Candidate],
+    costs: CostModel | None,
+    seconds: Mapping[str, float],
+    measured: Mapping[str, float],
+    name: str,
+) -> RegionReport:
+    """What is known of a region by itself."""
+    function, number = partitioned.module[name], partitioned.regions[name]
+    assert isinstance(function.body.type, TupleType)
+    given, results = [param.type for param in function.params], function.body.type.fields
+    return RegionReport(
+        name,
+        str(candidates[number].target),
+        len(region_operators(function)),
+        _size(given),
+        _size(results),
+        seconds=None if costs is None else seconds[name],
+        transfer=None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*given, *results)),
+        measured=measured.get(name),
+    )
+
+
+def _shifted(border: Border, first: int) -> Border:
+    return Border(border.earlier, border.later, tuple(number + first for number in border.through))
+
+
+def _operators(
+    placement: Placement, flow: Flow, candidates: Sequence[Candidate], costs: CostModel | None, first: int
+) -> Iterator[OperatorReport]:
+    names = [str(candidate.target) for candidate in candidates]
+    homes = {
+        id(call): (claim, region)
+        for claim, region in zip(placement.claims, placement.regions, strict=True)
+        for call in claim.members
+    }
+    single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if len(claim.members) == 1}
+    for number, call in enumerate(placement.annotated.calls):
+        assert isinstance(call.callee, Operator)
+        claim, region = homes[id(call)]
+        seconds = costs.seconds(claim) if costs is not None and claim.root is call else None
+        verdicts = []
+        for target, verdict in enumerate(placement.annotated.verdicts[id(call)]):
+            words = _words(verdict)
+            if isinstance(verdict, Reject):
+                words = _words(in_full(verdict, call, candidates[target]))
+            elif target < claim.target:
+                conditional = isinstance(verdict, AcceptIf)
+                words += ", which placement by cost leaves out" if conditional else _lost(single.get((id(call), target)), costs)
+            verdicts.append((names[target], words))
+        yield OperatorReport(
+            first + number,
+            str(call.span or ""),
+            call.callee.name,
+            repr(call.type),
+            names[claim.target],
+            region,
+            "" if claim.composite is None else claim.composite.name,
+            len(claim.members),
+            tuple(first + source for source in flow.reads[number]),
+            seconds,
+            tuple(verdicts),
+        )
+
+
+def _lost(claim: Claim | None, costs: CostModel | None) -> str:
+    """Why a target that accepts an operator, and comes before the one that has it, has it not."""
+    if claim is None:
+        return " together with operators that went elsewhere"
+    seconds = "" if costs is None else f": {duration(costs.seconds(claim))} predicted there, besides what moves"
+    return f", but lost on cost{seconds}"
+
+
+def _words(verdict: Verdict) -> str:
+    match verdict:
+        case Accept():
+            return "accepted"
+        case Reject(reason=reason):
+            return f"rejected: {reason}"
+        case AcceptIf(constraint=constraint):
+            return f"accepted only where {constraint!r}"
+
+
+def _size(types: Sequence[Type]) -> int | None:
+    """Bytes of values together; None where a dimension is symbolic, or one is no array."""
+    total = 0
+    for type_ in types:
+        size = _size(type_.fields) if isinstance(type_, TupleType) else _tensor_bytes(type_)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _tensor_bytes(type_: Type) -> int | None:
+    if not isinstance(type_, TensorType):
+        return None
+    count = arith.product(type_.shape)
+    return count * type_.dtype.bytes if isinstance(count, int) else None

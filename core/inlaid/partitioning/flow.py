@@ -1,0 +1,63 @@
+"""How values flow between the operators of a function: who computes each, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import Scopes, analyse
+from inlaid.partitioning.cost import byte_size
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """Something that may have to move: by what call it is computed (None: given by the host), its bytes, the calls that read it,
+    and whether the host does."""
+
+    source: ir.Call | None
+    size: int
+    readers: tuple[ir.Call, ...]
+    host: bool = False
+
+
+def values_of(function: ir.Function) -> list[Value]:
+    """What calls compute or are given, once for each value, with all who read it."""
+    scopes = analyse(function)
+    found: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
+    hosted: set[int] = set()
+    for expr in ir.post_order(function):
+        if isinstance(expr, (ir.Tuple, ir.TupleItem, ir.Let)):
+            continue
+        reader = expr if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) else None
+        for child in ir.children(expr):
+            for part, source in _sources(child, scopes):
+                _, _, readers = found.setdefault(id(part), (source, byte_size(part.type), {}))
+                if reader is None:
+                    hosted.add(id(part))
+                else:
+                    readers[id(reader)] = reader
+    return [Value(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in found.items()]
+
+
+def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:
+    """The values that an expression stands for, wiring followed, and the operator call that computes each; constants are none."""
+    stack = [expr]
+    while stack:
+        part = scopes.resolve(stack.pop())
+        match part:
+            case ir.Constant() | ir.GlobalVar() | ir.Function():
+                continue
+            case ir.Tuple(fields=fields):
+                stack.extend(fields)
+            case ir.Let(body=body):
+                stack.append(body)
+            case ir.TupleItem(tuple=ir.Call(callee=Operator()) as call):
+                yield part, call
+            case ir.TupleItem(tuple=ir.Tuple(fields=fields), index=index):
+                stack.append(fields[index])
+            case ir.Call(callee=Operator()):
+                yield part, part
+            case _:
+                yield part, None

@@ -1,0 +1,155 @@
+"""Locks: where each operator went, in a file that a later compile replays.
+
+Operators are named by what they do and the node of the source model, numbered where several have one name; targets by what the user
+wrote. So a lock holds while the model and its canonical form stay, whatever the rules of plugins become.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid.errors import CompileError, InputError
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.annotate import Annotated, Candidate, Claim
+from inlaid.partitioning.outline import Partitioned, Place
+from inlaid.partitioning.place import check_complete
+
+VERSION = 1
+"""The version of the file's form."""
+REMEDY = "write it anew with `inlaid partition --lock FILE`"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one claim takes: the target, the rule's name where it is a composite, and the names of the operators, the one that
+    computes the result first."""
+
+    target: str
+    composite: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The decisions on a model, by name of function."""
+
+    functions: Mapping[str, tuple[Decision, ...]]
+
+    @staticmethod
+    def of(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
+        """What was decided for a partitioned module."""
+        return Lock({item.name: _decisions(item.annotated, item.claims, candidates) for item in partitioned.placements})
+
+    def to_text(self) -> str:
+        """The lock as JSON, one line an operator or composite."""
+        functions = []
+        for name, decisions in self.functions.items():
+            lines = [json.dumps([item.target, item.composite, *item.operators]) for item in decisions]
+            body = ",\n      ".join(lines)
+            functions.append(f"    {json.dumps(name)}: [\n      {body}\n    ]" if lines else f"    {json.dumps(name)}: []")
+        body = ",\n".join(functions)
+        return f'{{\n  "version": {VERSION},\n  "functions": {{\n{body}\n  }}\n}}\n'
+
+    @staticmethod
+    def from_text(text: str) -> Lock:
+        """The lock that such text holds. Raises `InputError` for text that is none, or of another version."""
+        try:
+            data = json.loads(text)
+            version, functions = data["version"], data["functions"].items()
+            found = {name: tuple(_decision(entry) for entry in entries) for name, entries in functions}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"this is no lock: {error}", remedy=REMEDY) from error
+        if version != VERSION:
+            raise InputError(f"the lock has version {version}, not {VERSION}", remedy=REMEDY)
+        return Lock(found)
+
+    def differences(self, other: Lock) -> tuple[str, ...]:
+        """What another lock decides differently, as lines: "-" for what this one says, "+" for what the other does."""
+        lines = []
+        for name in dict.fromkeys((*self.functions, *other.functions)):
+            mine, others = (_homes(lock.functions.get(name, ())) for lock in (self, other))
+            for operator in dict.fromkeys((*mine, *others)):
+                before, after = mine.get(operator), others.get(operator)
+                if before != after:
+                    lines += [f"- {operator}: {before}"] if before else []
+                    lines += [f"+ {operator}: {after}"] if after else []
+        return tuple(lines)
+
+
+def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Callable[[tuple[str, ...]], None]) -> Place:
+    """Placement as a lock says. `report` is told how placement by `fresh` differs, where it does. Raises `CompileError` where the
+    lock is of another model, or a target no longer takes what it says."""
+    targets = {candidate.target.kind: number for number, candidate in reversed(list(enumerate(candidates)))}
+    targets.update((str(candidate.target), number) for number, candidate in enumerate(candidates))
+
+    def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+        decisions = lock.functions.get(name, ())
+        names = _names(annotated)
+        claims = {(claim.target, _decision_of(claim, names, candidates)): claim for claim in annotated.claims}
+        known = set(names.values())
+        found = []
+        for decision in decisions:
+            strange = next((operator for operator in decision.operators if operator not in known), None)
+            if strange is not None:
+                raise CompileError(f"the lock is of another model: this one has no {strange}", remedy=REMEDY)
+            if decision.target not in targets:
+                raise CompileError(f"the lock needs target {decision.target}, which is not given", remedy=REMEDY)
+            number = targets[decision.target]
+            text = str(candidates[number].target)
+            claim = claims.get((number, Decision(text, decision.composite, decision.operators)))
+            if claim is None:
+                part = f" as {decision.composite}" if decision.composite else ""
+                what = ", ".join(decision.operators)
+                raise CompileError(f"{decision.target} no longer takes {what}{part}, as the lock says", remedy=REMEDY)
+            found.append(claim)
+        order = {id(claim): place for place, claim in enumerate(annotated.claims)}
+        locked = tuple(sorted(found, key=lambda claim: order[id(claim)]))
+        check_complete(annotated, locked, candidates)
+        now = Lock({name: _decisions(annotated, fresh(name, annotated), candidates)})
+        differences = Lock({name: _decisions(annotated, locked, candidates)}).differences(now)
+        if differences:
+            report(differences)
+        return locked
+
+    return place
+
+
+def _decision(entry: list[str]) -> Decision:
+    if not isinstance(entry, list) or len(entry) < 3 or not all(isinstance(item, str) for item in entry):
+        raise ValueError(f"{entry!r} is no decision")
+    target, composite, *operators = entry
+    return Decision(target, composite, tuple(operators))
+
+
+def _decisions(annotated: Annotated, claims: Sequence[Claim], candidates: Sequence[Candidate]) -> tuple[Decision, ...]:
+    names = _names(annotated)
+    return tuple(_decision_of(claim, names, candidates) for claim in claims)
+
+
+def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> Decision:
+    composite = "" if claim.composite is None else claim.composite.name
+    operators = tuple(names[id(call)] for call in claim.members)
+    return Decision(str(candidates[claim.target].target), composite, operators)
+
+
+def _names(annotated: Annotated) -> dict[int, str]:
+    """Names of operators by id of their calls."""
+    found: dict[int, str] = {}
+    counts: dict[str, int] = {}
+    for call in annotated.calls:
+        assert isinstance(call.callee, Operator)
+        name = call.callee.name if call.span is None else f"{call.callee.name} at {call.span.node}"
+        counts[name] = counts.get(name, 0) + 1
+        found[id(call)] = name if counts[name] == 1 else f"{name} #{counts[name]}"
+    return found
+
+
+def _homes(decisions: Sequence[Decision]) -> dict[str, str]:
+    """Where each operator goes, in words."""
+    return {
+        operator: f"{item.target} as {item.composite}" if item.composite else item.target
+        for item in decisions
+        for operator in item.operators
+    }

@@ -1,0 +1,462 @@
+"""Regions: maximal sets of operators of one target that can run as one, outlined into functions of the module.
+
+Every operator gets a level: the greatest level of what it reads, plus one where that belongs to another target. Operators of one
+target and level form a region. A path that leaves a region raises the level and never lowers it again, so it cannot come back:
+regions are convex, and no two depend on one another, by construction.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from inlaid import arith, ops
+from inlaid.arith import Dim
+from inlaid.errors import CompileError
+from inlaid.graph import ir
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlaid.graph.transform import substitute
+from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
+from inlaid.partitioning.compose import Composed, compose, dissolve
+from inlaid.partitioning.place import by_priority, check_complete
+from inlaid.plugins import Accept, AcceptIf, Target
+from inlaid.types import FunctionType, TupleType, type_vars
+
+REGION_TARGET = "target"
+"""The attribute of a region's function that names its target."""
+_PLAN = -1
+"""The "target" of control flow, which the executor runs itself."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A function of the module before, by `name`: what targets could take of it, the claims that take every call once, and the
+    names of the regions that they are in, claim by claim."""
+
+    name: str
+    annotated: Annotated
+    claims: tuple[Claim, ...]
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A region whose target takes it under a condition alone: where the region `condition` gives false, the function `otherwise`
+    does the same on other targets. `regions` are `condition` and those that `otherwise` is made of."""
+
+    region: str
+    constraint: Dim
+    condition: str
+    otherwise: str
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A module cut into regions: `module` holds the entry and one function per region; `placements` are by function of the module
+    before; `regions` gives the numbers of the targets by name of region, those that guards bring in included."""
+
+    module: ir.Module
+    placements: tuple[Placement, ...]
+    regions: dict[str, int]
+    guards: tuple[Guard, ...] = ()
+
+
+Place = Callable[[str, Annotated], tuple[Claim, ...]]
+"""Chooses among the claims on a function, which has that name in the module, those that take every call once."""
+
+
+def first_come(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+    """Placement by priority."""
+    return by_priority(annotated)
+
+
+def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = first_come) -> Partitioned:
+    """Cut the entry of a module, and the functions that it calls by name. Raises `CompileError` for an operator that no target
+    takes."""
+    placements = []
+    functions = dict(module.functions)
+    regions = _Regions()
+    for name in called(module, entry):
+        functions[name], placement = _cut(name, module[name], candidates, regions, place)
+        placements.append(placement)
+    every = ir.Module({**functions, **regions.functions, **regions.others})
+    return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
+
+
+def _cut(
+    name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place
+) -> tuple[ir.Function, Placement]:
+    """A function with its regions outlined."""
+    annotated = annotate(function, candidates)
+    claims = place(name, annotated)
+    check_complete(annotated, claims, candidates)
+    outline = _Outline(compose(function, claims), candidates, regions)
+    body = outline.run()
+    if body is not function.body:
+        function = ir.Function(function.type, function.span, function.params, body, function.attrs)
+    return function, Placement(name, annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
+
+
+def called(module: ir.Module, entry: str) -> tuple[str, ...]:
+    """The entry and the functions of the module that it calls by name, directly or not."""
+    found = [entry]
+    for name in found:
+        names = (expr.name for expr in ir.post_order(module[name]) if isinstance(expr, ir.GlobalVar))
+        found += [other for other in dict.fromkeys(names) if other not in found and other in module.functions]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """The functions of regions, and the numbers of their targets, by name; the guards of regions, and their functions."""
+
+    functions: dict[str, ir.Function] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    guards: list[Guard] = field(default_factory=list)
+    others: dict[str, ir.Function] = field(default_factory=dict)
+
+
+@dataclass
+class _Unit:
+    """What is emitted as one: a region's calls, or a single node of control flow."""
+
+    level: int
+    target: int
+    members: list[ir.Expr] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A member's value that is used outside its region: all of it, or the `items` of a tuple. `readers` are the expressions that
+    take items out, where nothing else reads it."""
+
+    member: ir.Expr
+    items: tuple[int, ...] | None = None
+    readers: tuple[ir.TupleItem, ...] = ()
+
+
+class _Outline:
+    def __init__(self, composed: Composed, candidates: Sequence[Candidate], regions: _Regions) -> None:
+        self.function = composed.function
+        self.claims = composed.claims
+        self.composites = composed.composites
+        self.homes: dict[int, str] = {}
+        self.candidates = candidates
+        self.scopes: Scopes = analyse(self.function)
+        self.regions = regions
+        self.memo: dict[int, ir.Expr] = {}
+        self.level: dict[int, int] = {}
+        self.consumers = self._consumers()
+
+    def run(self) -> ir.Expr:
+        """The new body of the entry."""
+        return self._scope(self.scopes.body(self.function))
+
+    def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
+        """Who reads each expression: pairs of (id of the reader in the expression's own scope, reader itself).
+
+        A reader inside a nested scope counts as the control flow that owns that scope. A binding reads its value: it stands outside
+        of every region.
+        """
+        found: dict[int, list[tuple[int, ir.Expr]]] = {}
+        for expr in ir.post_order(self.function):
+            if isinstance(expr, ir.Let):
+                children = [(self._value(expr.value), self.scopes.of.get(id(expr)))]
+            else:
+                children = [
+                    (child, self.scopes.inner.get((id(expr), index)) or self.scopes.of.get(id(expr)))
+                    for index, child in enumerate(map(self._value, ir.children(expr)))
+                ]
+            for child, scope in children:
+                if is_leaf(child) or id(child) not in self.scopes.of:
+                    continue
+                home = self.scopes.of[id(child)]
+                reader: ir.Expr = expr
+                while scope is not None and scope is not home:
+                    assert scope.owner is not None
+                    reader, scope = scope.owner, scope.parent
+                found.setdefault(id(child), []).append((id(reader), expr))
+        return found
+
+    def _value(self, expr: ir.Expr) -> ir.Expr:
+        """What an expression stands for: the body of a binding, the value of a bound variable, anything else itself."""
+        while True:
+            if isinstance(expr, ir.Let):
+                expr = expr.body
+            elif id(expr) in self.scopes.bound:
+                expr = self.scopes.bound[id(expr)]
+            else:
+                return expr
+
+    def _seen(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
+        """What an expression is translated as: a bound variable stays where something outside of the region computes its value, so
+        that the value stays where it is computed; otherwise as what it stands for."""
+        while isinstance(expr, ir.Let):
+            expr = expr.body
+        value = self._value(expr)
+        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in inside
+        return expr if stays else value
+
+    def _children(self, expr: ir.Expr, inside: Collection[int] = ()) -> tuple[ir.Expr, ...]:
+        return tuple(self._seen(child, inside) for child in ir.children(expr))
+
+    def _levels(self, scope: Scope) -> list[_Unit]:
+        """The units of a scope, in an order in which they can run."""
+        level = self.level
+        target: dict[int, int] = {}
+        units: dict[tuple[int, int], _Unit] = {}
+        order: list[_Unit] = []
+        reads: dict[int, list[int]] = {}
+        for expr in scope.order:
+            for reader, _ in self.consumers.get(id(expr), ()):
+                reads.setdefault(reader, []).append(id(expr))
+        for expr in scope.order:
+            sources = reads.get(id(expr), ())
+            if isinstance(expr, ir.Let):
+                continue
+            if isinstance(expr, (ir.Tuple, ir.TupleItem)):
+                # Wiring follows the latest of what it wires. Where that is of several targets, it is nobody's: whoever reads it
+                # comes after all of them.
+                level[id(expr)] = max((level[source] for source in sources), default=-1)
+                latest = {target[source] for source in sources if level[source] == level[id(expr)]}
+                target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
+                continue
+            claim = self.claims.get(id(expr))
+            own = _PLAN if claim is None else claim.target
+            crossing = 0
+            for source in sources:
+                stays = own != _PLAN and target[source] == own
+                crossing = max(crossing, level[source] + (0 if stays else 1))
+            level[id(expr)], target[id(expr)] = crossing, own
+            if own == _PLAN:
+                order.append(_Unit(crossing, own, [expr]))
+            else:
+                unit = units.get((crossing, own))
+                if unit is None:
+                    unit = units[crossing, own] = _Unit(crossing, own)
+                    order.append(unit)
+                unit.members.append(expr)
+        return sorted(order, key=lambda unit: unit.level)
+
+    def _scope(self, scope: Scope) -> ir.Expr:
+        for unit in self._levels(scope):
+            if unit.target == _PLAN:
+                for expr in unit.members:
+                    self._control(expr)
+            else:
+                self._region(unit)
+        return self._with_bindings(scope, self._mapped(scope.result))
+
+    def _with_bindings(self, scope: Scope, result: ir.Expr) -> ir.Expr:
+        """The result of a scope inside the bindings that stand in it, those whose values are computed first outermost."""
+        bindings = []
+        for expr in scope.order:
+            if isinstance(expr, ir.Let):
+                value = self._value(expr.value)
+                own = self.scopes.of.get(id(value)) is scope
+                bindings.append((self.level[id(value)] if own else -1, expr, value))
+        for _, binding, value in sorted(bindings, key=lambda item: -item[0]):
+            result = ir.let(binding.var, self._mapped(value), result, binding.span)
+        return result
+
+    def _mapped(self, expr: ir.Expr) -> ir.Expr:
+        """An expression after outlining; wiring is rebuilt on demand."""
+        expr = self._seen(expr)
+        stack = [expr]
+        while stack:
+            top = stack[-1]
+            if is_leaf(top):
+                self.memo.setdefault(id(top), top)
+            if id(top) in self.memo:
+                stack.pop()
+                continue
+            if not isinstance(top, (ir.Tuple, ir.TupleItem)):
+                raise CompileError(f"{top!r} is used before it is computed", node=str(top.span or ""))
+            children = self._children(top)
+            waiting = [child for child in children if id(child) not in self.memo]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in children))
+            stack.pop()
+        return self.memo[id(expr)]
+
+    def _control(self, expr: ir.Expr) -> None:
+        match expr:
+            case ir.Function():
+                body = self._scope(self.scopes.body(expr))
+                self.memo[id(expr)] = ir.rebuild(expr, (body,))
+            case ir.If(condition=condition):
+                then, otherwise = (self._scope(branch) for branch in self.scopes.branches(expr))
+                self.memo[id(expr)] = ir.rebuild(expr, (self._mapped(condition), then, otherwise))
+            case ir.Loop() | ir.Call():
+                self.memo[id(expr)] = ir.rebuild(expr, tuple(self._mapped(child) for child in ir.children(expr)))
+            case _:
+                raise CompileError(f"cannot partition {expr!r}", node=str(expr.span or ""))
+
+    def _region(self, unit: _Unit) -> None:
+        inside = {id(member) for member in unit.members}
+        inner: dict[int, ir.Expr] = {}
+        params: dict[int, ir.Var] = {}
+        args: list[ir.Expr] = []
+        for member in unit.members:
+            for expr in self._needed(member, inner, inside):
+                if isinstance(expr, ir.Constant):
+                    inner[id(expr)] = expr
+                elif isinstance(expr, ir.GlobalVar) and expr.name in self.composites:
+                    inner[id(expr)] = self.composites[expr.name]
+                elif id(expr) in inside or self._passes_on(expr, inside):
+                    children = tuple(inner[id(child)] for child in self._children(expr, inside))
+                    inner[id(expr)] = ir.rebuild(expr, children)
+                else:
+                    outer = self._mapped(expr)
+                    if id(outer) not in params:
+                        params[id(outer)] = ir.var(f"p{len(params)}", expr.type, expr.span)
+                        args.append(outer)
+                    inner[id(expr)] = params[id(outer)]
+        self._emit(unit, self._results(unit, inside), inner, list(params.values()), args)
+
+    def _emit(
+        self, unit: _Unit, results: list[_Result], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
+    ) -> None:
+        """Add a region's function, and put its results in place of the members' values."""
+        target = self.candidates[unit.target].target
+        name = f"region{len(self.regions.functions)}_{target.kind}"
+        fields = []
+        for result in results:
+            value = inner[id(result.member)]
+            fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
+        body = ir.tuple_(fields)
+        function = ir.function(params, body, ((REGION_TARGET, str(target)),))
+        self.regions.functions[name] = function
+        self.regions.targets[name] = unit.target
+        self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
+        call: ir.Expr = call_by_name(name, function, args)
+        constraints = [
+            verdict.constraint
+            for verdict in (self.claims[id(member)].verdict for member in unit.members)
+            if isinstance(verdict, AcceptIf)
+        ]
+        if constraints:
+            call = self._guarded(call, name, functools.reduce(arith.logical_and, constraints), args)
+        position = 0
+        for member, indices, readers in ((result.member, result.items, result.readers) for result in results):
+            count = 1 if indices is None else len(indices)
+            found = [ir.tuple_item(call, position + number, member.span) for number in range(count)]
+            position += count
+            if readers:
+                assert indices is not None
+                self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
+            else:
+                self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
+
+    def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
+        """The region where the constraint holds, else the same on targets that take it without one."""
+        region = self.regions.functions[name]
+        before = len(self.regions.functions)
+        condition, otherwise = f"{name}_condition", f"{name}_otherwise"
+        instead, _ = _cut(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
+        self.regions.others[otherwise] = instead
+        places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
+        self._add_condition(condition, [region.params[place] for place in places], constraint)
+        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
+        holds = call_by_name(condition, self.regions.functions[condition], [args[place] for place in places])
+        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
+
+    def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
+        """A region that says whether a constraint on dimensions of what it is given holds, on the first target that can tell."""
+        value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
+        calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
+        able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
+        if not any(able):
+            raise CompileError(f"no target can tell whether {constraint!r} holds")
+        number = able.index(True)
+        params = tuple(ir.var(param.name, param.type) for param in given)
+        attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
+        self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
+        self.regions.targets[name] = number
+
+    def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
+        """What of the members' values is used outside the region: whole values, or those items of them that are."""
+        results = []
+        for member in unit.members:
+            if not isinstance(member.type, TupleType):
+                if self._escapes(member, inside):
+                    results.append(_Result(member))
+                continue
+            users = {id(user): user for _, user in self.consumers.get(id(member), ())}
+            readers = [user for user in users.values() if isinstance(user, ir.TupleItem)]
+            if len(readers) < len(users):
+                if self._escapes(member, inside):
+                    results.append(_Result(member, tuple(range(len(member.type.fields)))))
+                continue
+            readers = [reader for reader in readers if self._escapes(reader, inside)]
+            if readers:
+                results.append(_Result(member, tuple(sorted({reader.index for reader in readers})), tuple(readers)))
+        return results
+
+    def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
+        """Whether anything outside the region reads a value, directly or through wiring."""
+        stack = [expr]
+        while stack:
+            for _, user in self.consumers.get(id(stack.pop()), ()):
+                if isinstance(user, (ir.Tuple, ir.TupleItem)):
+                    stack.append(user)
+                elif id(user) not in inside:
+                    return True
+        return False
+
+    def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
+        """Whether an expression is wiring that a region takes in: any tuple, and items of what the region itself computes."""
+        while isinstance(expr, ir.TupleItem):
+            expr = self._value(expr.tuple)
+        return isinstance(expr, ir.Tuple) or id(expr) in inside
+
+    def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
+        """What to translate for a member: its arguments, wiring inside the region included, then itself."""
+        order: list[ir.Expr] = []
+        seen: set[int] = set()
+        stack: list[tuple[ir.Expr, bool]] = [(member, False)]
+        while stack:
+            expr, ready = stack.pop()
+            if id(expr) in done or (id(expr) in seen and not ready):
+                continue
+            seen.add(id(expr))
+            if ready or not (expr is member or self._passes_on(expr, inside)):
+                order.append(expr)
+            else:
+                stack.append((expr, True))
+                stack.extend((child, False) for child in reversed(self._children(expr, inside)))
+        return order
+
+
+def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+    return by_priority(annotated, conditions=False)
+
+
+def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
+    """A call of a function of the module, by its name there."""
+    type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
+    return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
+
+
+def outlined(function: ir.Function, target: Target) -> ir.Function:
+    """A function as a region of a target: its results are a tuple."""
+    body = function.body
+    fields = [ir.tuple_item(body, n) for n in range(len(body.type.fields))] if isinstance(body.type, TupleType) else [body]
+    return ir.function(function.params, ir.tuple_(fields), ((REGION_TARGET, str(target)),))
+
+
+def _copy(function: ir.Function) -> ir.Function:
+    """The same function over parameters of its own, and no region yet."""
+    params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
+    return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
+
+
+def region_operators(function: ir.Function) -> list[ir.Call]:
+    """The operator calls of a region, those in composites included, in the order in which they run."""
+    body = dissolve(function).body
+    return [e for e in ir.post_order(body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

@@ -1,0 +1,58 @@
+"""Which claim takes which operator: by priority, or by cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid.errors import CompileError
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.annotate import Annotated, Candidate, Claim
+from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
+
+
+def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, ...]:
+    """Claims that take every operator once, in the order of their roots: the first target takes what it can, the next what is left.
+
+    Within a target composites come before single operators, those that end later before others, since they are the larger ones,
+    and the earlier rule before the later. Without `conditions`, claims under a condition are left out.
+    """
+    taken: dict[int, Claim] = {}
+    for claim in sorted(annotated.claims, key=lambda claim: _priority(annotated, claim)):
+        if isinstance(claim.verdict, AcceptIf) and not conditions:
+            continue
+        if not any(id(call) in taken for call in claim.members):
+            taken.update((id(call), claim) for call in claim.members)
+    return in_order(annotated, taken)
+
+
+def in_order(annotated: Annotated, taken: Mapping[int, Claim]) -> tuple[Claim, ...]:
+    """The claims that take calls, by id of the call, in the order of their roots."""
+    return tuple(taken[id(call)] for call in annotated.calls if id(call) in taken and taken[id(call)].root is call)
+
+
+def _priority(annotated: Annotated, claim: Claim) -> tuple[int, bool, int]:
+    return claim.target, claim.composite is None, -annotated.place[id(claim.root)]
+
+
+def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: Sequence[Candidate]) -> None:
+    """Raises `CompileError` for an operator that no claim takes, with every target's reason."""
+    taken = {id(call) for claim in claims for call in claim.members}
+    for call in annotated.calls:
+        if id(call) not in taken:
+            assert isinstance(call.callee, Operator)
+            reasons = "; ".join(
+                f"{candidate.target}: {reason(verdict)}"
+                for candidate, verdict in zip(candidates, annotated.verdicts[id(call)], strict=True)
+            )
+            raise CompileError(f"no target takes it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
+
+
+def reason(verdict: Verdict) -> str:
+    """Why a target did not get an operator that it was asked about."""
+    match verdict:
+        case Reject(reason=reason):
+            return reason
+        case AcceptIf(constraint=constraint):
+            return f"only where {constraint!r}"
+        case Accept():
+            return "only together with operators that went elsewhere"

@@ -1,0 +1,53 @@
+"""What must hold of every partitioned module."""
+
+from __future__ import annotations
+
+from inlaid.errors import VerifyError
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.outline import REGION_TARGET, Partitioned, called
+from inlaid.types import FunctionType
+
+
+def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main") -> None:
+    """Check that types are unchanged, that every operator of the entry and of what it calls is in exactly one region, that no
+    constant changed, and that regions are closed. That no two regions depend on one another needs no check: a region is a call,
+    and a graph of calls has no cycle. Raises `VerifyError`."""
+    names = called(before, entry)
+    for name in names:
+        old, new = before[name], after.module[name]
+        if old.type != new.type:
+            raise VerifyError(f"partitioning changed the type of {name} from {old.type!r} to {new.type!r}")
+        stray = [e for e in ir.post_order(new) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]
+        if stray:
+            raise VerifyError(f"{stray[0]!r} is in no region", node=str(stray[0].span or ""))
+    spare = {name for guard in after.guards for name in guard.regions}
+    regions = [after.module[name] for name in after.regions if name not in spare]
+    count, expected = sum(map(_operators, regions)), sum(_operators(before[name]) for name in names)
+    if count != expected:
+        raise VerifyError(f"partitioning made {count} operator calls of {expected}")
+    for guard in after.guards:
+        region, otherwise = after.module[guard.region], after.module[guard.otherwise]
+        if region.type != otherwise.type:
+            raise VerifyError(f"what stands in for {guard.region} is of type {otherwise.type!r}, not {region.type!r}")
+    kept = _digests(*(after.module[name] for name in names), *(after.module[name] for name in after.regions))
+    if not kept <= _digests(*(before[name] for name in names)):
+        raise VerifyError("partitioning changed a constant")
+    for name in after.regions:
+        _closed(name, after.module[name])
+
+
+def _operators(function: ir.Function) -> int:
+    return sum(isinstance(e, ir.Call) and isinstance(e.callee, Operator) for e in ir.post_order(function))
+
+
+def _digests(*functions: ir.Function) -> set[str]:
+    return {e.digest() for e in ir.post_order(*functions) if isinstance(e, ir.Constant)}
+
+
+def _closed(name: str, region: ir.Function) -> None:
+    every = list(ir.post_order(region))
+    params = {id(param) for e in every if isinstance(e, ir.Function) for param in e.params}
+    free = [e for e in every if isinstance(e, ir.Var) and id(e) not in params]
+    if free or region.attr(REGION_TARGET) is None or not isinstance(region.type, FunctionType):
+        raise VerifyError(f"region {name} is not a closed function with a target")

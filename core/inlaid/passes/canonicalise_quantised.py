@@ -1,0 +1,416 @@
+"""Quantised models in one form: integer operators that give int32, then `requantize`.
+
+`quantize_integers` turns the pattern dequantise, convolve or multiply, quantise (ONNX's QDQ) into that form, in which the ONNX
+frontend gives QLinearConv and the like; it moves what only moves elements inside the quantised part. `narrow_integers`, after
+constants are folded, brings the operands of integer products back from int32 to their 8-bit types and takes zero points out of
+the sum, so that a target sees the products that its instructions compute: the right operand in int8. Both keep the integers that a
+runtime that fuses the pattern computes: accumulators wrap at 32 bits, so that the sums may be taken apart.
+
+Products and means over all of an image are exact sums and one multiplication in float32, as in ONNX Runtime's optimised execution.
+What else lies between dequantisation and quantisation (sums of two branches, activations, softmax) is computed as ONNX says, in
+float32, as in ONNX Runtime's plain execution, from which the optimised one may differ by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
+from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.transform import transform_function
+from inlaid.graph.uses import UseCounts
+from inlaid.ops.compose import cast_to, scalar
+from inlaid.ops.conversion import bitcast
+from inlaid.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
+from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import pad, reshape, transpose
+from inlaid.types import TensorType, dtype
+
+Array = np.ndarray[Any, Any]
+
+_MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "concat", "max_pool", "relu")
+"""Operators that commute with dequantisation by one scale: they choose among elements by place, or by order."""
+MEAN_LIMIT = 1 << 23
+"""Elements of an image whose sum, of 8 bits each, is sure to fit into 32."""
+
+
+def quantize_integers(target: Function) -> Function:
+    """The function with products between dequantisation and quantisation as integer products."""
+    sunk = rewrite_expr(target, _SINKING)
+    assert isinstance(sunk, Function)
+    uses = UseCounts(sunk)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if isinstance(new, Call) and new.callee is quantize:
+            new = _in_integers(new, uses)
+        uses.note(old, new)
+        return new
+
+    return transform_function(sunk, visit)
+
+
+def _in_integers(stored: Call, uses: UseCounts) -> Expr:
+    """A quantisation with as much of what it stores as can be taken into integers."""
+    simpler = _without_detour(stored) or _integer_product(stored, uses) or _integer_mean(stored, uses)
+    if simpler is not None:
+        return simpler
+    moved = stored.args[0]
+    if not _is_move(moved, "concat", "reshape", "transpose") or not uses.single(moved) or _rank(stored.args[1]):
+        return stored
+    assert isinstance(moved, Call)
+    # Parts are stored first, so that what is moved are integers.
+    parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
+    return call(moved.callee, parts, moved.attrs, moved.span)
+
+
+# --- moving elements while they are quantised -------------------------------------------------------------------------
+
+
+def _transpose_stored(found: Match) -> Expr:
+    """transpose(dequantize(x)) as dequantize(transpose(x))."""
+    stored, perm = found.call("dequantized"), found.attrs("outer").perm
+    x, *parameters = stored.args
+    axis = perm.index(stored.attrs.axis) if _rank(parameters[0]) else stored.attrs.axis
+    return dequantize(transpose(x, perm=perm), *parameters, dtype=stored.attrs.dtype, axis=axis)
+
+
+_SINKING = (
+    Rule(
+        "transpose of dequantize",
+        is_op("transpose")(is_op("dequantize").has_attr(block_size=0).named("dequantized")).named("outer"),
+        _transpose_stored,
+    ),
+)
+
+
+def _without_detour(stored: Call) -> Expr | None:
+    """quantize(move(dequantize(x))) with one scale throughout as move(x); None where it is something else."""
+    value = stored.args[0]
+    if _is_dequantize(value):
+        assert isinstance(value, Call)
+        return value.args[0] if _same_parameters(value, stored) and value.args[0].type == stored.type else None
+    if not _is_move(value, *_MOVES):
+        return None
+    assert isinstance(value, Call) and isinstance(value.callee, Operator)
+    sources: list[Expr] = []
+    for arg in value.args:
+        if not _is_dequantize(arg) or not _same_parameters(arg, stored) or _rank(stored.args[1]):
+            return None
+        assert isinstance(arg, Call)
+        if not isinstance(arg.type, TensorType) or _type(arg.args[0]).dtype is not _type(stored).dtype:
+            return None
+        sources.append(arg.args[0])
+    if value.callee.name == "relu":
+        return maximum(sources[0], _zero_point(stored), span=stored.span)
+    return call(value.callee, sources, value.attrs, stored.span)
+
+
+def _is_move(expr: Expr, *names: str) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in names
+
+
+def _is_dequantize(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.callee is dequantize and expr.attrs.block_size == 0
+
+
+def _same_parameters(a: Expr, b: Expr) -> bool:
+    """Whether two quantisations have one positive scale and zero point, known now."""
+    assert isinstance(a, Call) and isinstance(b, Call)
+    scales, points = (a.args[1], b.args[1]), (_zero_point(a), _zero_point(b))
+    known = [item.data for item in (*scales, *points) if isinstance(item, Constant)]
+    if len(known) < 4 or (_rank(scales[0]) and a.attrs.axis != b.attrs.axis):
+        return False
+    first, second, p, q = known
+    return first.shape == second.shape and bool(np.all((first == second) & (first > 0))) and bool(np.array_equal(p, q))
+
+
+def _zero_point(stored: Call) -> Expr:
+    """The zero point of a quantise or dequantise; zero where there is none."""
+    if len(stored.args) == 3:
+        return stored.args[2]
+    of = _type(stored if stored.callee is quantize else stored.args[0]).dtype
+    return constant(np.zeros((), of.numpy))
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def _stored(name: str) -> Pattern:
+    return is_op("dequantize").has_attr(block_size=0).has_dtype("float32").named(name)
+
+
+_PRODUCT = is_op("conv", "matmul")(_stored("x"), _stored("w")).named("product")
+_BIAS = is_op("dequantize").named("bias").optional(lambda bias: is_op("reshape")(bias).named("shaped"))
+_BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, _BIAS).named("sum"))
+_BOUNDED = _BIASED.optional(lambda inner: is_op("relu", "clip")(inner).named("bound"))
+
+
+def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
+    """quantize([bound](product(dequantize, dequantize) [+ dequantized bias])) in integers; None where it is something else."""
+    found = match(_BOUNDED, stored.args[0])
+    if found is None or _rank(stored.args[1]) or stored.attrs.block_size or not _type(stored).dtype.is_int:
+        return None
+    product, x, w = (found.call(name) for name in ("product", "x", "w"))
+    inner = (found.get(name) for name in ("product", "sum", "bound"))
+    if not all(uses.single(item) for item in inner if item is not None) or not _by_output_channel(product, x, w):
+        return None
+    scales = [_scale(item) for item in (x, w, stored)]
+    if any(scale is None for scale in scales):
+        return None
+    x_scale, w_scale, y_scale = (scale for scale in scales if scale is not None)
+    bias = _integer_bias(found, x_scale * w_scale)
+    if bias is None and "bias" in found:
+        return None
+    assert isinstance(product.callee, Operator)
+    total: Expr = call(product.callee, (_centred(x), _centred(w)), product.attrs, product.span)
+    if bias is not None:
+        total = add(total, bias, span=found["sum"].span)
+    factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
+    axis = 1 if product.callee.name == "conv" else max(_rank(product) - 1, 0)
+    point = _zero_point(stored)
+    result: Expr = requantize(total, factor, point, dtype=stored.attrs.dtype, axis=axis, span=stored.span)
+    return _bounded(result, found.get("bound"), stored)
+
+
+def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
+    """Whether the data have one scale, and the weights one or one for each output channel; all of at most 8 bits."""
+    if _rank(x.args[1]) or any(_type(item.args[0]).dtype.bits > 8 or not _type(item.args[0]).dtype.is_int for item in (x, w)):
+        return False
+    assert isinstance(product.callee, Operator)
+    if any(len(item.args) == 3 and _rank(item.args[2]) != _rank(item.args[1]) for item in (x, w)):
+        return False
+    if not _rank(w.args[1]):
+        return True
+    if product.callee.name == "conv":
+        return bool(w.attrs.axis == 0)
+    return _rank(w) == 2 and w.attrs.axis == 1
+
+
+def _scale(stored: Call) -> Array | None:
+    """The scale, where it is known and positive, in float32."""
+    scale = stored.args[1]
+    if not isinstance(scale, Constant) or scale.data.dtype != np.float32 or not bool(np.all(scale.data > 0)):
+        return None
+    return scale.data
+
+
+def _integer_bias(found: Match, scale: Array) -> Expr | None:
+    """The stored bias, shaped as the dequantised one was; None where there is none, or it is not in units of the sum."""
+    if "bias" not in found:
+        return None
+    bias = found.call("bias")
+    own = _scale(bias)
+    if own is None or _type(bias.args[0]).dtype.name != "int32" or bias.attrs.block_size:
+        return None
+    if len(bias.args) == 3 and not (isinstance(bias.args[2], Constant) and not bias.args[2].data.any()):
+        return None
+    if own.size not in (1, scale.size) or not bool(np.allclose(own.reshape(-1), scale.reshape(-1), rtol=1e-5, atol=0)):
+        return None
+    shaped = found.get("shaped")
+    return bias.args[0] if shaped is None else reshape(bias.args[0], shape=_type(shaped).shape, span=shaped.span)
+
+
+def _centred(stored: Call) -> Expr:
+    """The stored integers less their zero point, as int32."""
+    x = stored.args[0]
+    wide = cast_to(x, "int32")
+    if len(stored.args) < 3:
+        return wide
+    point = cast_to(stored.args[2], "int32")
+    if _rank(point):
+        point = reshape(point, shape=tuple(_type(point).shape[0] if axis == stored.attrs.axis else 1 for axis in range(_rank(x))))
+    return sub(wide, point, span=stored.span)
+
+
+def _bounded(result: Expr, bound: Expr | None, stored: Call) -> Expr:
+    """The stored result under a relu or clip of the real one: quantisation keeps order, so the bounds are quantised instead."""
+    if bound is None:
+        return result
+    assert isinstance(bound, Call) and isinstance(bound.callee, Operator)
+    limits = (0.0, None) if bound.callee.name == "relu" else (bound.attrs.minimum, bound.attrs.maximum)
+    for limit, apply in zip(limits, (maximum, minimum), strict=True):
+        if limit is not None:
+            real = constant(np.asarray(limit, np.float32))
+            result = apply(result, call(quantize, (real, *stored.args[1:]), stored.attrs), span=bound.span)
+    return result
+
+
+_MEAN = is_op("avg_pool")(_stored("x")).named("mean")
+
+
+def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
+    """quantize(mean of all of an image (dequantize)) as an integer sum, requantised; None where it is something else."""
+    found = match(_MEAN, stored.args[0])
+    if found is None or not uses.single(found["mean"]) or _rank(stored.args[1]) or not _type(stored).dtype.is_int:
+        return None
+    mean, x = found.call("mean"), found.call("x")
+    extents = _type(x).shape[2:]
+    if extents != mean.attrs.kernel or any(pad != 0 for pad in mean.attrs.pads) or any(step != 1 for step in mean.attrs.dilations):
+        return None
+    count = arith.product(extents)
+    scales = _scale(x), _scale(stored)
+    if scales[0] is None or scales[1] is None or _rank(x.args[1]) or not isinstance(count, int) or not 0 < count < MEAN_LIMIT:
+        return None
+    if not _type(x.args[0]).dtype.is_int or _type(x.args[0]).dtype.bits > 8:
+        return None
+    total = reduce_sum(_centred(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
+    factor = constant(np.asarray(scales[0] / (scales[1] * np.float32(count)), np.float32), span=stored.span)
+    return requantize(total, factor, _zero_point(stored), dtype=stored.attrs.dtype, axis=1, span=stored.span)
+
+
+# --- narrow operands --------------------------------------------------------------------------------------------------
+
+
+def narrow_integers(target: Function) -> Function:
+    """The function with the operands of integer products in the narrowest types that hold them.
+
+    A cast to int32 falls away; constants become int8, uint8 or int16 where they fit; a constant zero point z of the data, against
+    constant weights w, leaves the product: (x - z) w = x w - z (sum of w), where a convolution's padding becomes z.
+    """
+    narrowed = rewrite_expr(target, _NARROWING)
+    assert isinstance(narrowed, Function)
+    return narrowed
+
+
+def _narrow_operands(found: Match) -> Expr | None:
+    """The product over narrower operands; None where they are as narrow as can be."""
+    product = found.call("product")
+    args = tuple(map(_narrow, product.args))
+    if all(new is old for new, old in zip(args, product.args, strict=True)):
+        return None
+    return _int32_product(product, args)
+
+
+def _narrow(operand: Expr) -> Expr:
+    if isinstance(operand, Constant) and _type(operand).dtype.bits > 8 and operand.data.size:
+        least, greatest = int(operand.data.min()), int(operand.data.max())
+        for name in ("int8", "uint8", "int16"):
+            low, high = dtype(name).limits
+            if low <= least and greatest <= high:
+                return operand if _type(operand).dtype.name == name else constant(operand.data.astype(name), span=operand.span)
+    found = match(_WIDENED, operand)
+    return operand if found is None else found["x"]
+
+
+def _int32_product(product: Call, args: Sequence[Expr], **changed: Any) -> Expr:
+    """The product of other operands, with its result type spelled out."""
+    assert isinstance(product.callee, Operator)
+    return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32", **changed), product.span)
+
+
+def _without_zero_point(found: Match) -> Expr | None:
+    """(x - z) w as x w - z (sum of w)."""
+    product, x, weights, points = found.call("product"), found["x"], found.constant("w"), found.constant("z")
+    assert isinstance(product.callee, Operator)
+    of = _type(x).dtype
+    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(found["centred"]).shape != _type(x).shape:
+        return None
+    point = int(points.flat[0])
+    if not of.limits[0] <= point <= of.limits[1]:
+        return None
+    wide = weights.astype(np.int64)
+    if product.callee.name == "matmul":
+        if weights.ndim != 2:
+            return None
+        sums = wide.sum(axis=0)
+        total = _int32_product(product, (x, found["w"]))
+    else:
+        spatial = weights.ndim - 2
+        sums = wide.sum(axis=tuple(range(1, weights.ndim))).reshape((-1, *(1,) * spatial))
+        pads = product.attrs.pads
+        if any(amount != 0 for amount in pads):
+            around = (0, 0, *pads[:spatial], 0, 0, *pads[spatial:])
+            x = pad(x, constant(np.asarray(point, of.numpy)), pads=around, span=product.span)
+        total = _int32_product(product, (x, found["w"]), pads=())
+    return add(total, constant((-point * sums).astype(np.int32), span=product.span), span=product.span)
+
+
+def _both_computed(found: Match) -> Expr | None:
+    """(a - p) (b - q) as a b - q (sum of a) - p (sum of b - q), with b in int8; None where one is known now."""
+    product, a, b = found.call("product"), found["a"], found["b"]
+    if isinstance(a, Constant) or isinstance(b, Constant) or min(_rank(a), _rank(b)) < 2:
+        return None
+    points = [found.constant(name) if name in found else np.zeros((), np.int32) for name in ("p", "q")]
+    if any(point.ndim for point in points) or any(_type(item).dtype.bits != 8 for item in (a, b)):
+        return None
+    p, q = map(int, points)
+    if _type(b).dtype.kind == "uint":
+        # Turning the highest bit over takes 128 away.
+        b = bitcast(bitwise_xor(b, constant(np.asarray(128, np.uint8))), dtype="int8")
+        q -= 128
+    total: Expr = _int32_product(product, (a, b))
+    if q:
+        sums = reduce_sum(cast_to(a, "int32"), axes=(_rank(a) - 1,), keepdims=True)
+        total = add(total, mul(sums, scalar(-q, "int32")), span=product.span)
+    if p:
+        sums = reduce_sum(sub(cast_to(b, "int32"), scalar(q, "int32")), axes=(_rank(b) - 2,), keepdims=True)
+        total = add(total, mul(sums, scalar(-p, "int32")), span=product.span)
+    return total
+
+
+def _one_constant(found: Match) -> Expr | None:
+    """(x + a) + b as x + (a + b), where integers wrap."""
+    a, b = found.constant("a"), found.constant("b")
+    with np.errstate(over="ignore"):
+        result = add(found["x"], constant(a + b, span=found["b"].span), span=found.root.span)
+    return result if result.type == found.root.type else None
+
+
+def _is_int32(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.name == "int32"
+
+
+def _is_narrow(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.is_int and expr.type.dtype.bits < 32
+
+
+SUM_OF_CONSTANTS = Rule(
+    "sum of constants",
+    is_op("add")(is_op("add")(wildcard().named("x"), is_const().named("a")), is_const().named("b")).where(_is_int32),
+    _one_constant,
+)
+_WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int32)
+
+
+def _centred_pattern(name: str, point: str) -> Pattern:
+    """A narrow value as int32, perhaps less a known zero point."""
+    wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
+    return wide | is_op("sub")(wide, is_const().named(point))
+
+
+_NARROWING = (
+    Rule(
+        "zero points of both factors",
+        is_op("matmul")(_centred_pattern("a", "p"), _centred_pattern("b", "q")).where(_is_int32).named("product"),
+        _both_computed,
+    ),
+    Rule(
+        "zero point of the data",
+        is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centred"), is_const().named("w"))
+        .where(_is_int32)
+        .named("product"),
+        _without_zero_point,
+    ),
+    Rule("narrow operands", is_op("conv", "matmul").where(_is_int32).named("product"), _narrow_operands),
+    SUM_OF_CONSTANTS,
+)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _type(expr: Expr) -> TensorType:
+    assert isinstance(expr.type, TensorType)
+    return expr.type
+
+
+def _rank(expr: Expr) -> int:
+    return _type(expr).rank

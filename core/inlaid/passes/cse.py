@@ -1,0 +1,110 @@
+"""Common subexpressions: equal operators on equal operands are computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inlaid.graph.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Tuple,
+    TupleItem,
+    children,
+    introduced_sizes,
+    post_order,
+    rebuild,
+)
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import Scope, Scopes, analyse
+
+
+def share_common(target: Function) -> Function:
+    """The function with equal subexpressions shared.
+
+    An expression gives way to an equal one of its own scope or of a scope around it, never to one of a sibling scope: sharing
+    what two branches compute would move it out of both, where it would be computed though neither needs it. Two runs of an
+    operator that works out sizes stay apart, since each has size names of its own.
+    """
+    scopes = analyse(target)
+    leaders = _leaders(_equal(target), scopes)
+    if not leaders:
+        return target
+    done: dict[int, Expr] = {}
+    pending = [target.body]
+    while pending:
+        expr = pending[-1]
+        if id(expr) in done:
+            pending.pop()
+        elif id(expr) in leaders:
+            leader = leaders[id(expr)]
+            if id(leader) in done:
+                done[id(expr)] = done[id(leader)]
+            else:
+                pending.append(leader)
+        elif missing := [child for child in children(expr) if id(child) not in done]:
+            pending += reversed(missing)
+        else:
+            done[id(expr)] = rebuild(expr, tuple(done[id(child)] for child in children(expr)))
+    found = rebuild(target, (done[id(target.body)],))
+    assert isinstance(found, Function)
+    return found
+
+
+def _equal(target: Function) -> list[list[Expr]]:
+    """Expressions of equal value, as lists of two or more."""
+    numbers: dict[Any, int] = {}
+    number_of: dict[int, int] = {}
+    members: dict[int, list[Expr]] = {}
+    for expr in post_order(target):
+        key = _key(expr, number_of)
+        number = number_of[id(expr)] = numbers.setdefault(key, len(numbers))
+        members.setdefault(number, []).append(expr)
+    return [group for group in members.values() if len(group) > 1]
+
+
+def _key(expr: Expr, number_of: dict[int, int]) -> Any:
+    """What equal expressions share, in terms of the numbers of their parts; its identity for what is equal to itself alone."""
+    parts = tuple(number_of[id(child)] for child in children(expr))
+    match expr:
+        case Constant():
+            return "constant", expr.digest()
+        case GlobalVar(name=name):
+            return "global", name
+        case Call() if introduced_sizes(expr):
+            return "itself", id(expr)
+        case Call(callee=Operator() as operator, attrs=attrs):
+            return operator, repr(attrs), parts  # by their text, for equal attributes may still differ: 0.0 and -0.0
+        case Call():
+            return "call", parts
+        case Tuple():
+            return "tuple", parts
+        case TupleItem(index=index):
+            return "item", index, parts
+        case If() if not introduced_sizes(expr):
+            return "if", parts
+    return "itself", id(expr)
+
+
+def _leaders(groups: list[list[Expr]], scopes: Scopes) -> dict[int, Expr]:
+    """For each expression that gives way to another, by id, the other."""
+    leaders: dict[int, Expr] = {}
+    for group in groups:
+        if isinstance(group[0], (Constant, GlobalVar)):
+            leaders.update((id(expr), group[0]) for expr in group[1:])
+            continue
+        first: dict[Scope, Expr] = {}
+        for expr in group:
+            first.setdefault(scopes.of[id(expr)], expr)
+        for expr in group:
+            scope: Scope | None = scopes.of[id(expr)]
+            leader = expr
+            while scope is not None:
+                leader = first.get(scope, leader)
+                scope = scope.parent
+            if leader is not expr:
+                leaders[id(expr)] = leader
+    return leaders

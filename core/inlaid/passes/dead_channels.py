@@ -1,0 +1,241 @@
+"""Channels of integer networks that nothing needs, taken out with the weights that make them.
+
+Trained networks have output channels that saturate: whatever the input, they store one value. What reads them as the data of a
+product knows that value, so that it can be added to the bias instead; then nothing needs the channel. The same holds of channels
+whose weights are zero in all that reads them. Results are the same to the last bit.
+
+    x = clip(conv(data, w) + b)  with channel 1 always -128       x = clip(conv(data, w[0, 2]) + b[0, 2])
+    y = conv(x, v) + c                                      =>    y = conv(x, v[:, 0, 2]) + (c - 128 * sum(v[:, 1]))
+
+A channel goes through element-wise operators, padding, pooling, convolutions by groups and changes of shape, all of which keep it
+together: it stays everywhere, or goes everywhere. It stays where anything else reads it, and where padding of another value joins
+a constant one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order, rebuild
+from inlaid.graph.operator import Operator
+from inlaid.passes.integer_ranges import Array, Range, integer_ranges, is_product, moved_axis
+from inlaid.types import TensorType
+
+
+def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
+    """The function without channels that nothing needs. The same object where there are none. Linear time.
+
+    Of what a product makes so much stays that the number of its channels is a multiple of `lanes`, where it was: a processor with
+    vectors of so many lanes gains nothing from less.
+    """
+    if not any(is_product(expr) for expr in post_order(target)):
+        return target
+    channels = _Channels(integer_ranges(target))
+    for expr in post_order(target):
+        channels.visit(expr)
+    kept = channels.kept(lanes)
+    if all(mask.all() for mask in kept.values()):
+        return target
+    done: dict[int, Expr] = {}
+    for expr in post_order(target):
+        done[id(expr)] = _without(expr, tuple(done[id(child)] for child in children(expr)), channels, kept)
+    found = done[id(target)]
+    assert isinstance(found, Function)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """An axis of a tensor along which it can be cut: for each index, the number of the channel it belongs to."""
+
+    axis: int
+    channels: Array
+
+
+@dataclass(eq=False)
+class _Channels:
+    """The channels of a graph: `cuts` of expressions by id; `parents` joins channels that stay or go together; `needed` ones are
+    read by what cannot do without; `groups` are those of one product each, of which one at least stays."""
+
+    ranges: Mapping[int, Range]
+    cuts: dict[int, _Cut] = field(default_factory=dict)
+    parents: list[int] = field(default_factory=list)
+    needed: set[int] = field(default_factory=set)
+    groups: list[Array] = field(default_factory=list)
+
+    def visit(self, expr: Expr) -> None:
+        """Find the cut of an expression whose parts have been visited, and what it needs of theirs."""
+        cut = None
+        if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+            if is_product(expr):
+                cut = self._product(expr)
+            elif expr.callee.elementwise:
+                cut = self._elementwise(expr)
+            elif expr.args and id(expr.args[0]) in self.cuts and all(isinstance(arg, Constant) for arg in expr.args[1:]):
+                cut = self._moved(expr)
+        if cut is None:
+            for child in children(expr):
+                if id(child) in self.cuts:
+                    self.needed.update(self.cuts[id(child)].channels.tolist())
+        else:
+            self.cuts[id(expr)] = cut
+
+    def kept(self, lanes: int) -> dict[int, Array]:
+        """For each expression that has a cut, by id, which indices stay."""
+        needed = {self._find(channel) for channel in self.needed}
+        for group in self.groups:
+            roots = [self._find(channel) for channel in group.tolist()]
+            own = needed.intersection(roots)
+            multiple = lanes if len(roots) % lanes == 0 else 1
+            missing = max(-(-len(own) // multiple), 1) * multiple - len(own)
+            needed.update([root for root in dict.fromkeys(roots) if root not in own][:missing])
+        stays = np.array([self._find(channel) in needed for channel in range(len(self.parents))], bool)
+        return {number: stays[cut.channels] for number, cut in self.cuts.items()}
+
+    def _new(self, count: int) -> Array:
+        made = np.arange(len(self.parents), len(self.parents) + count)
+        self.parents.extend(made.tolist())
+        self.groups.append(made)
+        return made
+
+    def _find(self, channel: int) -> int:
+        while (parent := self.parents[channel]) != channel:
+            self.parents[channel] = self.parents[parent]
+            channel = parent
+        return channel
+
+    def _join(self, a: Array, b: Array) -> None:
+        for one, other in zip(a.tolist(), b.tolist(), strict=True):
+            self.parents[self._find(one)] = self._find(other)
+
+    def _product(self, product: Call) -> _Cut | None:
+        """New channels, or by groups those of the data. Of its data a product needs what varies and what it has weights for."""
+        x, weights = product.args
+        assert isinstance(weights, Constant)
+        attrs: Any = product.attrs
+        is_conv = product.callee is ops.conv
+        place = 1 if is_conv else _rank(product) - 1
+        data = self.cuts.get(id(x))
+        if data is not None and data.axis != (1 if is_conv else _rank(x) - 1):
+            return None
+        if is_conv and attrs.groups > 1:
+            if data is None:
+                return None
+            inputs = data.channels.reshape(attrs.groups, -1)
+            for column in inputs.T[1:]:
+                self._join(inputs[:, 0], column)
+            return _Cut(place, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
+        if data is not None:
+            low, high = self.ranges[id(x)].along(data.axis)
+            if is_conv and any(amount != 0 for amount in attrs.pads):
+                low, high = np.minimum(low, 0), np.maximum(high, 0)  # around the data there are zeros
+            used = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
+            self.needed.update(data.channels[used & (low != high)].tolist())
+        return _Cut(place, self._new(weights.data.shape[0 if is_conv else 1]))
+
+    def _elementwise(self, made: Call) -> _Cut | None:
+        """The channels of all operands, joined; None where one has others than the rest."""
+        found = [(arg, self.cuts[id(arg)]) for arg in made.args if id(arg) in self.cuts]
+        if not found:
+            return None
+        rank, (example, first) = _rank(made), found[0]
+        axis = first.axis + rank - _rank(example)
+        if _extent(made, axis) != len(first.channels):
+            return None
+        for arg in made.args:
+            cut, parameters = self.cuts.get(id(arg)), _parameter_axis(made, arg)
+            place = axis - rank + _rank(arg)
+            if cut is not None:
+                fits = cut.axis == place and len(cut.channels) == len(first.channels) and parameters is None
+            elif isinstance(arg, Constant):
+                fits = parameters is None or parameters == axis
+            else:
+                fits = parameters is None and (place < 0 or _extent(arg, place) == 1)
+            if not fits:
+                return None
+        for _, cut in found[1:]:
+            self._join(first.channels, cut.channels)
+        return _Cut(axis, first.channels)
+
+    def _moved(self, made: Call) -> _Cut | None:
+        cut = self.cuts[id(made.args[0])]
+        found = moved_axis(made, cut.axis)
+        return None if found is None else _Cut(found[0], cut.channels[found[1]])
+
+
+def _rank(expr: Expr) -> int:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.rank
+
+
+def _extent(expr: Expr, axis: int) -> Any:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.shape[axis]
+
+
+def _parameter_axis(made: Call, arg: Expr) -> int | None:
+    """The axis of the data whose indices have an element each of an operand; None for one that broadcasts."""
+    attrs: Any = made.attrs
+    has_axis = made.callee in (ops.multiply_fixed, ops.requantize, ops.quantize, ops.dequantize)
+    return attrs.axis if has_axis and arg is not made.args[0] and _rank(arg) else None
+
+
+# --- what stays -------------------------------------------------------------------------------------------------------
+
+
+def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, kept: Mapping[int, Array]) -> Expr:
+    """The expression over the new versions of its parts, without what goes."""
+    known = [kept[id(item)] for item in (expr, *children(expr)) if id(item) in kept]
+    if all(mask.all() for mask in known) or not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
+        return rebuild(expr, tuple(parts))
+    if is_product(expr):
+        return _smaller_product(expr, parts[0], channels, kept)
+    if id(expr) not in kept:
+        return rebuild(expr, tuple(parts))
+    cut, mask = channels.cuts[id(expr)], kept[id(expr)]
+    if expr.callee is ops.reshape:
+        shape = tuple(int(mask.sum()) if axis == cut.axis else dim for axis, dim in enumerate(expr.attrs.shape))
+        return ops.reshape(parts[0], shape=shape, span=expr.span)
+    sliced = [_part(expr, arg, cut.axis, mask) if isinstance(arg, Constant) else arg for arg in parts]
+    return call(expr.callee, sliced, expr.attrs, expr.span)
+
+
+def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
+    """What an operator needs of a constant operand once its result has fewer channels."""
+    place = 0 if _parameter_axis(made, arg) is not None else axis - _rank(made) + _rank(arg)
+    if place < 0 or arg.data.shape[place] != len(mask):
+        return arg
+    return constant(np.compress(mask, arg.data, place), span=arg.span)
+
+
+def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[int, Array]) -> Expr:
+    """The product of the data that stays, plus what the rest always adds."""
+    weights = product.args[1]
+    assert isinstance(weights, Constant)
+    attrs: Any = product.attrs
+    is_conv = product.callee is ops.conv
+    # By output, then by input.
+    array = weights.data if is_conv else weights.data.T
+    out = kept.get(id(product), np.ones(array.shape[0], bool))
+    inputs = kept.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))
+    array = array[out]
+    if is_conv and attrs.groups > 1:
+        groups = int(inputs.reshape(attrs.groups, -1)[:, 0].sum())
+        return call(ops.conv, (x, constant(array)), dataclasses.replace(attrs, groups=groups), product.span)
+    smaller = array[:, inputs]
+    made = call(ops.conv if is_conv else ops.matmul, (x, constant(smaller if is_conv else smaller.T)), attrs, product.span)
+    if inputs.all():
+        return made
+    low, _ = channels.ranges[id(product.args[0])].along(channels.cuts[id(product.args[0])].axis)
+    always = np.broadcast_to(low, inputs.shape)[~inputs]
+    gone = array[:, ~inputs].astype(np.int64)
+    added = (gone.reshape(*gone.shape[:2], -1).sum(axis=2) @ always).astype(np.int32)
+    if not added.any():
+        return made
+    return ops.add(made, constant(added.reshape((-1, *(1,) * (_rank(product) - 2)) if is_conv else (-1,))), span=product.span)

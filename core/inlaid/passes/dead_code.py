@@ -1,0 +1,46 @@
+"""Dead code: in graph form what nothing uses is not there; what is left are bindings and global functions."""
+
+from __future__ import annotations
+
+from inlaid.graph.ir import Expr, Function, GlobalVar, Let, Module, children, post_order
+from inlaid.graph.transform import map_functions, transform_function
+
+
+def remove_dead_code(module: Module, entry: str = "main") -> Module:
+    """The module without `Let`s whose variable nothing needs and without functions that the entry cannot reach.
+
+    A module without the entry keeps all its functions.
+    """
+    module = map_functions(module, _remove_lets)
+    if entry not in module.functions:
+        return module
+    reached: dict[str, None] = {entry: None}
+    pending = [entry]
+    while pending:
+        for expr in post_order(module[pending.pop()]):
+            if isinstance(expr, GlobalVar) and expr.name not in reached and expr.name in module.functions:
+                reached[expr.name] = None
+                pending.append(expr.name)
+    if len(reached) == len(module.functions):
+        return module
+    return Module({name: target for name, target in module.functions.items() if name in reached})
+
+
+def _remove_lets(target: Function) -> Function:
+    bound = {id(expr.var): expr.value for expr in post_order(target) if isinstance(expr, Let)}
+    if not bound:
+        return target
+    needed: set[int] = set()
+    pending: list[Expr] = [target.body]
+    while pending:
+        expr = pending.pop()
+        if id(expr) not in needed:
+            needed.add(id(expr))
+            pending.extend((expr.body,) if isinstance(expr, Let) else children(expr))
+            if id(expr) in bound:
+                pending.append(bound[id(expr)])
+    if bound.keys() <= needed:
+        return target
+    return transform_function(
+        target, lambda old, new: new.body if isinstance(old, Let) and isinstance(new, Let) and id(old.var) not in needed else new
+    )

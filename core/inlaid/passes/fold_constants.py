@@ -1,0 +1,93 @@
+"""Constant folding: what is known is computed now, by the numpy references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inlaid.errors import KernelFault
+from inlaid.graph.attrs import attr_vars
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Expr, Function, Tuple, children, constant, function, post_order, tuple_
+from inlaid.graph.operator import FusionKind, Operator
+from inlaid.graph.transform import transform_function
+from inlaid.types import TensorType, TupleType, Type
+
+LIMIT = 1 << 20
+"""Bytes of a result up to which it is folded even where it is larger than what it is computed from."""
+WEIGHTS_LIMIT = 1 << 29
+"""The same for weights of convolutions and matrix products: known ones can be scaled and packed when the model is compiled."""
+
+
+def fold_constants(
+    target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT, keep: tuple[Operator, ...] = ()
+) -> Function:
+    """The function with operators on constants replaced by their results.
+
+    A result larger than its inputs (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
+    Operators in `keep` stay. Strings fold; sequences and optionals, which no constant holds, do not. An operator that faults on
+    its constants stays, to fault when it runs.
+    """
+
+    weights = _weights(target)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, Call) or not isinstance(new.callee, Operator) or new.callee in keep:
+            return new
+        folded = _fold(new, weights_limit if id(old) in weights else limit)
+        return new if folded is None else folded
+
+    return transform_function(target, visit)
+
+
+def _weights(target: Function) -> set[int]:
+    """The ids of expressions that only serve, perhaps through other operators, as second operands of complex operators."""
+    found: set[int] = set()
+    others: set[int] = set()
+    for expr in reversed(list(post_order(target))):
+        for index, child in enumerate(children(expr)):
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+                serves = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
+                    id(expr) in found and id(expr) not in others
+                )
+            else:
+                serves = False
+            (found if serves else others).add(id(child))
+    return found - others
+
+
+def _fold(call: Call, limit: int) -> Expr | None:
+    """The result of a call as constants, None where it is not to be folded."""
+    given = 0
+    for arg in call.args:
+        for part in arg.fields if isinstance(arg, Tuple) else (arg,):
+            if not isinstance(part, Constant):
+                return None
+            given += part.data.nbytes
+    size = _bytes(call.type)
+    if size is None or size > max(limit, given) or attr_vars(call.attrs):
+        return None
+    try:
+        value = evaluate(function((), call), ())
+    except KernelFault:
+        return None
+    return _constants(call.type, value, call)
+
+
+def _bytes(type_: Type) -> int | None:
+    """Bytes of a value; sizes that only the operator works out count nothing. None for what is not made of tensors."""
+    match type_:
+        case TensorType(shape=shape, dtype=of):
+            count = 1
+            for dim in shape:
+                count *= dim if isinstance(dim, int) else 1
+            return count * max(of.bytes, 1)
+        case TupleType(fields=fields):
+            parts = [_bytes(item) for item in fields]
+            return None if None in parts else sum(part for part in parts if part is not None)
+    return None
+
+
+def _constants(type_: Type, value: Any, call: Call) -> Expr:
+    if isinstance(type_, TupleType):
+        return tuple_([_constants(item, part, call) for item, part in zip(type_.fields, value, strict=True)], call.span)
+    return constant(value, span=call.span)

@@ -1,0 +1,190 @@
+"""A float32 model in bfloat16: products of bfloat16 operands summed in float32, and activations stored in bfloat16 between kernels.
+
+`lower_precision` rounds the operands of convolutions and matrix products; weights are rounded when the model is compiled, since
+casts of constants fold. A value that a product reads, or an operator that only moves elements (a concatenation, a pooling), is
+rounded for all who read it, so that it is stored once, in half the bytes:
+
+    conv -> add -> relu -> conv          conv -> add -> relu -> cast bfloat16 -> conv
+                    |               =>                                |
+                    +----> add                                        +-> cast float32 -> add
+
+The casts are element-wise and fuse: they end up in the registers of the kernels on either side. All else computes in float32, where
+a division by a known number is a multiplication, and the error function, which a GELU spends its time in, a polynomial. These stay
+in float32 from end to end: inputs and results of the model and of loops; what nothing but element-wise operators and reductions
+reads, such as the sums of residual branches before a normalisation; what an exponential is taken of (the scores before
+a softmax), where an error is multiplied by the size of the argument; and what is compared, sorted or rounded to integers.
+
+Tolerance. Rounding to bfloat16 changes a number by at most u = 2^-8 of it, by u / sqrt(3) in root mean square at most. In a sum of
+products both factors are rounded, and the errors of the products are as good as independent: they make sqrt(2/3) u of the root
+mean square of the products' sum, and sqrt(2/3 k) u after k products that follow one another. Three times this is what an element
+of an output may differ from float32, relative to the greatest element: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
+
+The bfloat16 instructions of processors take numbers below the least normal one, 2^-126, for zero: in products they may count as
+such. NaN and infinities stay what they are.
+
+Convolutions with one input channel a group stay in float32: no dot-product instruction helps where there are no channels to sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order
+from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform_function
+from inlaid.ops.compose import cast_to, scalar
+from inlaid.ops.elementwise import add, clip, mul
+from inlaid.types import TensorType
+
+NARROW, WIDE = "bfloat16", "float32"
+
+_PRODUCTS = ("conv", "conv_transpose", "matmul")
+_MOVES = ("reshape", "transpose", "broadcast_to", "concat", "strided_slice", "pad", "tile", "max_pool", "avg_pool")
+"""Operators that take bfloat16 as it is: they choose elements, or average a few of them in float32."""
+_SUMS = ("reduce_sum", "reduce_max", "reduce_min", "layer_norm", "rms_norm", "instance_norm", "lrn")
+"""Reductions whose result is no further off than their operand."""
+_STEEP = ("exp", "log", "pow", "sinh", "cosh", "tan", "floor", "ceil", "round", "quantize")
+"""Element-wise operators that make much of a small error."""
+
+
+ERF_LIMIT = 3.0
+ERF = (
+    1.1278634071350098,
+    -0.37307363748550415,
+    0.10750048607587814,
+    -0.022556142881512642,
+    0.0032795618753880262,
+    -0.00030833607888780534,
+    1.6654868886689655e-05,
+    -3.893660220910533e-07,
+)
+"""erf(x) / x in x^2 for |x| <= 3; error of x times it 2^-13.4, and 1 or more at the limit, so that beyond it is 1. Fitted by
+weighted least squares to even errors (Lawson's algorithm)."""
+
+
+def lower_precision(target: Function) -> Function:
+    """The function with its float32 products in bfloat16, of the same type; see the module."""
+    plan = _Plan(target)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if _is_product(old):
+            assert isinstance(new, Call)
+            new = _with_narrow_operands(new, dataclasses.replace(new.attrs, out_dtype=WIDE))
+        elif _name(new) == "div" and _is_wide(new):
+            new = _times_reciprocal(new)
+        elif _name(new) == "erf" and plan.may_be_rounded(old):
+            new = _rough_erf(new)
+        elif plan.moves_narrow(old):
+            assert isinstance(new, Call)
+            return cast_to(_with_narrow_operands(new, new.attrs), WIDE)
+        return cast_to(cast_to(new, NARROW), WIDE) if plan.stored_narrow(old) else new
+
+    return transform_function(target, visit)
+
+
+def _times_reciprocal(new: Expr) -> Expr:
+    """A quotient by a known number as a product, where that is off by a rounding of float32 at most."""
+    assert isinstance(new, Call)
+    divisor = new.args[1]
+    if not isinstance(divisor, Constant):
+        return new
+    with np.errstate(divide="ignore", over="ignore"):
+        reciprocal = 1 / divisor.data
+    if not np.all(np.isfinite(reciprocal) & (np.abs(reciprocal) >= np.finfo(np.float32).tiny)):
+        return new
+    return mul(new.args[0], constant(reciprocal, span=divisor.span), span=new.span)
+
+
+def _rough_erf(new: Expr) -> Expr:
+    """The error function within 2^-13 of 1, the infinities' values exact."""
+    assert isinstance(new, Call)
+    x = clip(new.args[0], minimum=-ERF_LIMIT, maximum=ERF_LIMIT, span=new.span)
+    square = mul(x, x, span=new.span)
+    total: Expr = scalar(ERF[-1], WIDE)
+    for coefficient in ERF[-2::-1]:
+        total = add(mul(total, square, span=new.span), scalar(coefficient, WIDE), span=new.span)
+    return clip(mul(total, x, span=new.span), minimum=-1.0, maximum=1.0, span=new.span)
+
+
+def _with_narrow_operands(new: Call, attrs: object) -> Expr:
+    """The call on operands in bfloat16. What was widened for others is narrowed back, which simplification takes out."""
+    return call(new.callee, [cast_to(arg, NARROW) if _is_wide(arg) else arg for arg in new.args], attrs, new.span)  # type: ignore[arg-type]
+
+
+class _Plan:
+    """How each value of a function is stored, decided from results back to inputs."""
+
+    def __init__(self, target: Function) -> None:
+        order = list(post_order(target))
+        readers: dict[int, list[Expr]] = {id(expr): [] for expr in order}
+        for expr in order:
+            for child in children(expr):
+                readers[id(child)].append(expr)
+        self._steep: set[int] = set()
+        self._exact: set[int] = set()
+        self._narrow: set[int] = set()
+        for expr in reversed(order):
+            if _is_wide(expr):
+                self._judge(expr, readers[id(expr)])
+
+    def stored_narrow(self, expr: Expr) -> bool:
+        """Whether a value is rounded for all who read it."""
+        return id(expr) in self._narrow
+
+    def may_be_rounded(self, expr: Expr) -> bool:
+        """Whether nothing that reads a float32 value needs it as it is."""
+        return _is_wide(expr) and id(expr) not in self._exact
+
+    def moves_narrow(self, expr: Expr) -> bool:
+        """Whether an operator that only moves elements is to move bfloat16."""
+        return _name(expr) in _MOVES and _is_wide(expr) and id(expr) not in self._exact
+
+    def _judge(self, expr: Expr, readers: Sequence[Expr]) -> None:
+        """Decide on a value; on all that reads it, it has been decided."""
+        if any(_name(reader) in _STEEP or (_passes(reader) and id(reader) in self._steep) for reader in readers):
+            self._steep.add(id(expr))
+        if id(expr) in self._steep or any(self._needs_exact(reader) for reader in readers):
+            self._exact.add(id(expr))
+        elif not isinstance(expr, Constant) and any(_is_product(reader) or self.moves_narrow(reader) for reader in readers):
+            self._narrow.add(id(expr))
+
+    def _needs_exact(self, reader: Expr) -> bool:
+        """Whether an expression reads what must not be rounded, whatever it computes."""
+        if _is_product(reader) or _name(reader) in _SUMS:
+            return False
+        return id(reader) in self._exact if _name(reader) in _MOVES else not _passes(reader)
+
+
+def _passes(reader: Expr) -> bool:
+    """Whether an operator's float32 result is about as far off as its operands."""
+    return _is_wide(reader) and (_name(reader) in _MOVES or _is_elementwise(reader))
+
+
+def _is_elementwise(expr: Expr) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.elementwise
+
+
+def _name(expr: Expr) -> str:
+    """The name of the operator that an expression calls, "" where it is another."""
+    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
+
+
+def _is_wide(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.name == WIDE
+
+
+def _is_product(expr: Expr) -> bool:
+    """Whether an expression is a sum of products of float32 that is to be taken of bfloat16."""
+    if not isinstance(expr, Call) or _name(expr) not in _PRODUCTS or not _is_wide(expr) or not all(map(_is_wide, expr.args)):
+        return False
+    return _name(expr) == "matmul" or not _is_depthwise(expr)
+
+
+def _is_depthwise(conv: Call) -> bool:
+    """Whether a convolution, transposed or not, has one input channel a group."""
+    data = conv.args[0].type
+    assert isinstance(data, TensorType)
+    return bool(conv.attrs.groups > 1 and data.shape[1] == conv.attrs.groups)

@@ -1,0 +1,197 @@
+"""The pass manager.
+
+A pass is a frozen dataclass whose fields are its options. The manager does not look into what it is run on: the same one runs
+passes over graph modules and over loop programs. What a particular IR can do (print itself, be verified, be run) reaches the
+instruments as functions.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from inlaid.errors import CompileError, InlaidError, VerifyError
+from inlaid.graph.ir import Function, Module
+from inlaid.graph.transform import map_functions
+
+_Unit = TypeVar("_Unit")
+
+
+class Pass(Protocol[_Unit]):
+    """A step from unit to unit. One that changes nothing returns the same object.
+
+    `name` identifies it in reports; `requires` names the passes that must have run before.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def requires(self) -> tuple[str, ...]: ...
+
+    def run(self, unit: _Unit) -> _Unit: ...
+
+
+@dataclass(frozen=True)
+class UnitPass(Generic[_Unit]):
+    """A pass over whole units, given by a function: over graph modules, or over loop programs."""
+
+    name: str
+    change: Callable[[_Unit], _Unit]
+    requires: tuple[str, ...] = ()
+
+    def run(self, unit: _Unit) -> _Unit:
+        return self.change(unit)
+
+
+ModulePass = UnitPass[Module]
+"""A pass over whole graph modules."""
+
+
+@dataclass(frozen=True)
+class FunctionPass:
+    """A pass over each function of a graph module by itself, given by a function."""
+
+    name: str
+    change: Callable[[Function], Function]
+    requires: tuple[str, ...] = ()
+
+    def run(self, unit: Module) -> Module:
+        return map_functions(unit, self.change)
+
+
+class Instrument(Generic[_Unit]):
+    """Watches passes run. The methods do nothing unless overridden."""
+
+    def before(self, step: Pass[_Unit], unit: _Unit) -> None:
+        """Called before a pass, with its input."""
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        """Called after a pass, with its input and output, which are one object where it changed nothing."""
+
+
+@dataclass(frozen=True)
+class PassManager(Generic[_Unit]):
+    """Runs passes in order under instruments. Raises `CompileError` where a pass comes before one that it requires."""
+
+    passes: Sequence[Pass[_Unit]]
+    instruments: Sequence[Instrument[_Unit]] = ()
+
+    def __post_init__(self) -> None:
+        run: set[str] = set()
+        for step in self.passes:
+            missing = [name for name in step.requires if name not in run]
+            if missing:
+                raise CompileError(f"pass {step.name} must run after {', '.join(missing)}")
+            run.add(step.name)
+
+    def run(self, unit: _Unit) -> _Unit:
+        """The unit after all passes. An error that a pass raises names the pass."""
+        for step in self.passes:
+            for instrument in self.instruments:
+                instrument.before(step, unit)
+            changed = apply(step, unit)
+            for instrument in reversed(self.instruments):
+                instrument.after(step, unit, changed)
+            unit = changed
+        return unit
+
+
+def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
+    """What a pass makes of a unit. An error of Inlaid's own that it raises names the pass."""
+    try:
+        return step.run(unit)
+    except InlaidError as error:
+        error.add_note(f"in pass {step.name}")
+        raise
+
+
+@dataclass(eq=False)
+class Timing(Instrument[_Unit]):
+    """Collects `seconds`: (name of the pass, wall seconds), in order."""
+
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+    _started: float = 0.0
+
+    def before(self, step: Pass[_Unit], unit: _Unit) -> None:
+        self._started = time.perf_counter()
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        self.seconds.append((step.name, time.perf_counter() - self._started))
+
+    def __str__(self) -> str:
+        width = max((len(name) for name, _ in self.seconds), default=0)
+        return "\n".join(f"{name:<{width}}  {seconds * 1e3:10.2f} ms" for name, seconds in self.seconds)
+
+
+@dataclass(eq=False)
+class Dump(Instrument[_Unit]):
+    """Writes the text of the unit to `folder`: `00-input.txt`, then `NN-pass.txt` after each pass that changed something."""
+
+    folder: Path
+    show: Callable[[_Unit], str]
+    _count: int = 0
+
+    def before(self, step: Pass[_Unit], unit: _Unit) -> None:
+        if self._count == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "00-input.txt").write_text(self.show(unit), encoding="utf-8")
+        self._count += 1
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        if after is not before:
+            (self.folder / f"{self._count:02}-{step.name}.txt").write_text(self.show(after), encoding="utf-8")
+
+
+@dataclass(eq=False)
+class Diff(Instrument[_Unit]):
+    """Hands `write` a unified diff of the text for each pass that changed something."""
+
+    show: Callable[[_Unit], str]
+    write: Callable[[str], None]
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        if after is not before:
+            old, new = (self.show(unit).splitlines(keepends=True) for unit in (before, after))
+            self.write("".join(difflib.unified_diff(old, new, f"before {step.name}", f"after {step.name}")))
+
+
+@dataclass(eq=False)
+class Verify(Instrument[_Unit]):
+    """Checks the unit after each pass that changed something. `check` raises; the error then names the pass."""
+
+    check: Callable[[_Unit], None]
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        if after is before:
+            return
+        try:
+            self.check(after)
+        except VerifyError as error:
+            error.add_note(f"after pass {step.name}")
+            raise
+
+
+def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], bool]) -> str | None:
+    """The name of the first pass that breaks a unit; None where all is well at the end.
+
+    `same` says whether a unit still does what it should, for instance whether its outputs on given inputs are those of the
+    original. It runs about log2(number of passes) times, on the assumption that what is broken stays broken.
+    """
+    units = [unit]
+    for step in passes:
+        units.append(apply(step, units[-1]))
+    if same(units[-1]):
+        return None
+    good, bad = 0, len(passes)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if same(units[middle]):
+            good = middle
+        else:
+            bad = middle
+    return passes[bad - 1].name

@@ -1,0 +1,32 @@
+"""The passes that bring every model into canonical form, in order."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from inlaid.graph.normal import to_graph_form
+from inlaid.ops.quantised import dequantize
+from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlaid.passes.cse import share_common
+from inlaid.passes.dead_code import remove_dead_code
+from inlaid.passes.fold_constants import fold_constants
+from inlaid.passes.manager import FunctionPass, ModulePass
+from inlaid.passes.name_sizes import name_sizes
+from inlaid.passes.simplify import simplify
+from inlaid.passes.simplify_inference import simplify_inference
+
+CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
+    FunctionPass("graph_form", to_graph_form),
+    # Scales are folded first, so that they can be compared; weights stay stored as integers until products have taken them in.
+    FunctionPass("fold_scales", partial(fold_constants, keep=(dequantize,)), ("graph_form",)),
+    FunctionPass("quantize_integers", quantize_integers, ("fold_scales",)),
+    FunctionPass("fold_constants", fold_constants, ("quantize_integers",)),
+    FunctionPass("simplify_inference", simplify_inference, ("fold_constants",)),
+    FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
+    FunctionPass("simplify", simplify),
+    FunctionPass("fold_again", fold_constants, ("simplify_inference", "simplify")),
+    FunctionPass("cse", share_common, ("graph_form",)),
+    ModulePass("dead_code", remove_dead_code, ("graph_form",)),
+    FunctionPass("name_sizes", name_sizes),
+)
+"""They know no target. What a target takes whole is decided afterwards: see `inlaid.passes.decompose` and `inlaid.partitioning`."""

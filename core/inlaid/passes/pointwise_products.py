@@ -1,0 +1,134 @@
+"""Convolutions of single pixels as matrix products, where output channels do not fill vectors.
+
+A convolution with a window of one pixel is a product of its weights and the image, pixels in a row: nothing has to be copied for
+it. Vectors then run over pixels, so that it does not matter how many channels a group has. What follows element by element, the
+bias among it, moves in front of the reshape back, where it can join the product.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
+from inlaid.plugins.contract import Capabilities
+from inlaid.types import TensorType
+
+ONE_BY_ONE = 1 / 6
+"""Of a lane's multiplications and additions, which are two a cycle, that are done one by one: they wait for one another."""
+
+
+def pointwise_products(function: Function, capabilities: Capabilities) -> Function:
+    """The function with such convolutions of static shape as products, where that is predicted to be faster on a target: those of
+    float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors."""
+    lanes = capabilities.vector_bits // 32
+    if not lanes:
+        return function
+    products: dict[int, Expr] = {}
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, Call) or not isinstance(new.callee, Operator) or not isinstance(new.type, TensorType):
+            return new
+        inner = None
+        if new.callee is ops.conv and _is_pointwise(new) and _pays(new, lanes, capabilities):
+            inner = _product(new)
+        elif new.callee.elementwise and len(new.args) == 1 and id(new.args[0]) in products:
+            inner = Call(_like(new, products[id(new.args[0])]), new.span, new.callee, (products[id(new.args[0])],), new.attrs)
+        elif new.callee is ops.add:
+            inner = _biased(new, products)
+        if inner is None:
+            return new
+        back = ops.reshape(inner, shape=new.type.shape, span=new.span)
+        products[id(back)] = inner
+        return back
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _is_pointwise(call: Call) -> bool:
+    attrs: Any = call.attrs
+    types = [call.type, *(arg.type for arg in call.args)]
+    if not all(isinstance(item, TensorType) and item.is_static for item in types):
+        return False
+    names = [item.dtype.name for item in types if isinstance(item, TensorType)]
+    if names != ["float32"] * 3 and (names != ["float32", "bfloat16", "bfloat16"] or attrs.groups == 1):
+        return False
+    window = _shape(call.args[1])[2:]
+    return all(size == 1 for size in (*window, *attrs.strides)) and not any(attrs.pads) and isinstance(call.args[1], Constant)
+
+
+def _shape(expr: Expr) -> tuple[int, ...]:
+    """The shape of a tensor of static shape."""
+    assert isinstance(expr.type, TensorType)
+    return tuple(dim for dim in expr.type.shape if isinstance(dim, int))
+
+
+def _dtype(expr: Expr) -> str:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.dtype.name
+
+
+def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
+    """Whether the convolution would leave lanes empty for longer than a product over pixels does, and images take to go from
+    channel blocks to rows and back. Images that are no planes are taken one by one."""
+    attrs: Any = call.attrs
+    channels, depth = _shape(call.args[1])[:2]
+    elements = math.prod(_shape(call))
+    seconds = 2 * elements * depth / capabilities.peak
+    copies = 2 * 4 * (elements + math.prod(_shape(call.args[0]))) / capabilities.bandwidth
+    image = _shape(call)[2:]
+    by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1) if len(image) == 2 else ONE_BY_ONE / lanes
+    return seconds / _filled(math.prod(image), lanes) + copies < seconds / by_channels
+
+
+def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
+    """The share of lanes that the output channels of a group fill, by vectors or by halves. A single group may be padded; of others
+    that fill neither, channels are taken one by one."""
+    half = max(lanes // 2, 1)
+    if channels % lanes == 0 or (alone and 2 * channels > lanes):
+        return _filled(channels, lanes)
+    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else ONE_BY_ONE / lanes
+
+
+def _filled(count: int, lanes: int) -> float:
+    """The share of lanes that so many elements fill."""
+    return count / (-(-count // lanes) * lanes)
+
+
+def _product(call: Call) -> Expr:
+    """The weights of each group times the pixels of its channels."""
+    x, w = call.args
+    assert isinstance(w, Constant)
+    attrs: Any = call.attrs
+    batch, channels, *image = _shape(x)
+    outputs, depth = w.data.shape[:2]
+    groups = attrs.groups
+    shape = (batch, groups, channels // groups, math.prod(image))
+    pixels = ops.reshape(x, shape=shape if groups > 1 else (shape[0], *shape[2:]), span=call.span)
+    stacked = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
+    return ops.matmul(constant(w.data.reshape(stacked)), pixels, out_dtype=_dtype(call), span=call.span)
+
+
+def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
+    """A constant for each channel, added before the reshape instead of after."""
+    for product, other in (call.args, call.args[::-1]):
+        inner = products.get(id(product))
+        if inner is None or not isinstance(other, Constant) or not isinstance(call.type, TensorType):
+            continue
+        channels, rank = call.type.shape[1], len(call.type.shape)
+        shape = (1,) * (rank - other.data.ndim) + other.data.shape
+        if product.type != call.type or shape != (1, channels, *(1,) * (rank - 2)):
+            continue
+        return ops.add(inner, constant(other.data.reshape(*_shape(inner)[1:-1], 1)), span=call.span)
+    return None
+
+
+def _like(call: Call, inner: Expr) -> TensorType:
+    """The type of an element-wise result, over the shape of another operand."""
+    assert isinstance(call.type, TensorType)
+    return TensorType(_shape(inner), call.type.dtype)

@@ -1,0 +1,210 @@
+"""Algebraic simplification: only what keeps every value, NaN, infinities and the sign of zero included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from inlaid.graph.ir import Call, Constant, Expr, Function, If, constant
+from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
+from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.transform import transform_function
+from inlaid.ops.conversion import cast
+from inlaid.ops.elementwise import abs, mul
+from inlaid.ops.shape import broadcast_to, reshape, transpose
+from inlaid.types import DType, TensorType
+
+
+def simplify(function: Function) -> Function:
+    """The function with operators that change nothing, or undo one another, taken out."""
+    simpler = rewrite_expr(function, RULES)
+    assert isinstance(simpler, Function)
+    return transform_function(simpler, _choose)
+
+
+def _choose(old: Expr, new: Expr) -> Expr:
+    """The branch of an `If` whose condition is known, or whose branches are one."""
+    if isinstance(new, If):
+        if isinstance(new.condition, Constant):
+            return new.then if new.condition.data else new.otherwise
+        if new.then is new.otherwise:
+            return new.then
+    return new
+
+
+def _the_same(found: Match) -> Expr | None:
+    """The captured `x`, where it has the type of the whole: a constant that was dropped may have broadcast it."""
+    x = found["x"]
+    return x if x.type == found.root.type else None
+
+
+def _inner(found: Match) -> Expr:
+    """The inner of two equal operators."""
+    assert isinstance(found.root, Call)
+    return found.root.args[0]
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def _contains(wide: DType, narrow: DType) -> bool:
+    """Whether every value of one type is a value of another, so that going through it loses nothing.
+
+    From integers to floats is left out: a float comes back to a narrower integer by saturation, an integer by wrapping.
+    """
+    if wide.kind == "float" and narrow.kind == "float":
+        return narrow.name in {"float32": ("float16", "bfloat16"), "float64": ("float16", "bfloat16", "float32")}.get(wide.name, ())
+    if wide.kind == "int":
+        return narrow.kind in ("int", "uint") and narrow.bits < wide.bits + (narrow.kind == "int")
+    return wide.kind == narrow.kind == "uint" and narrow.bits <= wide.bits
+
+
+def _cast_of_same(found: Match) -> Expr | None:
+    return found["x"] if found["x"].type == found.root.type else None
+
+
+def _cast_of_cast(found: Match) -> Expr | None:
+    x, through = found["x"], found["inner"].type
+    assert isinstance(x.type, TensorType) and isinstance(through, TensorType)
+    if not _contains(through.dtype, x.type.dtype):
+        return None
+    outer = found.attrs("outer")
+    return cast(x, dtype=outer.dtype, saturate=outer.saturate, round_mode=outer.round_mode)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _transpose(found: Match) -> Expr | None:
+    perm = found.attrs("outer").perm
+    return found["x"] if perm == tuple(range(len(perm))) else None
+
+
+def _transpose_of_single(found: Match) -> Expr | None:
+    """A transpose that moves only axes of one element is a reshape, which costs nothing."""
+    x, perm = found["x"], found.attrs("outer").perm
+    assert isinstance(x.type, TensorType) and isinstance(found.root.type, TensorType)
+    kept = [axis for axis in perm if x.type.shape[axis] != 1]
+    return reshape(x, shape=found.root.type.shape) if kept == sorted(kept) else None
+
+
+def _transpose_of_transpose(found: Match) -> Expr:
+    outer, inner = found.attrs("outer").perm, found.attrs("inner").perm
+    return transpose(found["x"], perm=tuple(inner[axis] for axis in outer))
+
+
+def _whole_slice(found: Match) -> Expr | None:
+    x, attrs = found["x"], found.attrs("outer")
+    assert isinstance(x.type, TensorType)
+    whole = all(begin == 0 for begin in attrs.begin) and attrs.end == x.type.shape and all(step == 1 for step in attrs.strides)
+    return x if whole else None
+
+
+def _no_axes(found: Match) -> Expr | None:
+    return found["x"] if found.attrs("outer").axes == () else None
+
+
+def _single(found: Match) -> Expr | None:
+    assert isinstance(found.root, Call)
+    return found.root.args[0] if len(found.root.args) == 1 else None
+
+
+def _no_padding(found: Match) -> Expr | None:
+    assert isinstance(found.root, Call)
+    return found.root.args[0] if all(pad == 0 for pad in found.root.attrs.pads) else None
+
+
+def _no_repeats(found: Match) -> Expr | None:
+    return found["x"] if all(times == 1 for times in found.attrs("outer").repeats) else None
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _divide_by_power_of_two(found: Match) -> Expr | None:
+    """x / c as x * (1 / c), which rounds alike where 1 / c is exact and neither is denormal."""
+    divisor = found.constant("c")
+    of = found.root.type
+    assert isinstance(of, TensorType)
+    if of.dtype.name not in ("float32", "float64") or divisor.size == 0:
+        return None
+    mantissa, exponent = np.frexp(divisor)
+    limit = 100 if of.dtype.name == "float32" else 1000
+    if not bool(np.all((np.abs(mantissa) == 0.5) & (np.abs(exponent) < limit))):
+        return None
+    return mul(found["x"], constant((1 / divisor).astype(of.dtype.numpy), span=found["c"].span))
+
+
+def _square(found: Match) -> Expr | None:
+    x = found["x"]
+    return mul(x, x) if x.type == found.root.type else None
+
+
+def _cube(found: Match) -> Expr | None:
+    """x * x * x, whose two roundings err by less than a general power does; narrow floats are rounded after every operator."""
+    x = found["x"]
+    wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
+    return mul(mul(x, x), x) if wide and x.type == found.root.type else None
+
+
+def _is_int(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.is_int
+
+
+def _is_float(expr: Expr) -> bool:
+    return isinstance(expr.type, TensorType) and expr.type.dtype.is_float
+
+
+def _rules() -> tuple[Rule, ...]:
+    x = wildcard().named("x")
+
+    def outer(name: str) -> Pattern:
+        return is_op(name)(x).named("outer")
+
+    def twice(name: str) -> Pattern:
+        return is_op(name)(is_op(name)(x).named("inner")).named("outer")
+
+    def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _the_same) -> Rule:
+        return Rule(name, pattern, build)
+
+    idempotent = ("relu", "abs", "floor", "ceil", "round", "sign")
+    involutions = ("neg", "logical_not", "bitwise_not")
+    both = ("maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or")
+    # Not sums: one over no axes turns -0.0 into 0.0.
+    reductions = ("reduce_prod", "reduce_max", "reduce_min")
+    return (
+        *(rule(f"{name} twice", twice(name), _inner) for name in idempotent),
+        *(rule(f"{name} twice", is_op(name)(is_op(name)(x))) for name in involutions),
+        *(rule(f"{name} of equals", is_op(name)(x, x)) for name in both),
+        *(rule(f"{name} over no axes", outer(name), _no_axes) for name in reductions),
+        rule("abs of neg", is_op("abs")(is_op("neg")(x)), lambda found: abs(found["x"])),
+        rule("times one", is_op("mul")(x, is_scalar(1))),
+        rule("divided by one", is_op("div")(x, is_scalar(1))),
+        rule("to the power of one", is_op("pow")(x, is_scalar(1))),
+        rule("squared", is_op("pow")(x, is_scalar(2)), _square),
+        rule("cubed", is_op("pow")(x, is_scalar(3)), _cube),
+        # x + 0.0 is not x: it turns -0.0 into 0.0.
+        rule("plus minus zero", is_op("add")(x, is_scalar(-0.0)).where(_is_float)),
+        rule("plus zero", is_op("add")(x, is_scalar(0)).where(_is_int)),
+        rule("minus zero", is_op("sub")(x, is_scalar(0))),
+        rule("divided by a power of two", is_op("div")(x, is_const().named("c")), _divide_by_power_of_two),
+        rule("cast to the same type", outer("cast"), _cast_of_same),
+        rule("cast of cast", twice("cast"), _cast_of_cast),
+        rule("transpose of nothing", outer("transpose"), _transpose),
+        rule("transpose of single elements", outer("transpose"), _transpose_of_single),
+        rule("transpose of transpose", twice("transpose"), _transpose_of_transpose),
+        rule("reshape to the same shape", is_op("reshape")(x)),
+        rule("reshape of reshape", twice("reshape"), lambda found: reshape(found["x"], shape=found.attrs("outer").shape)),
+        rule("broadcast to the same shape", is_op("broadcast_to")(x)),
+        rule("broadcast twice", twice("broadcast_to"), lambda found: broadcast_to(found["x"], shape=found.attrs("outer").shape)),
+        rule("slice of all", outer("strided_slice"), _whole_slice),
+        rule("concat of one", is_op("concat"), _single),
+        rule("pad by nothing", is_op("pad"), _no_padding),
+        rule("tile once", outer("tile"), _no_repeats),
+        rule("choice between equals", is_op("where")(wildcard(), x, x)),
+    )
+
+
+RULES = _rules()
+"""Every rule of the pass, in order."""

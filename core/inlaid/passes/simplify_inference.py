@@ -1,0 +1,201 @@
+"""Batch normalisation and scaling folded into weights: at inference the statistics are constants.
+
+Arithmetic on constants is done in float64 and rounded once, so that fewer roundings are left in the run. Scaling the weights
+instead of the sum reassociates the reduction, which Inlaid's numerics allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
+from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.transform import transform_function
+from inlaid.graph.uses import UseCounts
+from inlaid.ops.compose import cast_to, scalar
+from inlaid.ops.define import working_dtype
+from inlaid.ops.elementwise import add, div, mul, sqrt, sub
+from inlaid.ops.shape import reshape
+from inlaid.types import TensorType, from_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+def simplify_inference(target: Function) -> Function:
+    """The function with `batch_norm` as a scale and a shift, scales by constants folded into the constant weights of the
+    convolution or matrix product that they follow, and scales and shifts by constants that follow one another made one; all of
+    this only where nothing else reads what is taken apart."""
+    expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
+    assert isinstance(expanded, Function)
+    return _fold_scales(expanded)
+
+
+# --- batch normalisation ----------------------------------------------------------------------------------------------
+
+
+def _scale_and_shift(found: Match) -> Expr:
+    """x * factor + offset, in the working type of x."""
+    norm = found.call("norm")
+    x, *statistics = norm.args
+    assert isinstance(x.type, TensorType)
+    wide = working_dtype(x.type.dtype)
+    factor: Expr
+    offset: Expr
+    if all(isinstance(item, Constant) for item in statistics):
+        scale, bias, mean, variance = (_values(item) for item in statistics)
+        by = scale / np.sqrt(variance + norm.attrs.epsilon)
+        factor, offset = (constant(value.astype(wide.numpy), span=norm.span) for value in (by, bias - mean * by))
+    else:
+        scale_, bias_, mean_, variance_ = (cast_to(item, wide) for item in statistics)
+        factor = div(scale_, sqrt(add(variance_, scalar(norm.attrs.epsilon, wide))))
+        offset = sub(bias_, mul(mean_, factor))
+    shape = (x.type.shape[1], *(1,) * (x.type.rank - 2))
+    factor, offset = (_reshaped(item, shape) for item in (factor, offset))
+    return cast_to(add(mul(cast_to(x, wide), factor), offset), x.type.dtype)
+
+
+def _reshaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:
+    if isinstance(value, Constant):
+        return constant(value.data.reshape((-1, *shape[1:])), span=value.span)
+    return reshape(value, shape=shape)
+
+
+def _values(value: Expr) -> Array:
+    assert isinstance(value, Constant)
+    return value.data.astype(np.float64)
+
+
+# --- scales into weights ----------------------------------------------------------------------------------------------
+
+_PRODUCT = is_op("conv", "conv_transpose", "matmul")(wildcard(), is_const().named("weights")).named("product")
+_BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, is_const().named("bias")).named("sum"))
+_SCALED = is_op("mul")(_BIASED, is_const().named("scale"))
+
+
+def _fold_scales(target: Function) -> Function:
+    """Scales folded into weights, and constants that follow one another into one, in one sweep from operands to results."""
+    uses = UseCounts(target)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        for pattern, build in _STEPS:
+            found = match(pattern, new)
+            if found is not None and all(uses.single(item) for name, item in found.captures.items() if name in _INNER):
+                new = build(found) or new
+        uses.note(old, new)
+        return new
+
+    return transform_function(target, visit)
+
+
+def _scaled(found: Match) -> Expr | None:
+    """The product with scaled weights, and a scaled bias where there is one; None where the scale is not by output channel."""
+    product, weights, scale = found.call("product"), found["weights"], found["scale"]
+    assert isinstance(product.callee, Operator) and isinstance(weights, Constant) and isinstance(scale, Constant)
+    type_ = product.type
+    if not isinstance(type_, TensorType) or not type_.dtype.is_float or found.root.type != type_:
+        return None
+    vector = _by_channel(product, _values(scale))
+    if vector is None:
+        return None
+    weight = _rounded(_values(weights) * vector, weights)
+    bias = _rounded(_values(found["bias"]) * _values(scale), found["bias"]) if "sum" in found else None
+    if weight is None or ("sum" in found and bias is None):
+        return None
+    result: Expr = call(product.callee, (product.args[0], weight), product.attrs, product.span)
+    return result if bias is None else add(result, bias, span=found["sum"].span)
+
+
+def _by_channel(product: Call, scale: Array) -> Array | None:
+    """A scale that broadcasts to the product's result as one that broadcasts to its weights; None where it cannot be."""
+    type_, weights = product.type, product.args[1]
+    assert isinstance(type_, TensorType) and isinstance(weights, Constant) and isinstance(product.callee, Operator)
+    rank = type_.rank
+    if scale.ndim > rank or type_.dtype is not from_numpy(weights.data.dtype):
+        return None
+    spread = scale.reshape((1,) * (rank - scale.ndim) + scale.shape)
+    axis = rank - 1 if product.callee.name == "matmul" else 1
+    if spread.size != spread.shape[axis]:
+        return None
+    vector = spread.reshape(-1)
+    if product.callee.name == "matmul":
+        return vector if weights.data.ndim == 2 else vector if vector.size == 1 else None
+    spatial = (1,) * (weights.data.ndim - 2)
+    if product.callee.name == "conv":
+        return vector.reshape((-1, 1, *spatial))
+    return vector.reshape((1, -1, *spatial)) if product.attrs.groups == 1 or vector.size == 1 else None
+
+
+# --- constants that follow one another --------------------------------------------------------------------------------
+
+
+def _shifted_twice(found: Match) -> Expr | None:
+    """(x + a) + b as x + (a + b)."""
+    total = _one(np.add, found, "a", "b")
+    return None if total is None else _same_type(found, add(found["x"], total, span=found.root.span))
+
+
+def _scaled_twice(found: Match) -> Expr | None:
+    """(x * a) * b as x * (a * b)."""
+    factor = _one(np.multiply, found, "a", "b")
+    return None if factor is None else _same_type(found, mul(found["x"], factor, span=found.root.span))
+
+
+def _affine_scaled(found: Match) -> Expr | None:
+    """(x * a + b) * c as x * (a * c) + (b * c)."""
+    factor, offset = _one(np.multiply, found, "a", "c"), _one(np.multiply, found, "b", "c")
+    if factor is None or offset is None:
+        return None
+    return _same_type(found, add(mul(found["x"], factor, span=found.root.span), offset, span=found.root.span))
+
+
+def _same_type(found: Match, result: Expr) -> Expr | None:
+    return result if result.type == found.root.type else None
+
+
+def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
+    """Two float constants as one; None where the result leaves the range of the type's normal numbers, which a value between the
+    two might have brought it back to."""
+    with np.errstate(all="ignore"):
+        value = combine(_values(found[first]), _values(found[second]))
+    result = _rounded(value, found[second])
+    if result is None or bool(np.any((np.abs(result.data) < np.finfo(result.data.dtype).tiny) & (value != 0))):
+        return None
+    return result
+
+
+def _rounded(value: Array, like: Expr) -> Constant | None:
+    """A value in the element type of a constant, float32 or float64; None where it is of another type or not finite."""
+    assert isinstance(like, Constant)
+    of = like.data.dtype
+    if of not in (np.float32, np.float64):
+        return None
+    with np.errstate(all="ignore"):
+        rounded = value.astype(of)
+    return constant(rounded, span=like.span) if bool(np.all(np.isfinite(rounded))) else None
+
+
+def _with_constant(name: str, inner: Pattern, constant_name: str) -> Pattern:
+    return is_op(name)(inner, is_const().named(constant_name))
+
+
+def _steps() -> tuple[tuple[Pattern, Callable[[Match], Expr | None]], ...]:
+    x = wildcard().named("x")
+    affine = _with_constant("add", _with_constant("mul", x, "a").named("product"), "b").named("sum")
+    return (
+        (_SCALED, _scaled),
+        (_with_constant("mul", affine, "c"), _affine_scaled),
+        (_with_constant("mul", _with_constant("mul", x, "a").named("product"), "b"), _scaled_twice),
+        (_with_constant("add", _with_constant("add", x, "a").named("sum"), "b"), _shifted_twice),
+    )
+
+
+_STEPS = _steps()
+"""What to try at each expression, in order."""
+_INNER = ("product", "sum")
+"""Names of what is taken apart: nothing else may read it."""

@@ -1,0 +1,440 @@
+"""The vocabulary of the plugin contract: everything a plugin gives or is given.
+
+At run time this module needs the vocabulary packages of Inlaid only, so that naming a target costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.artifact import Artifact
+from inlaid.errors import TargetError
+from inlaid.types import ROW_MAJOR, Layout, MemoryScope
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inlaid.cache import Store
+    from inlaid.graph.ir import Function
+    from inlaid.graph.operator import Operator
+    from inlaid.graph.pattern import Pattern
+    from inlaid.lowering.steps import StepProgram
+    from inlaid.runtime.executable import Executable
+    from inlaid.tensor.region import RegionProgram
+
+PLUGIN_API_VERSION = 1
+"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
+since one that imports this constant would claim to fit every version."""
+
+COMPOSITE = "composite"
+"""The attribute of a composite's function in a region: the name of the rule that it matches."""
+
+
+class Level(Enum):
+    """What a target's code generator is given: a closed graph, or loop programs."""
+
+    REGION = "region"
+    LOOP = "loop"
+
+
+class Phase(Enum):
+    """When a plugin's passes run."""
+
+    BEFORE_PARTITION = "before-partition"
+    AFTER_PARTITION = "after-partition"
+    LOOP = "loop"
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What integer arithmetic a target has."""
+
+    signed: bool = True
+    per_channel: bool = True
+    power_of_two: bool = False
+    roundings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """How values get from the host's memory to a target's and back: seconds before the first byte, bytes a second after it. The
+    default is a target that works in the host's memory, where only starting a region costs something."""
+
+    latency: float = 2e-6
+    bandwidth: float = math.inf
+
+
+@dataclass(frozen=True)
+class StaticMemory:
+    """Memory that is scarce, and that a region has to itself: inputs and outputs have places in the workspace as all else has, and
+    share it with what lives at other times, an input until it is read last. Nothing is copied that can be read where it lies, and
+    no padded copies are made. `alignment` is that of buffers, in bytes, where none has wider elements; `fast` the bytes of a second
+    memory, which takes what it has room for, that first of which each byte is used most."""
+
+    alignment: int = 4
+    fast: int = 0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a target can do, as data: queried without a device.
+
+    dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
+    one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
+    vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
+    be symbolic; control_flow: whether a region may be a `Loop`; peak: floating-point operations a second;
+    bandwidth: bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region
+    owns its inputs and outputs, and there is enough of it; standalone: no host stands beside the target: a model of which listed
+    targets do not take all is refused, where else the fallback runs the rest.
+    """
+
+    dtypes: tuple[str, ...]
+    scopes: tuple[MemoryScope, ...] = ()
+    thread_axes: tuple[str, ...] = ()
+    vector_bits: int = 0
+    vector_registers: int = 0
+    cores: int = 1
+    dynamic_dims: bool = True
+    control_flow: bool = False
+    quantisation: Quantisation = Quantisation()
+    peak: float = 1e9
+    bandwidth: float = 1e9
+    link: Link = Link()
+    memory: StaticMemory | None = None
+    standalone: bool = False
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a target that has none."""
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
+    `capabilities(options)` is a pure function. `surroundings(options)` says what compiled code depends on besides the options and
+    the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
+    key under which packages are kept."""
+
+    kind: str
+    description: str
+    capabilities: Callable[[Any], Capabilities]
+    level: Level = Level.REGION
+    options: type = NoOptions
+    surroundings: Callable[[Any], str] = lambda options: ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target with its options: `x86:threads=1,cpu=x86-64-v3`."""
+
+    kind: str
+    options: Any = NoOptions()
+
+    def __str__(self) -> str:
+        changed = [
+            f"{item.name}={_text(getattr(self.options, item.name))}"
+            for item in dataclasses.fields(self.options)
+            if getattr(self.options, item.name) != item.default
+        ]
+        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
+
+
+def parse_options(text: str, spec: TargetSpec) -> Target:
+    """The target that `kind` or `kind:key=value,...` names. Raises `TargetError`."""
+    kind, _, rest = text.partition(":")
+    fields = {item.name: item for item in dataclasses.fields(spec.options)}
+    given: dict[str, object] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or key not in fields:
+            known = ", ".join(fields) or "none"
+            raise TargetError(
+                f"target {kind} has no option {key!r}" if equals else f"option {key!r} has no value", remedy=f"options: {known}"
+            )
+        if key in given:
+            raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
+        given[key] = _parse(kind, key, value, type(fields[key].default))
+    return Target(kind, spec.options(**given))
+
+
+def _parse(kind: str, key: str, value: str, wanted: type) -> object:
+    if wanted is bool:
+        if value.lower() in ("true", "false", "1", "0"):
+            return value.lower() in ("true", "1")
+    else:
+        try:
+            return wanted(value)
+        except ValueError:
+            pass
+    raise TargetError(f"option {key} of target {kind} takes a {wanted.__name__}, not {value!r}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Accept:
+    """The target can do it. `seconds` predicts how long it takes; None: a roofline from the capabilities."""
+
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Reject:
+    """The target cannot do it, and why, in words for the user."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AcceptIf:
+    """The target can do it where a condition on dimensions holds (nonzero)."""
+
+    constraint: Dim
+    seconds: float | None = None
+
+
+Verdict = Accept | Reject | AcceptIf
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """What a target takes: one operator, or a composite.
+
+    `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlaid.graph.pattern` over one or several, which
+    become one call in the region, of a function with the attribute `COMPOSITE` set to `name`. A rule with a pattern has a name
+    that no other has: steps, reports and locks know its composites by it. `predicate` judges a call of the operator, or a `Match`
+    of the pattern; None accepts all. Composites come before operators by name, and earlier rules before later ones.
+    """
+
+    pattern: str | Pattern
+    name: str = ""
+    predicate: Callable[[Any], Verdict] | None = None
+
+
+@dataclass(frozen=True)
+class DeviceStatus:
+    """Whether a target can run here; `detail` names the device, or says why not and what to do."""
+
+    available: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far floats of an element type may be from the reference's: `relative` to the greatest magnitude in the result, plus
+    `absolute`. `operator`: of that operator alone; "" for all and for whole models."""
+
+    dtype: str
+    relative: float
+    absolute: float = 0.0
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """A check of the conformance suite that is known to fail, and why. `check` is its name in reports, such as
+    "operators/agrees[exp-float16]"; one that ends with an asterisk stands for all that begin so."""
+
+    check: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """What a plugin says of a target to the conformance suite. `tolerances` are in place of the suite's own; checks of the levels
+    plugin, annotations and codegen cannot be expected to fail. `examples` are functions whose body a composite matches, for those
+    of which the suite finds none by itself."""
+
+    tolerances: tuple[Tolerance, ...] = ()
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+    examples: tuple[Function, ...] = ()
+
+
+@dataclass(frozen=True)
+class Border:
+    """How a tensor that enters or leaves a region lies in its buffer: in a `layout`, padded with zeros; and, where `scale` is not
+    0, as integers of type `dtype`: real = (integer - zero_point) * scale, padded with the zero point."""
+
+    layout: Layout = ROW_MAJOR
+    dtype: str = ""
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class Borders:
+    """The borders of a region's inputs and outputs, in order."""
+
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A closed graph for one target: `function` has tensors in and out and no free variables. `borders` is what the code generator
+    asked for, None where it asked for nothing; the function knows nothing of it."""
+
+    symbol: str
+    function: Function
+    target: Target
+    borders: Borders | None = None
+
+
+class CompileContext(Protocol):
+    """Services of the compiler to a code generator."""
+
+    @property
+    def target(self) -> Target:
+        """The target that the region is for."""
+
+    def lower(self, region: Region) -> RegionProgram:
+        """The region as loop programs."""
+
+    def steps(self, region: Region) -> StepProgram:
+        """The region as steps over numbered buffers: operators, and composites under the names of their rules."""
+
+    def operator(self, name: str) -> Operator:
+        """The canonical operator of that name."""
+
+    @property
+    def objects(self) -> Store:
+        """Where code generators keep what they made, by `inlaid.cache.digest` of all that it depends on."""
+
+    def report(self, step: str, done: int, total: int) -> None:
+        """Tell the user, and whoever times the compiler, which step a code generator is at, and how far it is: 0 of 0 where that is
+        not known."""
+
+
+class Codegen(Protocol):
+    """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`, or a `RegionLoop`
+    where the target's capabilities say so.
+
+    Raises `Unsupported` for what it cannot compile. Equal units give equal bytes.
+    """
+
+    def compile(self, unit: Any, context: CompileContext) -> Artifact: ...
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an exporter wrote: its files, and lines of text for the user, such as how much memory a model takes. `facts` are the
+    same for programs."""
+
+    files: tuple[Path, ...]
+    lines: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Exporter(Protocol):
+    """Writes what is compiled for a target as files for programs without Inlaid, such as sources for firmware."""
+
+    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
+        """Write files into a folder, which is there. `name` is what the model is called, an identifier in C. Raises `Unsupported`,
+        naming the source node, for a model that cannot run without Inlaid."""
+
+
+@runtime_checkable
+class BorderedCodegen(Protocol):
+    """A code generator that wants what crosses the borders of a region in forms of its own. The compiler converts outside of the
+    region, and not at all between regions that agree. `compile` is then given the region with these borders, and its artifact's
+    signature says what is stored; the loop programs of a loop-level target convert by themselves."""
+
+    def borders(self, region: Region) -> Borders | None:
+        """The forms for a region; None for row-major order and the types of the graph. Equal regions give equal answers."""
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A loaded region. The caller owns every buffer: arrays in host memory, row-major, aligned to 64 bytes.
+
+    A kernel that reads inputs of less alignment has an attribute `alignment`, in bytes; then fewer inputs need a copy.
+
+    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out (zero at
+    first). An output whose shape has such a dimension comes with its upper bound there, and is filled row-major at the actual
+    size. `workspace` has at least the bytes that the artifact asks for. Raises `KernelFault` when the region reports an error.
+    May be called from several threads at once.
+    """
+
+    def invoke(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        workspace: np.ndarray[Any, Any],
+        dims: np.ndarray[Any, Any],
+    ) -> None: ...
+
+
+@runtime_checkable
+class AllocatingKernel(Protocol):
+    """A kernel that allocates its own outputs: for sizes that have no bound before the run, and for values that are no arrays.
+
+    The executor calls this method of a kernel that has it and leaves `invoke` alone. Values are arrays or host objects: a
+    sequence is a list, an optional is None or its value, a tensor of strings is an object array. The results belong to the
+    caller; the executor reads sizes off their shapes.
+    """
+
+    def call(self, inputs: Sequence[Any]) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """How long one kernel of a region took. `start` counts in seconds from the start of the region; `nodes` are the source nodes
+    that the kernel computes."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start: float
+    seconds: float
+
+
+@runtime_checkable
+class ProfilingKernel(Protocol):
+    """A kernel that can time its parts. `profile` does what `invoke` does and says how long each part took."""
+
+    def profile(
+        self,
+        inputs: Sequence[np.ndarray[Any, Any]],
+        outputs: Sequence[np.ndarray[Any, Any]],
+        workspace: np.ndarray[Any, Any],
+        dims: np.ndarray[Any, Any],
+    ) -> Sequence[KernelTime]: ...
+
+
+class RuntimeModule(Protocol):
+    """The run side of a target, loaded without the compiler."""
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the artifact can run here, else the reason why not."""
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Kernel | AllocatingKernel:
+        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes.
+
+        What is returned may also be a `ProfilingKernel`. Raises `Unsupported` where the code cannot be loaded.
+        """
+
+
+@runtime_checkable
+class CountingRuntime(Protocol):
+    """A runtime module that can say how much memory it holds."""
+
+    def live_bytes(self) -> int:
+        """Bytes, on the host or the device, that the module and the kernels that it loaded have taken and not given back."""
+
+
+@runtime_checkable
+class ClosingRuntime(Protocol):
+    """A runtime module that holds something until it is told to let go."""
+
+    def close(self) -> None:
+        """Give back what the module holds. It may be called twice; `load` then raises an Inlaid error."""

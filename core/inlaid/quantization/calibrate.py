@@ -1,0 +1,144 @@
+"""What the values of a float model are, and the scales that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid.errors import InputError
+from inlaid.graph.ir import Call, Constant, Expr, Module, Var
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import tensor_of
+from inlaid.quantization.forms import Move, Softmax, Sum
+from inlaid.quantization.histogram import Array, Histogram
+from inlaid.quantization.plan import Plan
+from inlaid.quantization.ranges import Scale, choose_scale, scales_of
+from inlaid.quantization.settings import Quantization
+
+MASK_MARGIN = 12.0
+"""Room below a range for what is masked: its exponential is stored as 0 beside the least of the others'."""
+Sample = Mapping[str, Any]
+Run = Callable[[Sample], Sequence[Array]]
+"""Runs a module on one sample: its outputs in order."""
+Compile = Callable[[Module], Run]
+"""Makes a module ready to run."""
+
+
+class Scales:
+    """The scale of every stored expression of a plan. Those that moves tie together share one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._parent: dict[int, int] = {id(expr): id(expr) for expr in plan.stored}
+        for expr in plan.stored:
+            if plan.is_moved(expr):
+                for operand in plan.steps[id(expr)].operands:
+                    self._parent[self._root(operand)] = self._root(expr)
+        self._scales: dict[int, Scale] = {}
+
+    def _root(self, expr: Expr) -> int:
+        key = id(expr)
+        while self._parent[key] != key:
+            self._parent[key] = self._parent[self._parent[key]]
+            key = self._parent[key]
+        return key
+
+    def __getitem__(self, expr: Expr) -> Scale:
+        return self._scales[self._root(expr)]
+
+    def get(self, expr: Expr) -> Scale | None:
+        """The scale of an expression; None for one that is not stored."""
+        return self[expr] if id(expr) in self._parent else None
+
+    def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
+        """Choose all scales. `seen` has the values of expressions, by id."""
+        groups: dict[int, list[Expr]] = {}
+        for expr in self._plan.stored:
+            groups.setdefault(self._root(expr), []).append(expr)
+        for root, members in groups.items():
+            together = Histogram()
+            for expr in members:
+                for histogram in _values_of(expr, self._plan, seen):
+                    together.merge(histogram)
+            below = MASK_MARGIN + self._spread(members, seen) if together.masked else 0.0
+            if all(self._is_part(expr) for expr in members):
+                scales, points = scales_of(np.zeros(1), np.array([255 / 256]), settings)
+                self._scales[root] = Scale(float(scales[0]), int(points[0]))
+            else:
+                self._scales[root] = choose_scale(together, settings, below)
+
+    def _spread(self, members: Sequence[Expr], seen: Mapping[int, Histogram]) -> float:
+        """How far apart the values are that a sum of a mask and something else has where nothing is masked; 0 where what is masked
+        is added to nothing."""
+        mine = {id(expr) for expr in members}
+        found = 0.0
+        for expr in self._plan.stored:
+            step = self._plan.steps.get(id(expr))
+            if step is not None and isinstance(step.form, Sum) and any(id(operand) in mine for operand in step.operands):
+                found = max(found, seen[id(expr)].greatest - seen[id(expr)].least)
+        return found
+
+    def _is_part(self, expr: Expr) -> bool:
+        """Whether values are parts of a whole, between 0 and 1, whatever the samples say."""
+        step = self._plan.steps.get(id(expr))
+        return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
+
+
+def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
+    """What an expression adds to the values that its group has."""
+    if isinstance(expr, Constant):
+        return [_counted(expr.data, id(expr) in plan.masked)]
+    if not plan.is_moved(expr):
+        return [seen[id(expr)]]
+    step = plan.steps[id(expr)]
+    assert isinstance(step.form, Move)
+    filled = [arg.data for arg in step.form.call.args[1:] if isinstance(arg, Constant)] if _pads(step.form.call) else []
+    # Minus infinity around what a greatest element is taken of is stored as the least value there is.
+    return [_counted(data) for data in filled if np.isfinite(data).all()]
+
+
+def _pads(call: Call) -> bool:
+    return isinstance(call.callee, Operator) and call.callee.name == "pad"
+
+
+def _counted(data: Array, masked: bool = False) -> Histogram:
+    found = Histogram()
+    (found.add_unmasked if masked else found.add)(data)
+    return found
+
+
+def observed(plan: Plan) -> tuple[Expr, ...]:
+    """The stored expressions whose values are looked at: those that are not constants, and not moved from others."""
+    return tuple(expr for expr in plan.stored if not isinstance(expr, Constant) and not plan.is_moved(expr))
+
+
+def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
+    """The values of the observed expressions, by id, over all samples: those of one sample are held at a time. `run` gives them
+    first. Raises `InputError` for values that are not finite, and for a sample that the model does not take."""
+    watched = observed(plan)
+    found = {id(expr): Histogram() for expr in watched}
+    for number, sample in enumerate(samples):
+        try:
+            given = run(sample)
+        except InputError as error:
+            raise InputError(f"sample {number}: {error.message}", remedy=error.remedy) from error
+        for expr, values in zip(watched, given, strict=False):
+            try:
+                (found[id(expr)].add_unmasked if id(expr) in plan.masked else found[id(expr)].add)(values)
+            except ValueError as error:
+                raise InputError(
+                    f"sample {number} makes {error} at {name_of(expr)}",
+                    remedy="leave the sample out, or keep the operator float with keep_float",
+                ) from None
+    return found
+
+
+def name_of(expr: Expr) -> str:
+    """What a report calls an expression: its node in the source."""
+    if isinstance(expr, Var):
+        return f"input {expr.name}"
+    if expr.span is not None:
+        return expr.span.node
+    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else repr(tensor_of(expr))

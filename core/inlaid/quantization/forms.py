@@ -1,0 +1,295 @@
+"""How operators are computed in integers: one form for each kind.
+
+A form is made from a call of a float operator and says how the same is computed of stored tensors. Most give a `Total`: a sum in
+int32, which is then scaled, limited and stored. The factors and the roundings are those of TensorFlow Lite's kernels where these
+have them, so that what is tuned for its models serves these too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, call, constant
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import scalar, tensor_of
+from inlaid.quantization.histogram import Array
+from inlaid.quantization.ranges import HIGHEST, Scale, rounded_scales
+from inlaid.quantization.settings import TENSOR, Quantization
+from inlaid.quantization.totals import BYTE, INT32, Stored, Total, aligned, padded
+from inlaid.types import TensorType
+
+EXP_BITS = 15
+"""Bits of the exponentials in a softmax: sums of 65,535 of them fit into int32."""
+RECIPROCAL_BITS = 30
+LONGEST_SOFTMAX = (1 << (31 - EXP_BITS)) - 1
+BIAS_LIMIT = 1 << 29
+"""No stored bias is larger, which leaves three quarters of int32 to the products that it is added to."""
+
+
+class Form:
+    """How one operator, with those that are taken into it, is computed in integers."""
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        """The sum in int32."""
+        raise NotImplementedError
+
+    def biased(self, offset: Array) -> Form | None:
+        """The form with a constant added; None where it takes none."""
+        return None
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant weights in int8, with one scale for each output channel or one for all, and the bias in units of the sums."""
+
+    stored: Array
+    scales: Array
+    bias: Array
+
+
+def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
+    """Weights in [-127, 127] and the bias as int32, one for each index of the output channels' `axis`.
+
+    Where a bias is so large beside the weights that it would take most of int32, the weights' scale grows to fit.
+    """
+    rest = tuple(at for at in range(weights.ndim) if at != axis)
+    largest = np.abs(weights).max(axis=rest, initial=0.0).astype(np.float64)
+    scales = np.maximum(largest / HIGHEST, np.abs(offset) / (x.scale * BIAS_LIMIT))
+    if settings.weights == TENSOR:
+        scales = np.full_like(scales, scales.max(initial=0.0))
+    scales = rounded_scales(np.where(scales > 0, scales, 1.0), settings)
+    shaped = scales.reshape([-1 if at == axis else 1 for at in range(weights.ndim)])
+    stored = np.clip(np.rint(weights / shaped), -HIGHEST, HIGHEST).astype(np.int8)
+    return Weights(stored, scales, np.rint(offset / (x.scale * scales)).astype(np.int64))
+
+
+def _sums(weights: Array, axis: int) -> Array:
+    return np.asarray(weights.astype(np.int64).sum(axis=tuple(at for at in range(weights.ndim) if at != axis)))
+
+
+def _bound(weights: Weights, axis: int) -> float:
+    """What no sum of products with stored values exceeds."""
+    return float((np.abs(_sums(np.abs(weights.stored.astype(np.int64)), axis)) * BYTE + np.abs(weights.bias)).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Product(Form):
+    """A convolution or a matrix product with constant weights, plus `offset`, one for each output channel."""
+
+    product: Call
+    weights: Array
+    offset: Array
+
+    @property
+    def _axes(self) -> tuple[int, int]:
+        """That of output channels in the weights, and in the result."""
+        name = _name(self.product)
+        if name == "matmul":
+            return 1, tensor_of(self.product).rank - 1
+        return int(name == "conv_transpose"), 1
+
+    def biased(self, offset: Array) -> Form | None:
+        spread = by_channel(offset, tensor_of(self.product), self._axes[1])
+        return None if spread is None else dataclasses.replace(self, offset=self.offset + spread)
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        (x,) = operands
+        axis, of_result = self._axes
+        made = stored_weights(self.weights, axis, self.offset, x.scale, settings)
+        span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
+        bias, data = made.bias, x.value
+        if _name(self.product) == "conv_transpose":
+            data = x.centred  # what lies between the elements is zero, not the zero point
+        else:
+            bias = bias - x.scale.zero_point * _sums(made.stored, axis)
+            if _name(self.product) == "conv":
+                data, attrs = padded(x, attrs.pads, span), dataclasses.replace(attrs, pads=(0,) * len(attrs.pads))
+        value: Expr = call(operator, (data, constant(made.stored, span=span)), attrs, span)
+        total = Total(value, x.scale.scale * made.scales, of_result, _bound(made, axis), self._rounding)
+        if bias.any():
+            limited = np.clip(bias, -INT32, INT32).astype(np.int32)
+            value = ops.add(value, constant(total.by_axis(limited), span=span), span=span)
+        return dataclasses.replace(total, value=value)
+
+    @property
+    def _rounding(self) -> str:
+        depthwise = _name(self.product) == "conv" and self.product.attrs.groups > 1
+        return "away" if depthwise else "up"
+
+
+@dataclass(frozen=True)
+class Affine(Form):
+    """x * `factor` + `offset`, each one for each index along `axis`: what is left of a batch normalisation."""
+
+    x: TensorType
+    factor: Array
+    offset: Array
+    axis: int
+
+    def biased(self, offset: Array) -> Form | None:
+        spread = by_channel(offset, self.x, self.axis)
+        return None if spread is None else dataclasses.replace(self, offset=self.offset + spread)
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        (x,) = operands
+        made = stored_weights(self.factor[:, np.newaxis], 0, self.offset, x.scale, settings)
+        weights = made.stored[:, 0].astype(np.int32)
+        total = Total(x.centred, x.scale.scale * made.scales, self.axis, _bound(made, 0))
+        value: Expr = ops.mul(x.centred, constant(total.by_axis(weights)))
+        if made.bias.any():
+            value = ops.add(value, constant(total.by_axis(made.bias.astype(np.int32))))
+        return dataclasses.replace(total, value=value)
+
+
+def by_channel(values: Array, result: TensorType, axis: int) -> Array | None:
+    """Constants that broadcast to a result, one for each index along an axis; None where they are something else."""
+    extent = result.shape[axis]
+    if not isinstance(extent, int) or values.ndim > result.rank:
+        return None
+    spread = values.reshape((1,) * (result.rank - values.ndim) + values.shape)
+    if spread.size not in (1, spread.shape[axis]):
+        return None
+    return np.broadcast_to(spread.reshape(-1).astype(np.float64), (extent,))
+
+
+# --- without weights --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Both(Form):
+    """A matrix product of two tensors that the model computes."""
+
+    product: Call
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        a, b = operands
+        value = call(ops.matmul, (a.centred, b.centred), dataclasses.replace(self.product.attrs, out_dtype="int32"))
+        depth = tensor_of(self.product.args[0]).shape[-1]
+        bound = depth * BYTE * BYTE if isinstance(depth, int) else INT32
+        return Total(value, np.array([a.scale.scale * b.scale.scale]), 0, bound, "up")
+
+
+@dataclass(frozen=True)
+class Sum(Form):
+    """A sum or a difference of two tensors."""
+
+    operator: Operator
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        left, right, unit = aligned(*operands)
+        return Total(call(self.operator, (left, right)), np.array([unit]), 0, 1 << 30)
+
+
+class Times(Form):
+    """A product of two tensors, element by element."""
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        a, b = operands
+        return Total(ops.mul(a.centred, b.centred), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
+
+
+@dataclass(frozen=True)
+class Scaled(Form):
+    """What another form computes, times a positive number."""
+
+    form: Form
+    number: float
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        total = self.form.total(operands, settings)
+        return dataclasses.replace(total, factor=total.factor * self.number)
+
+
+@dataclass(frozen=True)
+class Mean(Form):
+    """A sum over axes, times a factor."""
+
+    axes: tuple[int, ...]
+    keepdims: bool
+    factor: float
+    count: int
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        (x,) = operands
+        value = ops.reduce_sum(x.centred, axes=self.axes, keepdims=self.keepdims)
+        return Total(value, np.array([x.scale.scale * self.factor]), 0, self.count * BYTE)
+
+
+@dataclass(frozen=True)
+class Average(Form):
+    """Sums over windows, as a convolution with ones: it reads stored values as they are, where a reduction has to have them widened
+    before, which takes four times the memory. `counts` has what the sum of each window is divided by."""
+
+    attrs: Any
+    channels: int
+    counts: Array
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        (x,) = operands
+        attrs = self.attrs
+        taps = int(np.prod(attrs.kernel))
+        ones = np.ones((self.channels, 1, *attrs.kernel), np.int8)
+        value: Expr = ops.conv(
+            padded(x, attrs.pads), constant(ones), strides=attrs.strides, dilations=attrs.dilations, groups=self.channels
+        )
+        if x.scale.zero_point:
+            value = ops.add(value, scalar(-x.scale.zero_point * taps, "int32"))
+        most, bound = int(self.counts.max()), taps * BYTE
+        if int(self.counts.min()) == most:
+            return Total(value, np.array([x.scale.scale / most]), 1, bound)
+        # Reciprocals with as many bits as the sums leave.
+        bits = RECIPROCAL_BITS - bound.bit_length()
+        reciprocals = np.rint((1 << bits) / self.counts).astype(np.int32)
+        return Total(ops.mul(value, constant(reciprocals)), np.array([x.scale.scale / (1 << bits)]), 1, 1 << RECIPROCAL_BITS)
+
+
+@dataclass(frozen=True)
+class Softmax(Form):
+    """A softmax: 256 differences from the greatest have 256 exponentials, a table; one division for each sum of them."""
+
+    axis: int
+
+    def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
+        (x,) = operands
+        wide = ops.cast(x.value, dtype="int32")
+        below = ops.sub(ops.reduce_max(wide, axes=(self.axis,), keepdims=True), wide)
+        table = np.rint(np.exp(-x.scale.scale * np.arange(256)) * (1 << EXP_BITS)).astype(np.int32)
+        powers = ops.take(constant(table), below, axis=0)
+        sums = ops.reduce_sum(powers, axes=(self.axis,), keepdims=True)
+        reciprocal = ops.div(scalar(1 << RECIPROCAL_BITS, "int32"), sums)
+        factor = np.array([1 / (1 << RECIPROCAL_BITS)])
+        return Total(ops.mul(powers, reciprocal), factor, 0, 1 << RECIPROCAL_BITS)
+
+
+@dataclass(frozen=True)
+class Move(Form):
+    """An operator that chooses among elements, by place or by order: its result has the scale of what it reads. `places` are the
+    arguments that it chooses from."""
+
+    call: Call
+    places: tuple[int, ...]
+
+    def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
+        """The call over stored operands; `others` has the arguments at the other places, None at these."""
+        args = list(others)
+        for place, operand in zip(self.places, operands, strict=True):
+            args[place] = operand.value
+        if _name(self.call) == "pad" and len(args) == 2:
+            value = args[1]
+            assert isinstance(value, Constant)
+            args[1] = constant(operands[0].scale.stored_array(value.data))
+        return call(self.call.callee, args, self.call.attrs, self.call.span)
+
+
+def _name(expr: Call) -> str:
+    assert isinstance(expr.callee, Operator)
+    return expr.callee.name

@@ -1,0 +1,217 @@
+"""Which form a call has in integers, or why it has none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.arith import Dim
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Expr, constant, function
+from inlaid.graph.operator import Operator
+from inlaid.ops.compose import tensor_of
+from inlaid.ops.pool import AvgPoolAttrs
+from inlaid.quantization.forms import (
+    LONGEST_SOFTMAX,
+    Affine,
+    Average,
+    Both,
+    Form,
+    Mean,
+    Move,
+    Product,
+    Scaled,
+    Softmax,
+    Sum,
+    Times,
+    by_channel,
+)
+from inlaid.quantization.histogram import Array
+from inlaid.types import TensorType
+
+_FIRST = (0,)
+MOVES = {
+    **dict.fromkeys(
+        ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "max_pool", "reduce_max", "reduce_min"), _FIRST
+    ),
+    **dict.fromkeys(("pad", "take", "take_along_axis", "gather_nd", "reverse_sequence", "dynamic_slice", "resize"), _FIRST),
+    "maximum": (0, 1),
+    "minimum": (0, 1),
+    "where": (1, 2),
+}
+"""Operators that choose among elements, and the places of the arguments that they choose from; concat chooses from all."""
+MEAN_LIMIT = 1 << 23
+"""Elements whose sum, of 8 bits each, is sure to fit into 32."""
+WINDOW_LIMIT = 1 << 12
+"""Elements of a window that an average is taken of."""
+MASK = 1e5
+"""A constant that is as large is added to mask something: beside it, nothing else would be stored with any precision."""
+NO_FORM = "it has no form in integers"
+
+
+def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
+    """The form of a call of a float32 operator, and the operands that it reads as stored tensors; or why there is none."""
+    name = _name(target)
+    if name in ("conv", "conv_transpose", "matmul"):
+        return _product(target)
+    if name in ("add", "sub", "mul", "div"):
+        return _binary(target)
+    if name == "reduce_sum":
+        return _mean(target)
+    if name == "avg_pool":
+        return _average(target)
+    if name == "softmax":
+        extent = tensor_of(target).shape[target.attrs.axis]
+        if not isinstance(extent, int) or not 0 < extent <= LONGEST_SOFTMAX:
+            return f"its sums are of {extent} elements, and at most {LONGEST_SOFTMAX} are sure to fit into int32"
+        return Softmax(target.attrs.axis), target.args
+    return _move(target)
+
+
+def _product(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    data, weights = target.args
+    if not isinstance(weights, Constant) or (_name(target) == "matmul" and weights.data.ndim != 2):
+        return (Both(target), target.args) if _name(target) == "matmul" else "its weights are computed by the model"
+    if not np.isfinite(weights.data).all():
+        return "its weights are not all finite"
+    if _name(target) == "conv_transpose" and target.attrs.groups != 1:
+        return "it is transposed and has groups"
+    outputs = weights.data.shape[0 if _name(target) == "conv" else 1]
+    return Product(target, weights.data, np.zeros(outputs)), (data,)
+
+
+def _binary(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    name = _name(target)
+    affine = _affine(target)
+    if affine is not None:
+        return affine
+    if name == "div":
+        return NO_FORM
+    return (Times() if name == "mul" else Sum(_operator(target))), target.args
+
+
+def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
+    """A scale or a shift of each channel by constants; None where a call is something else."""
+    values, sign = _constant_side(target)
+    name = _name(target)
+    if values is None or (name == "div" and not values.all()):
+        return None
+    x = target.args[isinstance(target.args[0], Constant)]
+    type_ = tensor_of(x)
+    for axis in range(type_.rank):
+        spread = by_channel(1 / values if name == "div" else values, type_, axis)
+        if spread is not None and name in ("mul", "div"):
+            return Affine(type_, spread, np.zeros_like(spread), axis), (x,)
+        if spread is not None:
+            return Affine(type_, np.ones_like(spread), sign * spread, axis), (x,)
+    return None
+
+
+def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    (x,) = target.args
+    axes, shape = target.attrs.axes, tensor_of(x).shape
+    extents = known([shape[axis] for axis in axes])
+    count = math.prod(extents)
+    if min(extents, default=0) < 0 or not 0 < count < MEAN_LIMIT:
+        return "its sums are long, or of as many elements as only a run knows"
+    spatial = 3 <= len(shape) <= 5 and axes == tuple(range(2, len(shape))) and target.attrs.keepdims
+    if spatial and count <= WINDOW_LIMIT and isinstance(shape[1], int):
+        return Average(AvgPoolAttrs(kernel=tuple(extents)), shape[1], np.ones((1,) * len(axes), np.int64)), target.args
+    return Mean(axes, target.attrs.keepdims, 1.0, count), target.args
+
+
+def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
+    (x,) = target.args
+    type_, attrs = tensor_of(x), target.attrs
+    rank = type_.rank - 2
+    pads = known(attrs.pads or (0,) * (2 * rank))
+    (channels, *sizes), kernel = known(type_.shape[1:]), known(attrs.kernel)
+    taps = math.prod(kernel)
+    if min((channels, taps, *sizes, *pads)) < 0:
+        return "its windows are known to a run alone"
+    if not 0 < taps <= WINDOW_LIMIT:
+        if sizes != kernel or any(pads) or not 0 < taps < MEAN_LIMIT:
+            return f"its windows have {taps} elements"
+        return Mean(tuple(range(2, type_.rank)), True, 1 / taps, taps), target.args
+    if attrs.count_include_pad:
+        return Average(attrs, channels, np.full((1,) * rank, taps)), target.args
+    # A window over ones, and zeros around them, counts its elements.
+    ones, window = constant(np.ones((1, 1, *sizes), np.int8)), constant(np.ones((1, 1, *kernel), np.int8))
+    counted = ops.conv(ones, window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations)
+    counts: Array = evaluate(function([], counted), [])[0, 0]
+    return (Average(attrs, channels, counts), target.args) if counts.all() else "some of its windows are empty"
+
+
+def known(dims: Sequence[Dim]) -> list[int]:
+    """Dimensions as numbers; -1 for one that only a run knows."""
+    return [dim if isinstance(dim, int) else -1 for dim in dims]
+
+
+def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
+    name = _name(target)
+    if name == "resize" and (target.attrs.mode != "nearest" or target.attrs.crop):
+        return "it interpolates"
+    if name == "pad" and len(target.args) == 2 and not isinstance(target.args[1], Constant):
+        return "it pads with a value that the model computes"
+    places = tuple(range(len(target.args))) if name == "concat" else MOVES.get(name)
+    if places is None:
+        return NO_FORM
+    if any(isinstance(arg, Constant) and arg.data.dtype.kind == "f" and np.isnan(arg.data).any() for arg in target.args):
+        return "a constant that it reads has NaN"
+    return Move(target, places), tuple(target.args[place] for place in places)
+
+
+def with_constant(form: Form, target: Call) -> Form | None:
+    """The form of a call's operand with the call itself taken in, where that adds a constant or multiplies by a positive number;
+    None where it cannot be taken in."""
+    values, sign = _constant_side(target)
+    if values is None:
+        return None
+    name = _name(target)
+    if name in ("add", "sub"):
+        return form.biased(values * sign)
+    number = float(values.reshape(-1)[0]) if values.size == 1 else 0.0
+    return Scaled(form, number if name == "mul" else 1 / number) if number > 0 else None
+
+
+def _constant_side(target: Call) -> tuple[Array | None, float]:
+    """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with; None where
+    there is none, or one that masks."""
+    name = _name(target)
+    if name not in ("add", "sub", "mul", "div"):
+        return None, 0.0
+    a, b = target.args
+    if isinstance(a, Constant) and name in ("add", "mul"):
+        a, b = b, a
+    if not isinstance(b, Constant) or a.type != target.type:
+        return None, 0.0
+    values = b.data.astype(np.float64)
+    return (values if np.all(np.abs(values) < MASK) else None), -1.0 if name == "sub" else 1.0
+
+
+def limits_of(target: Expr) -> tuple[float, float] | None:
+    """The bounds that a relu or a clip keeps to; None for anything else."""
+    if not isinstance(target, Call) or not isinstance(target.callee, Operator):
+        return None
+    if target.callee is ops.relu:
+        return 0.0, np.inf
+    if target.callee is ops.clip:
+        return float(target.attrs.minimum), float(target.attrs.maximum)
+    return None
+
+
+def _operator(target: Call) -> Operator:
+    assert isinstance(target.callee, Operator)
+    return target.callee
+
+
+def _name(target: Call) -> str:
+    return _operator(target).name
+
+
+def is_real(expr: Expr) -> bool:
+    """Whether an expression is a tensor of float32."""
+    return isinstance(expr.type, TensorType) and expr.type.dtype.name == "float32"

@@ -1,0 +1,278 @@
+"""Which expressions of a model are computed in integers.
+
+Products with weights are. What moves, adds, multiplies or averages is where it has integers to read and somebody reads integers of
+it: between two operators that stay float nothing is gained by going to integers and back. What is computed element by element of
+one stored tensor needs no form of its own: it becomes a table of the 256 values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid.graph.ir import Call, Constant, Expr, Function, Tuple, Var, children
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import analyse
+from inlaid.graph.uses import UseCounts
+from inlaid.quantization.forms import Both, Form, Move, Product, Scaled, Softmax, Sum
+from inlaid.quantization.match import form_of, is_real, limits_of, with_constant
+from inlaid.quantization.settings import INT8, Quantization
+from inlaid.types import TensorType
+
+KEPT = "it was asked to stay float"
+NESTED = "it is in a loop or a branch"
+NOTHING_STORED = "all that it reads is float"
+NOTHING_READS = "all that reads it is float"
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An expression that is computed in integers from other stored tensors, and the calls that this takes in, the first one first.
+    Real values of the result are limited to `low` and `high`."""
+
+    form: Form | Move
+    operands: tuple[Expr, ...]
+    calls: tuple[Call, ...]
+    low: float = -np.inf
+    high: float = np.inf
+
+    @property
+    def anchors(self) -> bool:
+        """Whether it is worth quantising for by itself."""
+        form = self.form.form if isinstance(self.form, Scaled) else self.form
+        return isinstance(form, (Product, Both))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is computed how in a function whose expressions, parts before wholes, are `order`.
+
+    `steps` are by the id of the expression they compute; `stored` are the expressions that are needed as int8, `real` the ids of
+    those needed as floats, `direct` those among these that sums in int32 become without being stored. `masked` are the ids of what
+    only softmax reads, where values far below the greatest stand for nothing. `reasons` say by id why calls stay float.
+    """
+
+    main: Function
+    order: Sequence[Expr]
+    outputs: tuple[Expr, ...]
+    steps: dict[int, Step]
+    stored: tuple[Expr, ...]
+    real: frozenset[int]
+    direct: tuple[Expr, ...]
+    masked: frozenset[int]
+    reasons: dict[int, str]
+    borders: str
+
+    def is_int8(self, border: Expr) -> bool:
+        """Whether an input or output is given as int8."""
+        return self.borders == INT8 and any(border is expr for expr in self.stored)
+
+    def is_moved(self, expr: Expr) -> bool:
+        """Whether a stored expression has the scale of others."""
+        step = self.steps.get(id(expr))
+        return step is not None and isinstance(step.form, Move)
+
+
+def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> Plan:
+    """The plan for a function in canonical form."""
+    outputs = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    planner = _Planner(main, order, outputs, settings)
+    planner.find()
+    planner.prune()
+    stored, real, direct = planner.needed()
+
+    def chosen(ids: set[int]) -> tuple[Expr, ...]:
+        return tuple(expr for expr in order if id(expr) in ids)
+
+    masked = planner.masked(stored, real)
+    return Plan(
+        main,
+        order,
+        outputs,
+        planner.steps,
+        chosen(stored),
+        frozenset(real),
+        chosen(direct),
+        masked,
+        planner.reasons,
+        settings.borders,
+    )
+
+
+class _Planner:
+    def __init__(self, main: Function, order: Sequence[Expr], outputs: tuple[Expr, ...], settings: Quantization) -> None:
+        self.order = order
+        self.outputs = outputs
+        self.settings = settings
+        self.steps: dict[int, Step] = {}
+        self.sources: dict[int, Expr] = {}
+        self.reasons: dict[int, str] = {}
+        self._uses = UseCounts(main)
+        scopes = analyse(main)
+        body = scopes.body(main)
+        self._outside = {id(expr) for expr in order if scopes.of.get(id(expr)) is body}
+        self._params = {id(param) for param in main.params}
+        self._outputs = {id(expr) for expr in outputs}
+
+    # --- what could be ----------------------------------------------------------------------------------------------
+
+    def find(self) -> None:
+        """Steps and tables wherever there is a form."""
+        for expr in self.order:
+            if not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
+                continue
+            if id(expr) not in self._outside:
+                self.reasons[id(expr)] = NESTED
+            elif self._is_kept(expr):
+                self.reasons[id(expr)] = KEPT
+            elif not self._taken_in(expr) and not self._tabulated(expr) and is_real(expr):
+                self._step(expr)
+
+    def _is_kept(self, call: Call) -> bool:
+        assert isinstance(call.callee, Operator)
+        return call.callee.name in self.settings.keep_float or (
+            call.span is not None and call.span.node in self.settings.keep_float
+        )
+
+    def _taken_in(self, call: Call) -> bool:
+        """Whether a call has become part of the step before it."""
+        inner = next((arg for arg in call.args if id(arg) in self.steps), None)
+        if inner is None or not self._uses.single(inner) or not is_real(call) or inner.type != call.type:
+            return False
+        step = self.steps[id(inner)]
+        if isinstance(step.form, Move):
+            return False
+        limits = limits_of(call)
+        calls = (*step.calls, call)
+        if limits is not None:
+            low, high = (float(np.clip(end, step.low, step.high)) for end in limits)
+            self.steps[id(call)] = Step(step.form, step.operands, calls, low, high)
+        elif (step.low, step.high) != (-np.inf, np.inf):
+            return False
+        else:
+            form = with_constant(step.form, call)
+            if form is None:
+                return False
+            self.steps[id(call)] = Step(form, step.operands, calls)
+        del self.steps[id(inner)]
+        return True
+
+    def _tabulated(self, call: Call) -> bool:
+        """Whether a call computes element by element, of one tensor of its own shape and of numbers."""
+        assert isinstance(call.callee, Operator)
+        if not call.callee.elementwise or not isinstance(call.type, TensorType):
+            return False
+        sources = [self.sources.get(id(arg), arg) for arg in call.args if not isinstance(arg, Constant)]
+        if not sources or any(source is not sources[0] for source in sources) or not is_real(sources[0]):
+            return False
+        if any(isinstance(arg, Constant) and arg.data.size != 1 for arg in call.args):
+            return False
+        if not isinstance(sources[0].type, TensorType) or sources[0].type.shape != call.type.shape:
+            return False
+        self.sources[id(call)] = sources[0]
+        return True
+
+    def _step(self, call: Call) -> None:
+        found = form_of(call)
+        if isinstance(found, str):
+            self.reasons[id(call)] = found
+        elif not all(map(is_real, found[1])):
+            self.reasons[id(call)] = "it does not read float32 alone"
+        else:
+            self.steps[id(call)] = Step(found[0], found[1], (call,))
+
+    # --- what is worth it -------------------------------------------------------------------------------------------
+
+    def prune(self) -> None:
+        """Take out steps that have no integers to read, or nobody who reads integers of them, until all others have both."""
+        while True:
+            stored, read = self._has_integers(), self._read_as_integers()
+            lost = {key: NOTHING_STORED for key in self.steps if key not in stored} | {
+                key: NOTHING_READS for key in self.steps if key not in read
+            }
+            lost = {key: why for key, why in lost.items() if not self.steps[key].anchors}
+            if not lost:
+                return
+            for key, why in lost.items():
+                for call in self.steps.pop(key).calls:
+                    self.reasons[id(call)] = why
+
+    def _has_integers(self) -> set[int]:
+        """Ids of the expressions that are computed of stored tensors."""
+        found = set(self._params) if self.settings.borders == INT8 else set()
+        moved = set(self._params)
+        for expr in self.order:
+            step = self.steps.get(id(expr))
+            if step is None:
+                if id(self.sources.get(id(expr))) in found:
+                    found.add(id(expr))
+                continue
+            # What is only moved may be stored before it is moved: that is exact.
+            usual = isinstance(step.form, Move) and all(id(arg) in moved or isinstance(arg, Constant) for arg in step.operands)
+            if step.anchors or usual or any(id(operand) in found for operand in step.operands):
+                found.add(id(expr))
+            if usual:
+                moved.add(id(expr))
+        return found
+
+    def _read_as_integers(self) -> set[int]:
+        """Ids of the expressions that a step, a table or whoever runs the model may read as integers."""
+        found = set(self._outputs)
+        for expr in reversed(self.order):
+            step = self.steps.get(id(expr))
+            if step is not None:
+                found.update(map(id, step.operands))
+            elif id(expr) in self.sources and id(expr) in found:
+                found.add(id(self.sources[id(expr)]))
+        return found
+
+    # --- what is needed ---------------------------------------------------------------------------------------------
+
+    def needed(self) -> tuple[set[int], set[int], set[int]]:
+        """Ids of the expressions that are needed as int8, as floats, and of those of the floats that are never stored."""
+        computed = self._has_integers()
+        stored: set[int] = set()
+        real: set[int] = set()
+        direct: set[int] = set()
+        for expr in self.outputs:
+            step = self.steps.get(id(expr))
+            wanted = self.settings.borders == INT8 or (
+                (id(expr) in self.sources and id(expr) in computed) if step is None else not step.anchors
+            )
+            (stored if wanted and is_real(expr) else real).add(id(expr))
+        if self.settings.borders == INT8:
+            stored |= {id(expr) for expr in self.order if id(expr) in self._params and is_real(expr)}
+        for expr in reversed(self.order):
+            step = self.steps.get(id(expr))
+            if step is not None:
+                if id(expr) in stored or id(expr) in real:
+                    # A product that nobody reads as integers is not rounded to 8 bits.
+                    (direct if step.anchors and id(expr) not in stored else stored).add(id(expr))
+                    stored.update(map(id, step.operands))
+                    if isinstance(step.form, Move):
+                        real.update(id(arg) for place, arg in enumerate(step.calls[0].args) if place not in step.form.places)
+                continue
+            if id(expr) in stored and not isinstance(expr, (Var, Constant)):
+                real.add(id(expr))
+                source = id(self.sources.get(id(expr)))
+                if source in self.steps:
+                    stored.add(source)  # for a table
+            if id(expr) in real:
+                real.update(map(id, children(expr)))
+        return stored, real, direct
+
+    def masked(self, stored: set[int], real: set[int]) -> frozenset[int]:
+        """Ids of the stored expressions that nobody but softmax reads, at once, moved, or after a sum."""
+        found: set[int] = set()
+        others = set(self._outputs)
+        for expr in reversed(self.order):
+            step = self.steps.get(id(expr))
+            if step is None:
+                if id(expr) in real:
+                    others.update(map(id, children(expr)))
+                continue
+            passed = isinstance(step.form, (Move, Sum)) and id(expr) in stored and id(expr) in found and id(expr) not in others
+            (found if passed or isinstance(step.form, Softmax) else others).update(map(id, step.operands))
+        return frozenset(found - others)

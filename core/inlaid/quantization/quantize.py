@@ -1,0 +1,192 @@
+"""The order of the steps: plan, calibrate, choose scales, build, measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from inlaid.errors import InputError
+from inlaid.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
+from inlaid.graph.operator import Operator
+from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.passes.decompose import decompose
+from inlaid.passes.manager import FunctionPass, PassManager
+from inlaid.passes.pipeline import CANONICAL
+from inlaid.quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
+from inlaid.quantization.histogram import unmasked
+from inlaid.quantization.match import is_real
+from inlaid.quantization.plan import Plan, make_plan
+from inlaid.quantization.realise import realise
+from inlaid.quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
+from inlaid.quantization.settings import Quantization
+from inlaid.types import TensorType
+
+_WHOLE = ("attention",)
+"""Operators that are quantised in parts."""
+
+
+READ_AS_FLOAT = "it is computed of floats, or read as a float"
+
+
+@dataclass(frozen=True)
+class QuantizedModule(Module):
+    """A module in int8, and the report on how it came to be."""
+
+    report: QuantizationReport
+
+
+def quantize_module(
+    module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
+) -> QuantizedModule:
+    """A module whose products, and what lies between them, are computed in int8.
+
+    `samples` say which values occur, `measured` what the accuracy is measured on; `compile_` makes functions ready to run. Raises
+    `InputError` for a model that has nothing to quantise, for samples that it cannot run on, and for names that it does not have.
+    """
+    named = _names(module)
+    module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    named |= _names(module)
+    for name in settings.keep_float:
+        if name not in named:
+            near = get_close_matches(name, sorted(named), 1, 0)
+            raise InputError(
+                f"keep_float names {name!r}, which is no node and no operator of the model",
+                remedy="".join(f"is it {each!r}?" for each in near) or None,
+            )
+    main = module.main
+    plan = make_plan(main, tuple(post_order(main.body)), settings)
+    if not any(step.anchors for step in plan.steps.values()):
+        raise InputError(
+            "the model has no convolution or matrix product of float32 that could be quantised",
+            remedy="it may be quantised already, or of another precision"
+            + (", or keep_float names all" * bool(settings.keep_float)),
+        )
+    watched = [*observed(plan), *plan.direct]
+    results = [expr for expr in plan.outputs if is_real(expr)]
+    run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
+    scales = Scales(plan)
+    scales.choose(gather(plan, samples, run), settings)
+    made = realise(plan, scales, settings)
+    differences = _differences(plan, scales, watched, results, run, compile_(module.with_function("main", made.probe)), measured)
+    found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
+    floats = _floats(plan, made.main)
+    left = {(item.node, item.operator) for item in floats}
+    report = QuantizationReport(
+        settings,
+        len(measured),
+        tuple(_input(param, plan, scales) for param in main.params),
+        tuple(_output(name, expr, plan, scales, found) for name, expr in zip(_output_names(main), plan.outputs, strict=True)),
+        tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
+        floats,
+    )
+    return QuantizedModule({**module.functions, "main": made.main}, report)
+
+
+def _names(module: Module) -> set[str]:
+    """What `keep_float` may name: the nodes of the source, and the kinds of operators."""
+    calls = [expr for expr in post_order(module.main.body) if isinstance(expr, Call)]
+    return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
+
+
+def _in_parts(target: Function) -> Function:
+    return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _WHOLE)
+
+
+# --- the accuracy -----------------------------------------------------------------------------------------------------
+
+
+def _differences(
+    plan: Plan,
+    scales: Scales,
+    watched: Sequence[Expr],
+    results: Sequence[Expr],
+    run: Run,
+    quantised: Run,
+    samples: Sequence[Sample],
+) -> list[Difference]:
+    """How far what two functions give is apart: inside, where one gives stored values, and then of results."""
+    of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
+    found = [Difference() for _ in of]
+    masked = [id(expr) in plan.masked for expr in (*watched, *results)]
+    for sample in samples:
+        given = {
+            param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
+            for param in plan.main.params
+        }
+        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantised(given), strict=True)):
+            value = value if scale is None else scale.real_array(value)
+            kept = unmasked(real) if masked[place] else ...
+            found[place] = found[place].with_values(real[kept], value[kept])
+    return found
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def _input(param: Var, plan: Plan, scales: Scales) -> BorderReport:
+    if plan.is_int8(param):
+        return BorderReport(param.name, "int8", scales[param].scale, scales[param].zero_point)
+    return BorderReport(param.name, _element_type(param), None, None)
+
+
+def _output(name: str, expr: Expr, plan: Plan, scales: Scales, found: Mapping[int, Difference]) -> BorderReport:
+    if plan.is_int8(expr):
+        return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, found[id(expr)])
+    return BorderReport(name, _element_type(expr), None, None, found.get(id(expr)))
+
+
+def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:
+    scale = scales.get(expr)
+    of_scale, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
+    in_floats = id(expr) not in plan.steps and (not isinstance(expr, Call) or (_node(expr), _operator(expr)) in floats)
+    return LayerReport(name_of(expr), _operators(expr, plan), in_floats, of_scale, point, difference)
+
+
+def _element_type(expr: Expr) -> str:
+    return expr.type.dtype.name if isinstance(expr.type, TensorType) else repr(expr.type)
+
+
+def _output_names(main: Function) -> list[str]:
+    noted = json.loads(main.attr("outputs") or "[]")
+    fields = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    return noted if len(noted) == len(fields) else [f"output{number}" for number in range(len(fields))]
+
+
+def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:
+    """The names of the operators that a stored tensor is computed by."""
+    step = plan.steps.get(id(expr))
+    calls = (expr,) if step is None else step.calls
+    return tuple(_operator(call) for call in calls if isinstance(call, Call))
+
+
+def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
+    """What is left in floats, in the order in which it is computed. Why is asked of the plan, by node and operator."""
+    reasons = {
+        (expr.span, _operator(expr)): plan.reasons[id(expr)]
+        for expr in plan.order
+        if isinstance(expr, Call) and id(expr) in plan.reasons
+    }
+    left = [expr for expr in post_order(main.body) if isinstance(expr, Call) and _is_float(expr)]
+    return tuple(
+        FloatReport(_node(expr), _operator(expr), reasons.get((expr.span, _operator(expr)), READ_AS_FLOAT)) for expr in left
+    )
+
+
+def _is_float(expr: Call) -> bool:
+    """Whether a call reads or gives floats, other than to store them, to have them back, or to scale sums."""
+    if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
+        return False
+    return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))
+
+
+def _node(call: Call) -> str:
+    return call.span.node if call.span else ""
+
+
+def _operator(call: Call) -> str:
+    return call.callee.name if isinstance(call.callee, Operator) else "a function"

@@ -1,0 +1,124 @@
+"""From a plan and scales to a function in integers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Constant, Expr, Function, Tuple, Var, children, constant, function, rebuild, tuple_, var
+from inlaid.graph.rewrite import spread_span
+from inlaid.ops.compose import scalar, tensor_of
+from inlaid.passes.tables import tabulate
+from inlaid.quantization.calibrate import Scales, observed
+from inlaid.quantization.forms import Form, Move
+from inlaid.quantization.match import is_real
+from inlaid.quantization.plan import Plan, Step
+from inlaid.quantization.ranges import Scale
+from inlaid.quantization.settings import Quantization
+from inlaid.quantization.totals import Stored, Total, as_real, store
+from inlaid.types import TensorType
+
+
+@dataclasses.dataclass(frozen=True)
+class Realised:
+    """The quantised function; and one more that gives, for each observed expression in order, what is stored of it, then those that
+    are never stored, and then the outputs that are tensors of float32 in the model."""
+
+    main: Function
+    probe: Function
+
+
+def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
+    """The function of a plan, with tables in place of what is computed of one stored tensor."""
+    work = _Work(plan, scales, settings)
+    work.run()
+    results = [work.result(expr) for expr in plan.outputs]
+    watched = [*(work.stored[id(expr)] for expr in observed(plan)), *(work.real[id(expr)] for expr in plan.direct)]
+    # One function at first, so that both have the same tables.
+    whole = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
+    assert isinstance(whole.body, Tuple)
+    fields = whole.body.fields
+    outputs = fields[len(watched) :]
+    body = tuple_(outputs) if isinstance(plan.main.body, Tuple) else outputs[0]
+    shown = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
+    return Realised(
+        function(whole.params, body, plan.main.attrs, span=plan.main.span),
+        function(whole.params, tuple_([*fields[: len(watched)], *shown])),
+    )
+
+
+class _Work:
+    def __init__(self, plan: Plan, scales: Scales, settings: Quantization) -> None:
+        self.plan = plan
+        self.scales = scales
+        self.stored: dict[int, Expr] = {}
+        self.real: dict[int, Expr] = {}
+        self._settings = settings
+        self._wanted = {id(expr) for expr in plan.stored}
+        self._direct = {id(expr) for expr in plan.direct}
+        self.params = [self._param(param) for param in plan.main.params]
+
+    def _param(self, param: Var) -> Var:
+        if not self.plan.is_int8(param):
+            return param
+        taken = var(param.name, TensorType(tensor_of(param).shape, "int8"), param.span)
+        self.stored[id(param)] = taken
+        return taken
+
+    def run(self) -> None:
+        """All that is needed, parts before wholes."""
+        for expr in self.plan.order:
+            step = self.plan.steps.get(id(expr))
+            if step is None:
+                if id(expr) in self.plan.real:
+                    self.real[id(expr)] = self._as_in_the_model(expr)
+                if id(expr) in self._wanted and id(expr) not in self.stored:
+                    self.stored[id(expr)] = self._quantized(expr)
+            elif id(expr) in self._direct:
+                self.real[id(expr)] = spread_span(as_real(self._total(step), step.low, step.high), expr.span)
+            elif id(expr) in self._wanted:
+                self.stored[id(expr)] = spread_span(self._computed(expr, step), expr.span)
+                if id(expr) in self.plan.real:
+                    self.real[id(expr)] = self._dequantized(expr)
+
+    def result(self, expr: Expr) -> Expr:
+        """An output: as it is stored, or as a float."""
+        if self.plan.is_int8(expr):
+            return self.stored[id(expr)]
+        if id(expr) in self._wanted and id(expr) not in self.plan.steps:
+            return self._dequantized(expr)  # a table's
+        return self.real[id(expr)] if id(expr) in self.real else self._dequantized(expr)
+
+    def _total(self, step: Step) -> Total:
+        assert isinstance(step.form, Form)
+        return step.form.total(self._operands(step), self._settings)
+
+    def _operands(self, step: Step) -> list[Stored]:
+        return [Stored(self.stored[id(operand)], self.scales[operand]) for operand in step.operands]
+
+    def _computed(self, expr: Expr, step: Step) -> Expr:
+        if isinstance(step.form, Move):
+            return step.form.moved(self._operands(step), [self.real.get(id(arg), arg) for arg in step.form.call.args])
+        return store(self._total(step), self.scales[expr], step.low, step.high, self._settings)
+
+    def _quantized(self, expr: Expr) -> Expr:
+        scale = self.scales[expr]
+        if isinstance(expr, Constant):
+            return constant(scale.stored_array(expr.data), span=expr.span)
+        real = expr if isinstance(expr, Var) else self.real[id(expr)]
+        return ops.quantize(real, *_parameters(scale), dtype="int8", span=expr.span)
+
+    def _as_in_the_model(self, expr: Expr) -> Expr:
+        """The expression over floats."""
+        if isinstance(expr, Var) and self.plan.is_int8(expr):
+            return self._dequantized(expr)
+        return rebuild(expr, tuple(self.real[id(child)] for child in children(expr)))
+
+    def _dequantized(self, expr: Expr) -> Expr:
+        return ops.dequantize(self.stored[id(expr)], *_parameters(self.scales[expr]), dtype="float32", span=expr.span)
+
+
+def _parameters(scale: Scale) -> tuple[Expr, Expr]:
+    return scalar(scale.scale, "float32"), constant(np.asarray(scale.zero_point, np.int8))

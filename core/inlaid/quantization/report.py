@@ -1,0 +1,157 @@
+"""What quantisation did to a model, and what it costs in accuracy: as data, as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sized
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.quantization.histogram import Array
+from inlaid.quantization.settings import Quantization
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far quantised values are from those of the float model: sums of squares of these and of the differences, and the greatest
+    difference. Where the float model has NaN or infinity, the same in the other is no difference, and all else infinitely far."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    max_error: float = 0.0
+
+    def with_values(self, real: Array, found: Array) -> Difference:
+        """With more values counted."""
+        real, found = real.astype(np.float64), found.astype(np.float64)
+        finite = np.isfinite(real) & np.isfinite(found)
+        alike = (real == found) | (np.isnan(real) & np.isnan(found))
+        off = np.where(alike, 0.0, math.inf)
+        off[finite] = found[finite] - real[finite]
+        signal = float(np.sum(np.square(real[finite])))
+        greatest = float(np.abs(off).max(initial=0.0))
+        return Difference(self.signal + signal, self.noise + float(np.sum(off * off)), max(self.max_error, greatest))
+
+    @property
+    def sqnr_db(self) -> float:
+        """The ratio of signal to quantisation noise in decibels; infinite where nothing differs."""
+        if self.noise == 0:
+            return math.inf
+        ratio = self.signal / self.noise
+        return 10 * math.log10(ratio) if ratio else -math.inf
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it: None for what is infinite."""
+        ratio, most = self.sqnr_db, self.max_error
+        return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": most if math.isfinite(most) else None}
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One tensor that is computed in integers, or `in_floats` and then stored: the `node` of the source that it is the result of,
+    the `operators` that were taken together, its scale and zero point, None where it is float from a sum in int32; and how far it
+    is from the float model, with the errors of the layers before it, and without what is masked for a softmax."""
+
+    node: str
+    operators: tuple[str, ...]
+    in_floats: bool
+    scale: float | None
+    zero_point: int | None
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class BorderReport:
+    """One input or output: its scale and zero point, None where it is no stored tensor; and, of an output, how far it is from the
+    float model."""
+
+    name: str
+    dtype: str
+    scale: float | None
+    zero_point: int | None
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True)
+class FloatReport:
+    """One operator that stays float, and why."""
+
+    node: str
+    operator: str
+    why: str
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What became of a model: its `inputs` and `outputs`, the `layers` in the order in which they are computed, the operators that
+    stay `float`, the settings, and the number of `samples` that the differences are measured on."""
+
+    settings: Quantization
+    samples: int
+    inputs: tuple[BorderReport, ...]
+    outputs: tuple[BorderReport, ...]
+    layers: tuple[LayerReport, ...]
+    floats: tuple[FloatReport, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        return {
+            "settings": {**asdict(self.settings), "keep_float": list(self.settings.keep_float)},
+            "samples": self.samples,
+            "inputs": [_border(item) for item in self.inputs],
+            "outputs": [_border(item) for item in self.outputs],
+            "layers": [
+                {
+                    "node": layer.node,
+                    "operators": list(layer.operators),
+                    "in_floats": layer.in_floats,
+                    "scale": layer.scale,
+                    "zero_point": layer.zero_point,
+                    **layer.difference.to_json(),
+                }
+                for layer in self.layers
+            ],
+            "float": [asdict(item) for item in self.floats],
+        }
+
+    def to_text(self) -> str:
+        """The report as a table."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        chosen = self.settings
+        measured = _count(range(self.samples), "sample")
+        yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales; measured on {measured}"
+        for what, items in (("input", self.inputs), ("output", self.outputs)):
+            for item in items:
+                stored = "" if item.scale is None else f", scale {item.scale:.6g}, zero point {item.zero_point}"
+                told = "" if item.difference is None else f": {_words(item.difference)}"
+                yield f"{what} {item.name}: {item.dtype}{stored}{told}"
+        if self.layers:
+            width = max(len(_taken(layer)) for layer in self.layers)
+            yield f"{_count(self.layers, 'layer')} in integers, with the errors of those before them:"
+            for layer in self.layers:
+                yield f"  {_words(layer.difference):<32}  {_taken(layer):<{width}}  {layer.node}"
+        if self.floats:
+            yield f"{_count(self.floats, 'operator')} in floats:"
+            yield from (f"  {item.operator} at {item.node or '?'}: {item.why}" for item in self.floats)
+
+
+def _count(items: Sized, what: str) -> str:
+    return f"{len(items)} {what}" + "s" * (len(items) != 1)
+
+
+def _taken(layer: LayerReport) -> str:
+    return " + ".join(layer.operators) + " in floats" * layer.in_floats
+
+
+def _words(difference: Difference) -> str:
+    ratio = difference.sqnr_db
+    told = f"{ratio:6.1f} dB" if math.isfinite(ratio) else "exact" if ratio > 0 else "all noise"
+    return f"{told:>9}, at most {difference.max_error:.3g} off"
+
+
+def _border(item: BorderReport) -> dict[str, Any]:
+    told = {} if item.difference is None else item.difference.to_json()
+    return {"name": item.name, "dtype": item.dtype, "scale": item.scale, "zero_point": item.zero_point, **told}

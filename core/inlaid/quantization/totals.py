@@ -1,0 +1,148 @@
+"""Sums in int32, and how they become stored values: in integers alone, the same on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Expr, Span, constant
+from inlaid.ops.compose import cast_to, scalar, tensor_of
+from inlaid.ops.fixed_point import fixed_points, scaled
+from inlaid.quantization.histogram import Array
+from inlaid.quantization.ranges import HIGHEST, LOWEST, Scale
+from inlaid.quantization.settings import FLOAT, Quantization
+
+SUM_BITS = 20
+"""Bits behind the point in a sum of two tensors with different scales, as in TensorFlow Lite."""
+LARGEST_SHIFT = 30
+INT32 = (1 << 31) - 1
+BYTE = 255
+"""No stored value is further from the zero point."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of int8, and what its values stand for."""
+
+    value: Expr
+    scale: Scale
+
+    @property
+    def centred(self) -> Expr:
+        """The stored values less the zero point, as int32."""
+        wide = cast_to(self.value, "int32")
+        return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
+
+
+@dataclass(frozen=True)
+class Total:
+    """A tensor of int32 that stands for `value` * `factor`: one factor, or one for each index along `axis`. No element exceeds
+    `bound` in magnitude. `rounding` is that of `multiply_fixed`."""
+
+    value: Expr
+    factor: Array
+    axis: int
+    bound: float
+    rounding: str = "away"
+
+    def by_axis(self, values: Array) -> Array:
+        """Numbers that go with the factors, shaped to broadcast to the tensor."""
+        rank = tensor_of(self.value).rank
+        return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
+
+
+def aligned(a: Stored, b: Stored) -> tuple[Expr, Expr, float]:
+    """Two tensors in int32 of one scale, and that scale."""
+    scales = a.scale.scale, b.scale.scale
+    least, most = min(scales), max(scales)
+    ratio, exponent = np.frexp(most / least)
+    if ratio == 0.5 and exponent <= SUM_BITS:
+        # Powers of two apart: nothing is rounded.
+        left, right = (_shifted(side, int(np.log2(side.scale.scale / least))) for side in (a, b))
+        return left, right, least
+    left, right = (_raised(side, 2 * most) for side in (a, b))
+    return left, right, 2 * most / (1 << SUM_BITS)
+
+
+def _shifted(side: Stored, places: int) -> Expr:
+    return ops.shift_left(side.centred, scalar(places, "int32")) if places else side.centred
+
+
+def _raised(side: Stored, unit: float) -> Expr:
+    raised = ops.shift_left(side.centred, scalar(SUM_BITS, "int32"))
+    return scaled(raised, [side.scale.scale / unit])
+
+
+def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
+    """A total as stored values of a scale, with real values limited to `low` and `high`."""
+    factors = total.factor.reshape(-1) / scale.scale
+    fractions, exponents = np.frexp(factors)
+    if np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
+        moved = _by_shifts(total, 1 - exponents)
+    elif settings.arithmetic == FLOAT:
+        return _by_float(total, factors, scale, low, high)
+    else:
+        _, shifts = fixed_points(factors.tolist())
+        moved = scaled(_within(total, np.maximum(shifts, 0)), factors.tolist(), total.axis, total.rounding)
+    least, greatest = _limits(scale, low, high)
+    if scale.zero_point:
+        moved = ops.add(moved, scalar(scale.zero_point, "int32"))
+    return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
+
+
+def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
+    """Real limits as stored ones."""
+    return LOWEST if low == -np.inf else scale.stored(low), HIGHEST if high == np.inf else scale.stored(high)
+
+
+def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: float) -> Expr:
+    """A total as stored values, by a multiplication in float32."""
+    by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
+    point = constant(np.asarray(scale.zero_point, np.int8))
+    stored: Expr = ops.requantize(total.value, by, point, dtype="int8", axis=total.axis)
+    least, greatest = _limits(scale, low, high)
+    return stored if (least, greatest) == (LOWEST, HIGHEST) else ops.clip(stored, minimum=float(least), maximum=float(greatest))
+
+
+def as_real(total: Total, low: float, high: float) -> Expr:
+    """A total as floats, limited to `low` and `high`."""
+    value = total.value
+    if low == 0:
+        value, low = ops.maximum(value, scalar(0, "int32")), -np.inf
+    factors = total.factor.astype(np.float32)
+    scales = constant(factors.reshape(()) if factors.size == 1 else factors)
+    real: Expr = ops.dequantize(value, scales, dtype="float32", axis=total.axis)
+    return real if (low, high) == (-np.inf, np.inf) else ops.clip(real, minimum=low, maximum=high)
+
+
+def _by_shifts(total: Total, places: Array) -> Expr:
+    """A total divided by powers of two, rounded to nearest, halves up; by negative ones, multiplied."""
+    left, right = (np.maximum(each, 0).astype(np.int32) for each in (-places, places))
+    value = _within(total, left)
+    if left.any():
+        value = ops.shift_left(value, constant(total.by_axis(left)))
+    if not right.any():
+        return value
+    halves = ((1 << right.astype(np.int64)) >> 1).astype(np.int32)
+    return ops.shift_right(ops.add(value, constant(total.by_axis(halves))), constant(total.by_axis(right)))
+
+
+def _within(total: Total, left: Array) -> Expr:
+    """The total, limited to what a shift to the left does not take beyond int32."""
+    limits = np.asarray(INT32 >> left.astype(np.int64), np.int32)
+    if total.bound <= limits.min():
+        return total.value
+    most = total.by_axis(limits)
+    return ops.maximum(ops.minimum(total.value, constant(most)), constant(-most))
+
+
+def padded(x: Stored, pads: Sequence[object], span: Span | None = None) -> Expr:
+    """Images, N C and the rest, with stored zeros around; `pads` are before each dimension of the rest, then after them."""
+    if not any(pads):
+        return x.value
+    half = len(pads) // 2
+    point = constant(np.asarray(x.scale.zero_point, np.int8))
+    return ops.pad(x.value, point, pads=(0, 0, *pads[:half], 0, 0, *pads[half:]), span=span)

@@ -1,0 +1,60 @@
+"""Regions as text: the code of the reference target is the graph itself."""
+
+from __future__ import annotations
+
+from inlaid import ops
+from inlaid.artifact import Artifact, Signature, TensorSpec
+from inlaid.errors import Unsupported
+from inlaid.graph.ir import Call, Module, post_order
+from inlaid.graph.operator import Operator
+from inlaid.graph.text import print_module
+from inlaid.plugins import Accept, CompileContext, Region, Reject, Verdict
+from inlaid.types import TensorType, TupleType, Type
+
+FORMAT = "inlaid-graph"
+FORMAT_VERSION = 1
+
+
+def accepts(call: Call) -> Verdict:
+    """Whether an operator can be read back from text by its name: all of Inlaid's own can, a user's own cannot."""
+    assert isinstance(call.callee, Operator)
+    if ops.TABLE.get(call.callee.name) is call.callee:
+        return Accept()
+    return Reject(f"{call.callee.name} is not one of Inlaid's own operators, which alone a package can name")
+
+
+class ReferenceCodegen:
+    """Prints a region. The text of a graph and the arrays beside it are all that its evaluation needs."""
+
+    def compile(self, unit: Region, context: CompileContext) -> Artifact:
+        """The region as an artifact. Raises `Unsupported` for an operator that is not Inlaid's own."""
+        for expr in post_order(unit.function):
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
+                verdict = accepts(expr)
+                if isinstance(verdict, Reject):
+                    raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
+        text, constants = print_module(Module({unit.symbol: unit.function}))
+        params = [
+            (param.name if index == 0 else f"{param.name}.{index}", part)
+            for param in unit.function.params
+            for index, part in enumerate(flat_types(param.type))
+        ]
+        results = flat_types(unit.function.body.type)
+        signature = Signature(
+            tuple(_spec(name, type_) for name, type_ in params),
+            tuple(_spec(f"output{index}", type_) for index, type_ in enumerate(results)),
+        )
+        return Artifact(unit.symbol, FORMAT, FORMAT_VERSION, text.encode(), signature, constants)
+
+
+def flat_types(type_: Type) -> tuple[Type, ...]:
+    """The types of a value with tuples taken apart, as plans number them."""
+    if isinstance(type_, TupleType):
+        return tuple(part for item in type_.fields for part in flat_types(item))
+    return (type_,)
+
+
+def _spec(name: str, type_: Type) -> TensorSpec:
+    if isinstance(type_, TensorType) and type_.dtype.kind != "string":
+        return TensorSpec(name, type_.shape, type_.dtype)
+    return TensorSpec(name, (), None)

@@ -1,0 +1,66 @@
+"""Runs regions that are graphs, by the reference interpreter.
+
+Unlike other targets' this runtime needs the graph packages, since the operators' definitions are its instruction set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.artifact import Artifact
+from inlaid.errors import InlaidError, PackageError
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.ir import Function
+from inlaid.graph.parse import parse
+from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types
+from inlaid.runtime.host import HostRuntime
+from inlaid.types import TupleType, Type
+
+
+class ReferenceRuntime(HostRuntime):
+    """Loads graphs."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT, FORMAT_VERSION)
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> GraphKernel:
+        """The region's graph, parsed. Raises `PackageError` where the text is not a sound graph."""
+        try:
+            module = parse(artifact.code.decode(), ops.TABLE, constants)
+            function = module[artifact.symbol]
+        except (InlaidError, UnicodeDecodeError, KeyError, RecursionError) as error:
+            raise PackageError(f"region {artifact.symbol} is not a sound graph: {error}") from error
+        given = sum(len(flat_types(param.type)) for param in function.params)
+        if (given, len(flat_types(function.body.type))) != (len(artifact.signature.inputs), len(artifact.signature.outputs)):
+            raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
+        return GraphKernel(Interpreter(module), function)
+
+
+class GraphKernel:
+    """A graph as a kernel that allocates its own outputs."""
+
+    def __init__(self, interpreter: Interpreter, function: Function) -> None:
+        self._interpreter = interpreter
+        self._function = function
+
+    def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The values of the function's results, tuples taken apart."""
+        rest = iter(inputs)
+        arguments = [_pack(param.type, rest) for param in self._function.params]
+        return _unpack(self._function.body.type, self._interpreter.run(self._function, arguments))
+
+
+def _pack(type_: Type, values: Iterator[Any]) -> Any:
+    """The next values as one of a type."""
+    return tuple(_pack(item, values) for item in type_.fields) if isinstance(type_, TupleType) else next(values)
+
+
+def _unpack(type_: Type, value: Any) -> list[Any]:
+    """A value with tuples taken apart."""
+    if isinstance(type_, TupleType):
+        return [part for item, field in zip(type_.fields, value, strict=True) for part in _unpack(item, field)]
+    return [value]

@@ -1,0 +1,82 @@
+"""C source as a format of code: compiled by the machine's own C compiler when it is loaded.
+
+For code generators that print C, and for those that call a library: source is read by people, and it is not tied to one machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import Artifact
+from inlaid.errors import CompileError, Unsupported
+from inlaid.runtime.host import CFunctionKernel, HostRuntime
+
+COMPILERS = ("cc", "gcc", "clang")
+"""The names under which C compilers are looked for, in order."""
+FLAGS = ("-std=c11", "-fwrapv", "-fno-strict-aliasing")
+"""What artifacts of C are compiled with: signed integers wrap, and buffers share memory whatever they hold."""
+MISSING = "no C compiler is found"
+REMEDY = f"install one of {', '.join(COMPILERS)}, such as Debian's gcc"
+
+REGION_PRELUDE = """\
+#include <stdint.h>
+typedef struct { char message[256]; void *user; uint64_t *clock; } inlaid_context;
+"""
+"""What C source needs before it defines a region: see `inlaid.runtime.host`."""
+REGION_PARAMETERS = (
+    "const void *const *inputs, void *const *outputs, const void *const *constants, int64_t *dims, void *workspace,"
+    " inlaid_context *context"
+)
+"""The parameters of a region in C, which returns int32_t."""
+
+
+def find_compiler() -> str | None:
+    """The path of the machine's C compiler, None where there is none."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequence[str] = ()) -> None:
+    """Make a shared library of source and object files in a folder. Raises `CompileError` where there is no C compiler, or it
+    fails."""
+    compiler = find_compiler()
+    if compiler is None:
+        raise CompileError(MISSING, remedy=REMEDY)
+    command = [compiler, "-shared", "-fPIC", "-O2", *flags, "-o", str(library), *files, "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(f"{compiler} failed: {done.stderr.strip()[:500]}")
+
+
+class CSourceRuntime(HostRuntime):
+    """Runs artifacts whose code is C that defines the region, under the artifact's symbol. `user` is what the region finds at
+    `context->user`: the address of a function or table that the plugin provides, which must live as long as this object."""
+
+    def __init__(self, format: str, format_version: int, user: int | None = None) -> None:
+        super().__init__(format, format_version)
+        self._user = user
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the artifact fits and there is a C compiler, else the reason why not."""
+        return super().check(artifact) or (f"{MISSING}: {REMEDY}" if find_compiler() is None else None)
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
+        """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            (folder / "region.c").write_bytes(artifact.code)
+            try:
+                link_shared(["region.c"], folder / "region.so", folder, FLAGS)
+                library = ctypes.CDLL(str(folder / "region.so"))
+                entry = ctypes.cast(library[artifact.symbol], ctypes.c_void_p).value
+            except (CompileError, OSError, AttributeError) as error:
+                raise Unsupported(f"the source of region {artifact.symbol} cannot be loaded: {error}") from error
+        assert entry is not None
+        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user)

@@ -1,0 +1,114 @@
+"""Packages that were compiled before, found by what they were compiled from, before any of the compiler is loaded.
+
+A package is kept under a key: the hash of the model file, of everything that the caller asks for, of the targets as they are on
+this machine, and of the sources and libraries that compile. Under the key stands which package it is, and which other files the
+model took data from, with their hashes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from inlaid.cache import Caches, digest, file_digest
+from inlaid.errors import PackageError
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.package import Package, write_package
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a package is compiled from: a file, and the key of that and all else. `stamp` tells whether the file has changed."""
+
+    model: Path
+    key: str
+    stamp: tuple[int, ...]
+
+
+def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry) -> Recipe | None:
+    """The recipe of compiling a file for targets, in order, with all else that is asked for. None where it cannot be known: the
+    file cannot be read, or a plugin does not lie in files. Raises `TargetError` for a target that is not installed."""
+    sources = registry.fingerprint
+    try:
+        stamp = _stamp(model)
+    except OSError:
+        return None
+    content = file_digest(model)
+    if sources is None or content is None:
+        return None
+    resolved = [registry.target(text) for text in targets]
+    request = {
+        "asked": {name: asked[name] for name in sorted(asked)},
+        "targets": [(str(target), registry.surroundings(target)) for target in resolved],
+        "libraries": _libraries(),
+    }
+    return Recipe(model, digest(model.name, content, sources, json.dumps(request, sort_keys=True)), stamp)
+
+
+def find(made: Recipe, caches: Caches) -> Path | None:
+    """The package that was compiled from the same; None where there is none."""
+    record = caches.models.get(made.key)
+    if record is None:
+        return None
+    try:
+        facts = json.loads(record)
+        package, files = facts["package"], facts["files"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(package, str) or not isinstance(files, dict):
+        return None
+    if any(_beside(made.model, location) != known for location, known in files.items()):
+        return None
+    return caches.packages.find(package)
+
+
+def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Path | None:
+    """Keep a package that was compiled from a recipe and took data from `files` beside the model. Its file; None where it is not
+    kept: where it cannot be, or the model or the sources have changed meanwhile."""
+    hashes = {location: _beside(made.model, location) for location in sorted(files)}
+    try:
+        changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
+    except OSError:
+        changed = True
+    if changed or None in hashes.values():
+        return None
+    kept = caches.packages.add(functools.partial(_write, package))
+    if kept is None:
+        return None
+    key, path = kept
+    caches.models.put(made.key, json.dumps({"package": key, "files": hashes}).encode())
+    return path
+
+
+def _write(package: Package, path: Path) -> None:
+    try:
+        write_package(package, path)
+    except PackageError as error:
+        raise OSError(str(error)) from error
+
+
+def _beside(model: Path, location: str) -> str | None:
+    """The hash of a file beside a model."""
+    return file_digest(model.parent / location)
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    status = os.stat(file)
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _libraries() -> list[str]:
+    """The libraries whose results packages may hold."""
+    try:
+        onnx = importlib.metadata.version("onnx")
+    except importlib.metadata.PackageNotFoundError:
+        onnx = ""
+    return [np.__version__, ml_dtypes.__version__, onnx]

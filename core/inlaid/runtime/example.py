@@ -1,0 +1,49 @@
+"""Random inputs of a model: to try it, and to time it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.artifact import TensorSpec
+from inlaid.errors import InputError, OutOfMemory
+from inlaid.types import DType
+
+PYTHON = "run the model from Python: inlaid.compile(...).run({...})"
+
+
+def example_inputs(
+    specs: Sequence[TensorSpec], seed: int = 0, dims: Mapping[str, int | tuple[int, int]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Seeded random inputs by name. `dims` says how large symbolic dimensions are; those it does not fix are as small as may be,
+    but not empty. Raises `InputError` for an input that is no array, `OutOfMemory` for one that is too large."""
+    generator = np.random.default_rng(seed)
+    found: dict[str, Any] = {}
+    for spec in specs:
+        if spec.dtype is None:
+            raise InputError(f"input {spec.name} is a sequence, an optional or text, which no file holds", remedy=PYTHON)
+        found[spec.name] = random_array(generator, tuple(_size(dim, dims) for dim in spec.shape), spec.dtype)
+    return found
+
+
+def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
+    chosen: dict[arith.Expr, int] = {}
+    for variable in arith.free_vars(dim):
+        assert isinstance(variable, arith.SizeVar)
+        fixed = dims.get(variable.name)
+        chosen[variable] = fixed if isinstance(fixed, int) else max(variable.lower, 1)
+    return arith.evaluate(dim, chosen)
+
+
+def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Random elements: floats in [0, 1), integers and bools 0 or 1. Raises `OutOfMemory`."""
+    try:
+        values = generator.random(shape)
+    except (MemoryError, ValueError) as error:  # numpy raises ValueError for more bytes than there are addresses
+        raise OutOfMemory(f"no room for a random array of shape {shape}", remedy="make the input smaller") from error
+    found: np.ndarray[Any, Any] = (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
+    return found

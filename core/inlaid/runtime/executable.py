@@ -1,0 +1,188 @@
+"""A compiled model that can be run, saved and profiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import TensorSpec
+from inlaid.artifact.plan import RegionInfo
+from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
+from inlaid.plugins.blame import blame
+from inlaid.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.runtime.arrays import import_value, usable
+from inlaid.runtime.executor import Executor
+from inlaid.runtime.layout import LoadedRegion
+from inlaid.runtime.package import Package, read_package, write_package
+from inlaid.runtime.profile import Profile, Recorder
+from inlaid.runtime.verify import verify_program
+
+
+class Executable:
+    """A loaded model. Immutable, and may run in several threads at once: each run takes its own workspace.
+
+    Made by `inlaid.compile` and `inlaid.runtime.load`. `devices` gives the device number for kinds of target, 0 for those it leaves
+    out. Raises `PackageError` for a package that is not sound, `TargetError` where a target is not installed, and `Unsupported`
+    where this machine cannot run a region.
+    """
+
+    def __init__(
+        self, package: Package, *, registry: PluginRegistry | None = None, devices: Mapping[str, int] | None = None
+    ) -> None:
+        verify_program(package.program, package.artifacts, package.weights)
+        self.package = package = _aligned(package)
+        regions = _load_regions(package, registry or default_registry(), devices or {})
+        self._executor = Executor(package.program, regions, package.weights)
+        main = package.program.plans["main"]
+        values = main.values
+        self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
+        self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
+        # What every run looks at, without the way through the specs: a small model takes no longer than its checks.
+        self._input_names = tuple(spec.name for spec in self.inputs)
+        self._output_names = tuple(spec.name for spec in self.outputs)
+        self._element_types = tuple(map(_plain_element_type, self.inputs))
+
+    def __repr__(self) -> str:
+        sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
+        return f"<Executable ({sides[0]}) -> ({sides[1]}) on {', '.join(dict.fromkeys(info.target for info in self.regions))}>"
+
+    @property
+    def regions(self) -> tuple[RegionInfo, ...]:
+        """Which target computes which source nodes."""
+        return self.package.program.regions
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, for inputs by name.
+
+        Inputs are numpy arrays or anything in host memory that exports DLPack; arrays that are row-major and aligned to 64 bytes
+        are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves. A sequence is a list,
+        an optional None or its value. Raises `InputError` where names, shapes or element types do not fit, and `KernelFault`
+        where a region reports an error, such as an index out of range.
+        """
+        results = self._executor.run(self._import(inputs))
+        if len(results) == 1:
+            return {self._output_names[0]: results[0]}
+        return dict(zip(self._output_names, results, strict=True))
+
+    def profile(self, inputs: Mapping[str, Any]) -> Profile:
+        """Run once and say where the time went. Raises as `run` does."""
+        arrays = self._import(inputs)
+        recorder = Recorder()
+        self._executor.run(arrays, recorder)
+        return recorder.finish()
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as a package, for `inlaid.runtime.load`. Equal models give equal bytes; an existing file is replaced only
+        once the new one is complete. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+        write_package(self.package, Path(path))
+
+    def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
+        """Bytes of memory that a run on such inputs takes besides weights, inputs and outputs: the arena and the scratch memory of
+        the regions of the entry plan."""
+        layout = self._executor.plans["main"].enter(self._import(inputs))
+        return layout.arena + layout.scratch
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants, those of the regions included, each counted once."""
+        return self.package.weight_bytes
+
+    def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The values of the inputs, in order, with the right types of elements."""
+        try:
+            values = [inputs[name] for name in self._input_names]
+            complete = len(values) == len(inputs) and (type(inputs) is dict or isinstance(inputs, Mapping))
+        except (KeyError, IndexError, TypeError, ValueError):
+            complete = False
+        if not complete:
+            raise self._misnamed(inputs)
+        for value, wanted in zip(values, self._element_types):  # noqa: B905 (one for each name)
+            # Types of elements are mostly the very objects that numpy has one of each; `import_value` compares the others.
+            if type(value) is not np.ndarray or value.dtype is not wanted:
+                return [import_value(spec.name, value, spec.dtype) for spec, value in zip(self.inputs, values, strict=True)]
+        return values
+
+    def _misnamed(self, inputs: Any) -> InputError:
+        """What is wrong with inputs that are not one for each name."""
+        listed = ", ".join(map(_describe, self.inputs)) or "none"
+        if not isinstance(inputs, Mapping):
+            return InputError(
+                f"inputs are given by name, not as {type(inputs).__name__}", remedy=f"give {{name: array}}; the inputs are {listed}"
+            )
+        missing = [name for name in self._input_names if name not in inputs]
+        unknown = [name for name in inputs if name not in self._input_names]
+        problems = [f"the model has no input {name!r}{suggestion(str(name), missing)}" for name in unknown]
+        problems += [f"input {name!r} is missing" for name in missing]
+        return InputError("; ".join(problems), remedy=f"the inputs are {listed}")
+
+
+def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
+    """The model in a `.inlaid` file, ready to run.
+
+    `expect_sha256`: the SHA-256 of the file, in hexadecimal, where only one known file will do. `devices`: the device number for
+    kinds of target, such as `{"cuda": 1}`; 0 for those it leaves out. A package holds native code: load those you trust.
+
+    Raises `PackageError` for a file that is no sound package, `TargetError` where a plugin is missing, and `Unsupported` where
+    this machine cannot run it.
+    """
+    return Executable(read_package(Path(path), expect_sha256), devices=devices)
+
+
+def _aligned(package: Package) -> Package:
+    """The package with constants that kernels can read where they lie."""
+    artifacts = tuple(
+        dataclasses.replace(artifact, constants={name: usable(array) for name, array in artifact.constants.items()})
+        for artifact in package.artifacts
+    )
+    return dataclasses.replace(
+        package, artifacts=artifacts, weights={name: usable(array) for name, array in package.weights.items()}
+    )
+
+
+def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
+    """The type of elements of an input whose arrays need no look at their elements, None for strings and host objects."""
+    return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
+
+
+def _describe(spec: TensorSpec) -> str:
+    kind = "a host object" if spec.dtype is None else f"{spec.dtype.name}[{', '.join(map(repr, spec.shape))}]"
+    return f"{spec.name}: {kind}"
+
+
+def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[str, int]) -> dict[str, LoadedRegion]:
+    infos = {info.symbol: info for info in package.program.regions}
+    runtimes: dict[str, RuntimeModule] = {}
+    used: set[str] = set()
+    loaded: dict[str, LoadedRegion] = {}
+    for artifact in package.artifacts:
+        info = infos[artifact.symbol]
+        module = runtimes.get(info.target)
+        target = registry.target(info.target)
+        owner = registry.owner(target.kind)
+        if module is None:
+            used.add(target.kind)
+            module = runtimes[info.target] = registry.runtime(target, devices.get(target.kind, 0))
+        with blame(owner, "the check of the runtime", artifact.symbol, info.nodes):
+            reason = module.check(artifact)
+        if reason is not None:
+            raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
+        scopes = [scope for scope in artifact.workspace if scope]
+        if scopes:
+            raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}, and the host has main memory")
+        with blame(owner, "loading", artifact.symbol, info.nodes):
+            kernel = module.load(artifact, artifact.constants)
+            if isinstance(kernel, AllocatingKernel):
+                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, None, kernel)
+            elif isinstance(kernel, Kernel):
+                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, kernel, None)
+            else:
+                raise PluginError(f"the runtime of {info.target} loaded a {type(kernel).__name__}, which is no kernel")
+    unused = sorted(set(devices) - used)
+    if unused:
+        raise TargetError(f"no region runs on {unused[0]}, so it has no device to choose", remedy=f"targets: {sorted(used)}")
+    return loaded

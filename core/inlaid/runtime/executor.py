@@ -1,0 +1,367 @@
+"""Runs plans: one instruction after the other, over arrays in an arena.
+
+A plan's values are numbered; a run keeps them in a list. Everything that the sizes of the inputs decide is worked out once per
+set of sizes (`inlaid.runtime.layout`); only what data decides is worked out during the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import SizeVar
+from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Program, Value
+from inlaid.errors import InlaidError, KernelFault, PluginError
+from inlaid.plugins.blame import describe, some
+from inlaid.plugins.contract import Kernel, ProfilingKernel
+from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
+from inlaid.runtime.inherit import inherited_sizes
+from inlaid.runtime.layout import (
+    LoadedRegion,
+    OtherStep,
+    PreparedPlan,
+    RegionStep,
+    Workspace,
+    check_shapes,
+    region_sizes,
+    region_workspace,
+    room,
+    upper_bounds,
+)
+from inlaid.runtime.profile import Recorder
+from inlaid.runtime.sizes import Shape, Sizes, byte_count, known_shape
+
+Targets = Sequence[Array | None]
+"""Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
+new ones throughout."""
+
+
+class Executor:
+    """The plans of a program over loaded regions. Immutable apart from its pools of workspaces: runs may overlap."""
+
+    def __init__(self, program: Program, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
+        self.plans = {name: PreparedPlan(plan, regions, weights) for name, plan in program.plans.items()}
+        signatures = {symbol: region.artifact.signature for symbol, region in regions.items()}
+        for name, sizes in inherited_sizes(program.plans, signatures).items():
+            self.plans[name].inherited = sizes
+
+    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> Sequence[Any]:
+        """The outputs of plan "main" on inputs in its order; arrays are new, and the caller's own."""
+        try:
+            return self._run_plan("main", inputs, (), recorder)
+        except RecursionError as error:
+            raise KernelFault("the model's functions call one another too deeply") from error
+
+    def _run_plan(
+        self, name: str, inputs: Sequence[Any], targets: Targets, recorder: Recorder | None, outer: Sizes | None = None
+    ) -> Sequence[Any]:
+        prepared = self.plans[name]
+        layout = prepared.enter(inputs, outer)
+        run = prepared.acquire(layout)
+        try:
+            run.recorder = recorder
+            if layout.sizes or run.sizes:
+                run.sizes = layout.sizes.copy()
+            run.frame = frame = run.template.copy()
+            alignment = prepared.alignment
+            for position, number in prepared.tensors:
+                given = inputs[position]
+                frame[number] = given if in_place(given, alignment) else fresh_copy(given)
+            for position, number in prepared.objects:
+                frame[number] = inputs[position]
+            if targets:
+                for number, target in zip(prepared.outputs, targets, strict=True):
+                    if target is not None and target.shape == layout.shapes[number]:
+                        frame[number] = target
+            for step in layout.steps:
+                if isinstance(step, RegionStep):
+                    self._invoke(run, step)
+                else:
+                    self._step(run, step)
+            return prepared.results(frame)
+        finally:
+            prepared.release(run)
+
+    def _step(self, run: Workspace, instruction: OtherStep) -> None:
+        frame = run.frame
+        match instruction:
+            case Call(plan=plan, inputs=inputs, outputs=outputs):
+                self._call(run, plan, inputs, outputs)
+            case Branch(condition=condition, then=then, otherwise=otherwise, inputs=inputs, outputs=outputs):
+                self._call(run, then if frame[condition] else otherwise, inputs, outputs)
+            case Loop():
+                self._loop(run, instruction)
+            case Move(source=source, target=target):
+                self._store(run, target, frame[source], shared=True)
+
+    # --- regions ----------------------------------------------------------------------------------------------------------
+
+    def _invoke(self, run: Workspace, step: RegionStep) -> None:
+        frame, recorder = run.frame, run.recorder
+        region, layout = step.region, step.layout
+        inputs = step.inputs(frame)
+        start = recorder.now() if recorder is not None else 0.0
+        parts = None
+        try:
+            if layout is not None:
+                for number, shape, dtype, alignment in layout.fresh:
+                    if frame[number] is None:
+                        if number in layout.large:
+                            frame[number] = run.prepared.memory.empty(number, shape, dtype)
+                        else:
+                            frame[number] = aligned_empty(shape, dtype, alignment)
+                if recorder is None:
+                    layout.invoke(inputs, step.outputs(frame), run.scratch, layout.dims)
+                else:
+                    parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, layout.dims)
+            elif region.allocating is not None:
+                self._adopt(run, region, step.instruction, inputs, region.allocating.call(inputs))
+            else:
+                parts = self._invoke_sizing(run, region, step.instruction, inputs)
+        except InlaidError as error:
+            error.node = error.node or some(region.info.nodes)
+            raise
+        except RecursionError:
+            raise  # the plans' own depth, which `run` reports
+        except Exception as error:
+            raise PluginError(
+                f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
+                plugin=region.plugin,
+                node=some(region.info.nodes),
+            ) from error
+        if recorder is not None:
+            recorder.region(region.info, start, parts)
+
+    def _invoke_sizing(
+        self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]
+    ) -> Sequence[Any] | None:
+        """Invoke a region of which not all sizes are known before it runs, and shape what it wrote."""
+        artifact = region.artifact
+        signature = artifact.signature
+        shapes = [array.shape for array in inputs]
+        sizes = region_sizes(artifact, shapes, run.sizes)
+        check_shapes(artifact, signature.inputs, shapes, sizes)
+        bounds = upper_bounds(signature, sizes)
+        limits = {**sizes, **bounds}
+        outputs = []
+        for spec, number in zip(signature.outputs, instruction.outputs, strict=True):
+            shape = room(spec, limits)
+            ready = run.frame[number]
+            if ready is not None and ready.shape == shape:
+                outputs.append(ready)
+                continue
+            outputs.append(self._reserve(run, number, shape))
+        dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
+        scratch = run.want_scratch(region_workspace(artifact, sizes))
+        assert region.kernel is not None
+        parts = None
+        if run.recorder is None:
+            region.kernel.invoke(inputs, outputs, scratch, dims)
+        else:
+            parts = _profile(region.kernel, inputs, outputs, scratch, dims)
+        for source, size in zip(signature.dims, dims.tolist(), strict=True):
+            name = SizeVar(source.name)
+            if name in bounds:
+                if not 0 <= size <= bounds[name]:
+                    raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bounds[name]}")
+                sizes[name] = size
+        for spec, number, array in zip(signature.outputs, instruction.outputs, outputs, strict=True):
+            actual = known_shape(spec.shape, sizes)
+            if actual is None or math.prod(actual) > array.size:
+                raise KernelFault(f"region {artifact.symbol} gave {spec.name} a shape {actual} beyond its bound {array.shape}")
+            if array.shape != actual:
+                array = array.reshape(-1)[: math.prod(actual)].reshape(actual)
+            self._define(run, number, array)
+        return parts
+
+    def _adopt(
+        self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> None:
+        """Take over what a kernel allocated."""
+        if len(results) != len(instruction.outputs):
+            raise KernelFault(
+                f"region {region.artifact.symbol} gave {len(results)} results where {len(instruction.outputs)} are due"
+            )
+        taken = list(_arrays(inputs))
+        for number, result in zip(instruction.outputs, results, strict=True):
+            value = run.prepared.plan.values[number]
+            if value.dtype is not None and not (isinstance(result, np.ndarray) and result.dtype == value.dtype.numpy):
+                what = result.dtype.name if isinstance(result, np.ndarray) else type(result).__name__
+                raise KernelFault(f"region {region.artifact.symbol} gave {what} where a tensor of {value.dtype.name} is due")
+            owned = _owned(result, taken)
+            taken.extend(_arrays([owned]))
+            self._store(run, number, owned, shared=False)
+
+    def _reserve(self, run: Workspace, number: int, shape: Shape) -> Array:
+        """The array to fill for a value whose shape, at most `shape`, only the run decides."""
+        value = run.prepared.plan.values[number]
+        assert value.dtype is not None
+        size = byte_count(shape, value.dtype.bytes)
+        if value.storage == "arena" and size:
+            offset = run.layout.place(run.prepared.plan, value, size, run.sizes)
+            return run.view(shape, value.dtype.numpy, offset)
+        return aligned_empty(shape, value.dtype.numpy)
+
+    # --- other plans ------------------------------------------------------------------------------------------------------
+
+    def _call(self, run: Workspace, plan: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        frame = run.frame
+        results = self._run_plan(plan, [frame[number] for number in inputs], [frame[n] for n in outputs], run.recorder, run.sizes)
+        for number, result in zip(outputs, results, strict=True):
+            self._store(run, number, result, shared=False)
+
+    def _loop(self, run: Workspace, loop: Loop) -> None:
+        frame, count = run.frame, len(loop.state)
+        limit = math.inf if loop.trip_count is None else int(frame[loop.trip_count])
+        going = loop.condition is None or bool(frame[loop.condition])
+        scanned = [frame[number] for number in loop.scanned]
+        if len({len(array) for array in scanned}) > 1:
+            raise KernelFault(f"a loop scans inputs of different lengths {[len(array) for array in scanned]}")
+        limit = min(limit, *map(len, scanned)) if scanned else limit
+        state = [frame[number] for number in loop.state]
+        captured = [frame[number] for number in loop.captured]
+        stacks = [_Stack(run, number, self.plans[loop.body].alignment) for number in loop.outputs[count:]]
+        keep = aligned_empty((), np.bool_)
+        # State lives in two sets of arrays by turns: an iteration reads the one and writes the other.
+        spare: list[Any] = [None] * count
+        iteration = 0
+        while going and iteration < limit:
+            inputs = [np.array(iteration, np.int64), *state, *(array[iteration, ...] for array in scanned), *captured]
+            rows = [stack.row(iteration) for stack in stacks]
+            targets = [keep, *(item if isinstance(item, np.ndarray) else None for item in spare), *rows]
+            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes)
+            spare = state if iteration else [None] * count
+            going, state = bool(results[0]), list(results[1 : 1 + count])
+            for stack, row, result in zip(stacks, rows, results[1 + count :], strict=True):
+                if result is not row:
+                    stack.push(iteration, result)
+            iteration += 1
+        for number, item in zip(loop.outputs[:count], state, strict=True):
+            self._store(run, number, item, shared=iteration == 0)
+        for stack in stacks:
+            self._store(run, stack.number, stack.finish(iteration), shared=False)
+
+    # --- values -----------------------------------------------------------------------------------------------------------
+
+    def _store(self, run: Workspace, number: int, item: Any, *, shared: bool) -> None:
+        """Make `item` the value. `shared`: it belongs to another value as well, so it is copied unless it never changes."""
+        value, ready = run.prepared.plan.values[number], run.frame[number]
+        if value.dtype is None:
+            run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
+            return
+        if item is ready:
+            pass
+        elif ready is not None and ready.shape == item.shape:
+            np.copyto(ready, item, casting="no")
+            item = ready
+        elif shared:
+            item = fresh_copy(item)
+        else:
+            item = usable(item)
+        self._define(run, number, item)
+
+    def _define(self, run: Workspace, number: int, array: Array) -> None:
+        """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
+        value = run.prepared.plan.values[number]
+        run.frame[number] = array
+        expected = run.layout.shapes[number]
+        if expected is None:
+            expected = _read_sizes(value, array.shape, run.sizes)
+        if expected is not None and expected != array.shape:
+            raise KernelFault(f"a value of shape {expected} turned out to have shape {array.shape}")
+
+
+class _Stack:
+    """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
+
+    def __init__(self, run: Workspace, number: int, alignment: int) -> None:
+        self.number = number
+        self._alignment = alignment
+        self._value = run.prepared.plan.values[number]
+        self._sizes = run.sizes
+        shape = run.layout.shapes[number]
+        ready = run.frame[number]
+        if ready is None and shape is not None:
+            assert self._value.dtype is not None
+            ready = aligned_empty(shape, self._value.dtype.numpy)
+        self._ready: Array | None = ready
+        self._parts: list[Array] = []
+
+    def row(self, index: int) -> Array | None:
+        """Where an iteration may write its output itself, None where it may not."""
+        if self._ready is None or index >= len(self._ready):
+            return None
+        row: Array = self._ready[index, ...]
+        return row if in_place(row, self._alignment) else None
+
+    def push(self, index: int, part: Array) -> None:
+        """Add the output of one iteration."""
+        if self._ready is None:
+            if self._parts and self._parts[0].shape != part.shape:
+                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
+            self._parts.append(part)
+            return
+        if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
+            raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
+        self._ready[index, ...] = part
+
+    def finish(self, iterations: int) -> Array:
+        """All outputs as one array. Without iterations an unknown size counts as 0."""
+        if self._ready is not None:
+            if iterations != len(self._ready):
+                raise KernelFault(f"a loop ran {iterations} times where {len(self._ready)} were expected")
+            return self._ready
+        assert self._value.dtype is not None
+        if self._parts:
+            whole = aligned_empty((len(self._parts), *self._parts[0].shape), self._value.dtype.numpy)
+            for index, part in enumerate(self._parts):
+                whole[index, ...] = part
+            return whole
+        rest = [known_shape((dim,), self._sizes) or (0,) for dim in self._value.shape[1:]]
+        return aligned_empty((0, *(size for (size,) in rest)), self._value.dtype.numpy)
+
+
+def _profile(
+    kernel: Kernel | None,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    scratch: Array,
+    dims: np.ndarray[Any, np.dtype[np.int64]],
+) -> Sequence[Any] | None:
+    """Invoke a kernel. How long its parts took, where it can tell."""
+    assert kernel is not None
+    if isinstance(kernel, ProfilingKernel):
+        return kernel.profile(inputs, outputs, scratch, dims)
+    kernel.invoke(inputs, outputs, scratch, dims)
+    return None
+
+
+def _read_sizes(value: Value, actual: Shape, sizes: Sizes) -> Shape | None:
+    """Give the existential dimensions of a value's shape the sizes that the array has; the shape that results, or None while
+    part of it is unknown. Raises `KernelFault` for an array of another rank."""
+    if len(value.shape) != len(actual):
+        raise KernelFault(f"a value of shape {value.shape} turned out to have shape {actual}")
+    for dim, size in zip(value.shape, actual, strict=True):
+        if isinstance(dim, SizeVar) and dim.existential:
+            sizes[dim] = size
+    return known_shape(value.shape, sizes)
+
+
+def _owned(item: Any, taken: Sequence[Array]) -> Any:
+    """The item with every array in it that is read-only, or shares memory with one in `taken`, copied."""
+    if isinstance(item, np.ndarray):
+        shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in taken)
+        return fresh_copy(item) if shared else item
+    return [_owned(element, taken) for element in item] if isinstance(item, list) else item
+
+
+def _arrays(items: Sequence[Any]) -> Iterator[Array]:
+    """The arrays among values, those in sequences included."""
+    for item in items:
+        if isinstance(item, np.ndarray):
+            yield item
+        elif isinstance(item, list):
+            yield from _arrays(item)

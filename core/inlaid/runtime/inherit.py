@@ -1,0 +1,63 @@
+"""Which sizes a plan takes over from the plan that runs it.
+
+A branch or a loop body sees the sizes around it. Most show in the shapes of its inputs; those that do not are handed down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import Signature
+from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan
+
+
+def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
+    """Per plan, the sizes that it, its regions or a plan that it runs reads before its inputs or instructions show them."""
+    found: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
+    changed = True
+    while changed:
+        changed = False
+        for name, plan in plans.items():
+            wanted = _unshown_sizes(plan, signatures, found)
+            if wanted != found[name]:
+                found[name], changed = wanted, True
+    return found
+
+
+def _unshown_sizes(
+    plan: Plan, signatures: Mapping[str, Signature], inherited: Mapping[str, frozenset[arith.Expr]]
+) -> frozenset[arith.Expr]:
+    """`inherited_sizes` of one plan, given those of the plans that it runs."""
+    shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
+    sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
+    sizes |= arith.free_vars(plan.workspace)
+    wanted: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
+    for instruction in plan.instructions:
+        if isinstance(instruction, Invoke):
+            wanted |= _given_sizes(signatures[instruction.symbol]) - shown
+        for callee in _callees(instruction):
+            wanted |= inherited[callee] - shown
+        shapes = [plan.values[number].shape for number in _outputs(instruction)]
+        shown |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
+        wanted |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
+    return frozenset(wanted)
+
+
+def _given_sizes(signature: Signature) -> set[arith.Expr]:
+    """The dimensions that the plan gives a region."""
+    return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
+
+
+def _callees(instruction: Instruction) -> tuple[str, ...]:
+    match instruction:
+        case Call(plan=name) | Loop(body=name):
+            return (name,)
+        case Branch(then=then, otherwise=otherwise):
+            return then, otherwise
+    return ()
+
+
+def _outputs(instruction: Instruction) -> tuple[int, ...]:
+    return (instruction.target,) if isinstance(instruction, Move) else instruction.outputs

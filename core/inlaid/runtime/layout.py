@@ -1,0 +1,343 @@
+"""What is worked out once about a plan, and once for each set of input sizes, so that a run only looks it up."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
+from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
+from inlaid.errors import InputError, KernelFault, PackageError, Unsupported
+from inlaid.plugins.contract import AllocatingKernel, Kernel
+from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
+from inlaid.runtime.profile import Recorder
+from inlaid.runtime.sizes import LIMIT, Shape, Sizes, align_up, bounded, bounded_shape, byte_count, known, known_shape
+
+_KEPT_LAYOUTS = 32
+"""How many sets of input sizes a plan remembers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedRegion:
+    """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes, `plugin` whose
+    runtime has loaded it."""
+
+    artifact: Artifact
+    info: RegionInfo
+    plugin: str
+    kernel: Kernel | None
+    allocating: AllocatingKernel | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionLayout:
+    """A region at known sizes: what invokes it, its `dims` array, which it only reads, the bytes of scratch memory it wants, and
+    which arrays to make for it: (number, shape, type of elements, alignment) of those outputs that are given to the caller.
+    `large` are the numbers of those whose memory is worth keeping."""
+
+    invoke: Callable[[Sequence[Array], Sequence[Array], Array, Array], None]
+    dims: np.ndarray[Any, np.dtype[np.int64]]
+    workspace: int
+    fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
+    large: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionStep:
+    """A step of a plan at given input sizes that runs a region. `layout` is the region's where all its sizes are known, which those
+    of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
+
+    instruction: Invoke
+    region: LoadedRegion
+    layout: RegionLayout | None
+    inputs: Callable[[Sequence[Any]], Sequence[Any]]
+    outputs: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+OtherStep = Call | Branch | Loop | Move
+"""A step that the executor does itself."""
+
+
+class Layout:
+    """A plan at given input sizes.
+
+    `shapes` has the shape of every tensor that these sizes decide, None for the others. `offsets` has the places in the arena of
+    the values with a known shape. `steps` are the plan's instructions, in order.
+    """
+
+    def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
+        plan = prepared.plan
+        self.sizes = sizes
+        self.shapes = [known_shape(value.shape, sizes) if value.dtype is not None else None for value in plan.values]
+        arena = bounded(plan.workspace, sizes)
+        if arena is None:
+            raise PackageError(f"plan {plan.name}: the size of the arena, {plan.workspace!r}, is not known before the run")
+        self.arena = align_up(arena)
+        self.offsets: dict[int, int] = {}
+        for number, value in enumerate(plan.values):
+            shape = self.shapes[number]
+            if value.storage == "arena" and shape is not None:
+                assert value.dtype is not None
+                self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), sizes)
+        self.steps: list[RegionStep | OtherStep] = []
+        self.scratch = 0
+        for item in plan.instructions:
+            if isinstance(item, Invoke):
+                known = self._region(prepared, item)
+                self.steps.append(
+                    RegionStep(item, prepared.regions[item.symbol], known, _picker(item.inputs), _picker(item.outputs))
+                )
+                self.scratch = max(self.scratch, 0 if known is None else known.workspace)
+            else:
+                self.steps.append(item)
+
+    def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
+        """The offset of a value of `size` bytes, checked to lie in the arena."""
+        offset = bounded(value.offset, sizes)
+        if offset is None or offset % ALIGNMENT or offset + size > self.arena:
+            raise PackageError(
+                f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {self.arena}"
+            )
+        return offset
+
+    def _region(self, prepared: PreparedPlan, instruction: Invoke) -> RegionLayout | None:
+        region = prepared.regions[instruction.symbol]
+        signature = region.artifact.signature
+        inputs = [self.shapes[number] for number in instruction.inputs]
+        outputs = [self.shapes[number] for number in instruction.outputs]
+        if region.kernel is None or any(shape is None for shape in (*inputs, *outputs)):
+            return None
+        sizes = region_sizes(region.artifact, inputs, self.sizes)
+        if len(sizes) < len(signature.dims):
+            return None
+        check_shapes(region.artifact, signature.inputs, inputs, sizes)
+        check_shapes(region.artifact, signature.outputs, outputs, sizes)
+        dims = np.array([sizes[SizeVar(source.name)] for source in signature.dims], np.int64)
+        dims.flags.writeable = False
+        fresh = []
+        for number, shape in zip(instruction.outputs, outputs, strict=True):
+            dtype = prepared.plan.values[number].dtype
+            if number not in self.offsets and shape is not None and dtype is not None:
+                fresh.append((number, shape, dtype.numpy, prepared.alignment))
+        large = frozenset(
+            number for number, shape, dtype, _ in fresh if byte_count(shape, dtype.itemsize) >= LARGE and not dtype.hasobject
+        )
+        return RegionLayout(region.kernel.invoke, dims, region_workspace(region.artifact, sizes), tuple(fresh), large)
+
+
+class PreparedPlan:
+    """A plan with its regions and constants, and the layouts of the input sizes seen of late.
+
+    `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
+    takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
+    numbers of the inputs, and `results` takes the outputs from the values of a run. `memory` is that of large outputs.
+    """
+
+    def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
+        self.plan = plan
+        self.regions = regions
+        self.inputs = tuple((name, number, plan.values[number]) for name, number in plan.inputs)
+        self.outputs = tuple(number for _, number in plan.outputs)
+        self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
+        self.inherited: frozenset[arith.Expr] = frozenset()
+        self.alignment = max((getattr(region.kernel, "alignment", ALIGNMENT) for region in regions.values()), default=1)
+        self.tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
+        self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
+        self.results = _picker(self.outputs)
+        self._layouts: dict[tuple[object, ...], Layout] = {}
+        self._lock = threading.Lock()
+        self._pool: list[Workspace] = []
+        self.memory = Results()
+
+    def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
+        """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
+        shapes do not fit."""
+        if self.objects:
+            shapes = tuple(
+                None if value.dtype is None else item.shape for item, (_, _, value) in zip(inputs, self.inputs, strict=True)
+            )
+        else:
+            shapes = tuple([item.shape for item in inputs])
+        given: Sizes = {}
+        if outer and self.inherited:
+            given = {size: outer[size] for size in self.inherited if size in outer}
+        key = (*shapes, *given.items()) if given else shapes
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = Layout(self, self._sizes(shapes, given))
+            with self._lock:
+                while len(self._layouts) >= _KEPT_LAYOUTS:
+                    del self._layouts[next(iter(self._layouts))]
+                self._layouts[key] = layout
+        return layout
+
+    def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
+        """The sizes that input shapes show, beside those given. Raises `InputError`."""
+        sizes = dict(given)
+        pending: list[tuple[int, int, arith.Expr]] = []
+        for position, ((_, _, value), actual) in enumerate(zip(self.inputs, shapes, strict=True)):
+            if actual is None:
+                continue
+            if len(actual) != len(value.shape):
+                raise self._misfit(position, actual, "")
+            for axis, (dim, size) in enumerate(zip(value.shape, actual, strict=True)):
+                if isinstance(dim, int):
+                    if dim != size:
+                        raise self._misfit(position, actual, "")
+                elif isinstance(dim, SizeVar):
+                    if sizes.setdefault(dim, size) != size:
+                        raise self._misfit(position, actual, f", where {dim.name} is {sizes[dim]} in another place")
+                    self._check_bounds(position, actual, dim, size)
+                else:
+                    pending.append((position, axis, dim))
+        for position, axis, dim in pending:
+            wanted, actual = known(dim, sizes), shapes[position]
+            assert actual is not None
+            if wanted is not None and wanted != actual[axis]:
+                raise self._misfit(position, actual, f", where {dim!r} is {wanted}")
+        return sizes
+
+    def acquire(self, layout: Layout) -> Workspace:
+        """A workspace that no other run uses."""
+        try:
+            workspace = self._pool.pop()
+        except IndexError:
+            workspace = Workspace(self, layout)
+        if workspace.layout is not layout:
+            workspace.fit(layout)
+        return workspace
+
+    def release(self, workspace: Workspace) -> None:
+        """Give a workspace back to the pool, without what the run's caller owns."""
+        workspace.frame = []
+        self._pool.append(workspace)
+
+    def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:
+        upper = None if dim.upper is None or dim.existential else dim.upper
+        if size < dim.lower or (isinstance(upper, int) and size > upper):
+            raise self._misfit(position, actual, f", where {dim.name} is {dim.lower} to {'any' if upper is None else upper}")
+
+    def _misfit(self, position: int, actual: Shape, why: str) -> InputError:
+        name, _, value = self.inputs[position]
+        owner = "the model" if self.plan.name == "main" else f"function {self.plan.name}"
+        return InputError(f"input {name!r} has shape {actual}, {owner} takes {show_shape(value)}{why}")
+
+
+class Workspace:
+    """One run of a plan at a time: its memory, which is the arena and scratch memory for regions; `frame`, the values by number;
+    `template`, the frame before a run, with constants and the arrays that lie in the arena; the sizes known so far; and who notes
+    what the run does."""
+
+    __slots__ = ("arena", "frame", "layout", "prepared", "recorder", "scratch", "sizes", "template")
+
+    def __init__(self, prepared: PreparedPlan, layout: Layout) -> None:
+        self.prepared = prepared
+        self.arena = aligned_empty((0,), "uint8")
+        self.scratch = self.arena
+        self.frame: list[Any] = []
+        self.template: list[Any] = []
+        self.sizes: Sizes = {}
+        self.recorder: Recorder | None = None
+        self.fit(layout)
+
+    def fit(self, layout: Layout) -> None:
+        """Make the workspace one for a layout."""
+        prepared = self.prepared
+        if self.arena.size < layout.arena:
+            self.arena = aligned_empty((layout.arena,), "uint8")
+        self.want_scratch(layout.scratch)
+        values = prepared.plan.values
+        self.template = [None] * len(values)
+        for number, array in prepared.constants.items():
+            self.template[number] = array
+        for number, offset in layout.offsets.items():
+            value, shape = values[number], layout.shapes[number]
+            assert value.dtype is not None and shape is not None
+            self.template[number] = self.view(shape, value.dtype.numpy, offset)
+        self.layout = layout
+
+    def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
+        """An array in the arena."""
+        return np.ndarray(shape, dtype, self.arena, offset) if 0 not in shape else aligned_empty(shape, dtype)
+
+    def want_scratch(self, size: int) -> Array:
+        """Scratch memory of at least `size` bytes."""
+        if self.scratch.size < size:
+            self.scratch = aligned_empty((size,), "uint8")
+        return self.scratch
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the values of those numbers, in order, from all values."""
+    if len(numbers) > 1:
+        return operator.itemgetter(*numbers)
+    if numbers:
+        only = numbers[0]
+        return lambda values: (values[only],)
+    return lambda values: ()
+
+
+def show_shape(value: Value) -> str:
+    """A value's shape in words for the user."""
+    return f"({', '.join(map(repr, value.shape))}{',' if len(value.shape) == 1 else ''})"
+
+
+def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
+    """The dimensions that a region's inputs have, and those of the plan that it is given."""
+    sizes: Sizes = {}
+    for source in artifact.signature.dims:
+        name = SizeVar(source.name)
+        if source.input is not None:
+            shape = inputs[source.input]
+            assert shape is not None
+            sizes[name] = shape[source.axis]
+        elif source.upper is None and name in outer:
+            sizes[name] = outer[name]
+    for constraint in artifact.constraints:
+        if known(constraint, sizes) == 0:
+            values = ", ".join(f"{name!r} is {size}" for name, size in sizes.items())
+            raise InputError(f"region {artifact.symbol} works only where {constraint!r}, and {values}")
+    return sizes
+
+
+def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:
+    """Compare the shapes of arrays with those that a region's code was made for, so that it stays within them."""
+    for spec, shape in zip(specs, shapes, strict=True):
+        if known_shape(spec.shape, sizes) != shape:
+            raise KernelFault(f"region {artifact.symbol} takes {spec.name} of shape {spec.shape}, but the plan has {shape}")
+
+
+def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
+    """Bytes of main memory that a region wants."""
+    wanted = artifact.workspace.get("", 0)
+    size = bounded(wanted, {**sizes, **upper_bounds(artifact.signature, sizes)})
+    if size is None or size >= LIMIT:
+        raise PackageError(f"the workspace of region {artifact.symbol}, {wanted!r} bytes, is not known before the run")
+    return size
+
+
+def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
+    """The upper bounds of the dimensions that a region works out. Raises `Unsupported` where there is none."""
+    bounds: Sizes = {}
+    for source in signature.dims:
+        if SizeVar(source.name) not in sizes:
+            bound = None if source.upper is None else bounded(source.upper, {**sizes, **bounds})
+            if bound is None:
+                raise Unsupported(f"dimension {source.name} has no upper bound")
+            bounds[SizeVar(source.name)] = bound
+    return bounds
+
+
+def room(spec: TensorSpec, sizes: Sizes) -> Shape:
+    """The shape of the buffer that an output wants, `sizes` holding upper bounds too."""
+    shape = bounded_shape(spec.shape, sizes)
+    if shape is None:
+        raise Unsupported(f"output {spec.name} of shape {spec.shape} has no upper bound")
+    return shape

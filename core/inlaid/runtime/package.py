@@ -1,0 +1,433 @@
+"""The package file: a compiled model as one `.inlaid` file.
+
+A zip whose members are all stored uncompressed:
+
+    manifest.json   format and version; plans; regions with signatures; the table of tensors
+    code/<n>        the code of the regions, each distinct one once
+    weights.bin     all tensors; starts at a multiple of 4096 in the file, each tensor at a multiple of 64 in the member
+
+Tensors with equal type and bytes are stored once. Equal models give equal bytes. Reading maps the file: weights are pages of it,
+shared between processes. Nothing in it is unpickled or evaluated. Checksums find damage, and everything is checked before it is
+used; but code runs as it stands, so that loading a package trusts its author as loading a shared library does. `expect_sha256`
+ties a file to a known one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import re
+import secrets
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
+from inlaid.artifact.plan import Plan, Program, RegionInfo
+from inlaid.errors import PackageError
+from inlaid.runtime.arrays import Array, address
+from inlaid.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
+from inlaid.runtime.output import check_output
+from inlaid.types import DTYPES, from_numpy
+
+FORMAT = "inlaid-package"
+VERSION = 1
+PAGE = 4096
+
+_MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
+_MEMBER = re.compile(r"manifest\.json|weights\.bin|code/(0|[1-9][0-9]{0,5})")
+_MAX_MANIFEST = 64 << 20
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_PADDING_ID = 0x4C49  # an extra field of this id is zeros that move the data to a page; others ignore it
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+
+
+@dataclass(frozen=True)
+class Package:
+    """All that a `.inlaid` file holds: the program, the code of its regions, and the weights that its plans read, by name."""
+
+    program: Program
+    artifacts: tuple[Artifact, ...]
+    weights: Mapping[str, Array]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants, those of the regions included, each counted once."""
+        arrays = [*self.weights.values(), *(each for artifact in self.artifacts for each in artifact.constants.values())]
+        return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
+
+
+@dataclass(frozen=True)
+class _RegionFields:
+    """The fields of a region's entry in the manifest that are encoded as they are."""
+
+    symbol: str
+    target: str
+    nodes: tuple[str, ...]
+    format: str
+    format_version: int
+    signature: Signature
+    workspace: Mapping[str, Dim]
+    aliases: tuple[tuple[int, int], ...]
+    constraints: tuple[Dim, ...]
+    requires: tuple[str, ...]
+    kernels: tuple[KernelInfo, ...]
+
+
+_CODE_FIELDS = ("code", "sha256", "constants")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Tensors:
+    """The tensors of a package while it is written: each distinct one once."""
+
+    table: list[dict[str, Json]] = field(default_factory=list)
+    chunks: list[tuple[int, memoryview]] = field(default_factory=list)
+    size: int = 0
+    _seen: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
+
+    def add(self, array: Array) -> int:
+        """The number of a tensor in the table."""
+        dtype = from_numpy(array.dtype)
+        raw = _pack_strings(array) if dtype.kind == "string" else _raw_bytes(array)
+        key = dtype.name, array.shape, hashlib.sha256(raw).digest()
+        found = self._seen.get(key)
+        if found is not None:
+            return found
+        offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+        self.table.append({"dtype": dtype.name, "shape": list(array.shape), "offset": offset, "bytes": len(raw)})
+        self.chunks.append((offset, raw))
+        self.size = offset + len(raw)
+        self._seen[key] = len(self.table) - 1
+        return len(self.table) - 1
+
+    def write(self, file: IO[bytes]) -> None:
+        """The bytes of `weights.bin`."""
+        position = 0
+        for offset, raw in self.chunks:
+            file.write(bytes(offset - position))
+            file.write(raw)
+            position = offset + len(raw)
+
+
+def write_package(package: Package, path: Path) -> None:
+    """Write a package to a file. The file appears, or changes, only once all is written. Raises `PackageError`, and `InputError`
+    for a path that is a folder or a device."""
+    check_output(path)
+    tensors = _Tensors()
+    codes: dict[bytes, str] = {}
+    infos = {info.symbol: info for info in package.program.regions}
+    regions = []
+    for artifact in package.artifacts:
+        info = infos[artifact.symbol]
+        plain = _RegionFields(
+            artifact.symbol,
+            info.target,
+            info.nodes,
+            artifact.format,
+            artifact.format_version,
+            artifact.signature,
+            artifact.workspace,
+            artifact.aliases,
+            artifact.constraints,
+            artifact.requires,
+            artifact.kernels,
+        )
+        code = {
+            "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
+            "sha256": hashlib.sha256(artifact.code).hexdigest(),
+            "constants": [[name, tensors.add(array)] for name, array in artifact.constants.items()],
+        }
+        regions.append({**encode(plain), **code})
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "plans": [encode(plan) for plan in package.program.plans.values()],
+        "regions": regions,
+        "weights": {name: tensors.add(array) for name, array in package.weights.items()},
+        "tensors": tensors.table,
+    }
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    if len(text) > _MAX_MANIFEST:
+        raise PackageError(f"the manifest would take {len(text)} bytes, more than the {_MAX_MANIFEST} that are read")
+    try:
+        with _replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(_member(_MANIFEST), text)
+            for content, name in codes.items():
+                archive.writestr(_member(name), content)
+            entry = _member(_WEIGHTS)
+            entry.file_size = tensors.size
+            _pad_to_page(entry, file.tell())
+            with archive.open(entry, "w") as member:
+                tensors.write(member)
+    except OSError as error:
+        raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def copy_package(source: Path, path: Path) -> None:
+    """Write a copy of a package file, which takes the place of `path` once it is complete. Raises as `write_package` does."""
+    check_output(path)
+    try:
+        with source.open("rb") as content, _replacing(path) as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+    except OSError as error:
+        raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.create_system = 3
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _pad_to_page(info: zipfile.ZipInfo, position: int) -> None:
+    """Lengthen the local header, which starts at `position`, so that the data starts at a page."""
+    zip64 = 20 if info.file_size * 1.05 > zipfile.ZIP64_LIMIT else 0
+    start = position + _LOCAL_HEADER.size + len(info.filename) + zip64 + 4
+    info.extra = struct.pack("<HH", _PADDING_ID, -start % PAGE) + bytes(-start % PAGE)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when all went well, and vanishes when not."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "w+b") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _raw_bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _pack_strings(array: Array) -> memoryview:
+    """Strings as the ends of their UTF-8 bytes (unsigned 64-bit, little-endian), then the bytes."""
+    encoded = [item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape") for item in array.flat]
+    ends = np.cumsum([len(item) for item in encoded], dtype=np.uint64) if encoded else np.zeros(0, np.uint64)
+    return memoryview(ends.astype("<u8").tobytes() + b"".join(encoded))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------------
+
+
+def read_package(path: Path, expect_sha256: str | None = None) -> Package:
+    """Read a package. Weights are mapped from the file, which must stay as it is while they are used.
+
+    `expect_sha256` is the hash of the whole file, in hexadecimal. Raises `PackageError` for a file that cannot be read, has
+    another hash, is damaged, was made for another version, or whose parts do not fit together.
+    """
+    try:
+        with path.open("rb") as file:
+            if expect_sha256 is not None:
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
+                if actual != expect_sha256.lower():
+                    raise PackageError(f"{path} has SHA-256 {actual}, not the expected {expect_sha256}")
+            return _Reader(path, file).read()
+    except OSError as error:
+        raise PackageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+class _Reader:
+    """Reads one file."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.path = path
+        self.file = file
+
+    def read(self) -> Package:
+        """The package."""
+        self.size = os.fstat(self.file.fileno()).st_size
+        if self.size < 22:
+            raise self.damaged("it is too short for a zip file")
+        self.data = memoryview(mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ))
+        self.members = self._members()
+        manifest = expect_fields(self._manifest(), ("format", "version", "plans", "regions", "weights", "tensors"), "manifest")
+        tensors = [self._tensor(*item) for item in self._tensor_table(manifest["tensors"])]
+        weights = {
+            name: tensors[expect_int(number, f"weights.{name[:80]}", 0, len(tensors) - 1)]
+            for name, number in expect(manifest["weights"], dict, "weights").items()
+        }
+        plans = [decode(Plan, item, f"plans[{index}]") for index, item in enumerate(expect(manifest["plans"], list, "plans"))]
+        regions = [
+            self._region(item, tensors, f"regions[{index}]")
+            for index, item in enumerate(expect(manifest["regions"], list, "regions"))
+        ]
+        by_name = {plan.name: plan for plan in plans}
+        if len(by_name) != len(plans):
+            raise PackageError(f"{self.path}: two plans have the same name")
+        program = Program(by_name, tuple(info for info, _ in regions))
+        return Package(program, tuple(artifact for _, artifact in regions), weights)
+
+    def damaged(self, why: str) -> PackageError:
+        """The error for a damaged container."""
+        return PackageError(f"{self.path} is not a sound package: {why}", remedy="make it again with inlaid compile")
+
+    def _members(self) -> dict[str, memoryview]:
+        """The data of every member, by name: each name known, the data stored as it is, and nothing overlapping."""
+        try:
+            with zipfile.ZipFile(self.file) as archive:
+                infos, end = archive.infolist(), archive.start_dir
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, ValueError, struct.error, OverflowError) as error:
+            raise self.damaged(f"{error}") from error
+        found: dict[str, memoryview] = {}
+        spans: list[tuple[int, int]] = []
+        for info in infos:
+            name = info.filename
+            if not _MEMBER.fullmatch(name):
+                raise self.damaged(f"it has a member {name[:80]!r}, which packages do not have")
+            if name in found:
+                raise self.damaged(f"it has two members {name!r}")
+            begin, stop = self._span(info)
+            spans.append((info.header_offset, stop))
+            found[name] = self.data[begin:stop]
+            if zlib.crc32(found[name]) != info.CRC:
+                raise self.damaged(f"the checksum of {name} does not fit")
+        spans.sort()
+        for (_, stop), (start, _) in zip(spans, [*spans[1:], (end, end)], strict=True):
+            if stop > start:
+                raise self.damaged("members overlap")
+        if _MANIFEST not in found or _WEIGHTS not in found:
+            raise self.damaged("it has no manifest and weights")
+        return found
+
+    def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
+        """Where a member's data begins and stops in the file."""
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ~0x800 or info.file_size != info.compress_size:
+            raise self.damaged(f"{info.filename} is compressed or encrypted, which members of packages never are")
+        begin = info.header_offset + _LOCAL_HEADER.size
+        if info.header_offset < 0 or begin > self.size:
+            raise self.damaged(f"{info.filename} lies outside of the file")
+        header = _LOCAL_HEADER.unpack(self.data[info.header_offset : begin])
+        signature, flags, method, packed, plain = header[0], header[2], header[3], header[7], header[8]
+        name_length, extra_length = header[9], header[10]
+        name = bytes(self.data[begin : begin + name_length])
+        sizes_fit = {packed, plain} <= {info.file_size, 0xFFFFFFFF}
+        if signature != b"PK\x03\x04" or flags & ~0x800 or method or name != info.filename.encode() or not sizes_fit:
+            raise self.damaged(f"the header of {info.filename} contradicts the directory")
+        begin += name_length + extra_length
+        if begin + info.file_size > self.size:
+            raise self.damaged(f"{info.filename} reaches beyond the end of the file")
+        if info.filename == _WEIGHTS and begin % PAGE:
+            raise self.damaged(f"{_WEIGHTS} does not start at a page")
+        return begin, begin + info.file_size
+
+    def _manifest(self) -> dict[str, Json]:
+        raw = self.members[_MANIFEST]
+        if len(raw) > _MAX_MANIFEST:
+            raise self.damaged(f"the manifest has {len(raw)} bytes, packages have at most {_MAX_MANIFEST}")
+        try:
+            manifest = json.loads(bytes(raw).decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(f"the manifest is not JSON: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise self.damaged("the manifest is not that of a package")
+        if manifest.get("version") != VERSION:
+            raise PackageError(
+                f"{self.path} is a package of version {str(manifest.get('version'))[:20]}, this Inlaid reads version {VERSION}",
+                remedy="compile the model again, or install the Inlaid that made it",
+            )
+        return manifest
+
+    def _tensor_table(self, table: Json) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
+        """Type, shape, offset and bytes of each tensor: in the order of the file, none overlapping."""
+        position, limit = 0, len(self.members[_WEIGHTS])
+        for index, item in enumerate(expect(table, list, "tensors")):
+            where = f"tensors[{index}]"
+            fields = expect_fields(item, ("dtype", "shape", "offset", "bytes"), where)
+            dtype = expect(fields["dtype"], str, f"{where}.dtype")
+            if dtype not in DTYPES:
+                raise PackageError(f"{where}: {dtype[:80]!r} is not an element type")
+            shape = tuple(expect_int(dim, f"{where}.shape", 0) for dim in expect(fields["shape"], list, f"{where}.shape"))
+            offset = expect_int(fields["offset"], f"{where}.offset", position, limit)
+            size = expect_int(fields["bytes"], f"{where}.bytes", 0, limit - offset)
+            if len(shape) > MAX_RANK:
+                raise PackageError(f"{where}: a shape has {len(shape)} dimensions")
+            if offset % ALIGNMENT:
+                raise PackageError(f"{where}: the offset {offset} is not a multiple of {ALIGNMENT}")
+            if dtype != "string" and math.prod(shape) * DTYPES[dtype].bytes != size:
+                raise PackageError(f"{where}: a tensor of type {dtype} and shape {shape} does not take {size} bytes")
+            position = offset + size
+            yield dtype, shape, offset, size
+
+    def _tensor(self, dtype: str, shape: tuple[int, ...], offset: int, size: int) -> Array:
+        raw = self.members[_WEIGHTS][offset : offset + size]
+        if dtype == "string":
+            return self._strings(raw, shape)
+        try:
+            return np.ndarray(shape, DTYPES[dtype].numpy, raw)
+        except (ValueError, TypeError) as error:
+            raise PackageError(f"{self.path}: a tensor of shape {shape}: {error}") from error
+
+    def _strings(self, raw: memoryview, shape: tuple[int, ...]) -> Array:
+        count = math.prod(shape)
+        if count * 8 > len(raw):
+            raise PackageError(f"{self.path}: a tensor of {count} strings does not fit {len(raw)} bytes")
+        ends = np.frombuffer(raw[: count * 8], "<u8").tolist()
+        text = raw[count * 8 :]
+        if any(a > b for a, b in zip([0, *ends], [*ends, len(text)], strict=True)):
+            raise PackageError(f"{self.path}: the strings of a tensor lie outside of it")
+        found = np.empty(count, object)
+        for index, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            found[index] = bytes(text[begin:end]).decode("utf-8", "surrogateescape")
+        return found.reshape(shape)
+
+    def _region(self, item: Json, tensors: Sequence[Array], where: str) -> tuple[RegionInfo, Artifact]:
+        fields = expect(item, dict, where)
+        plain = decode(_RegionFields, {name: of for name, of in fields.items() if name not in _CODE_FIELDS}, where)
+        code_fields = {name: of for name, of in fields.items() if name in _CODE_FIELDS}
+        member = expect(expect_fields(code_fields, _CODE_FIELDS, where)["code"], str, f"{where}.code")
+        if not member.startswith("code/") or member not in self.members:
+            raise PackageError(f"{where}: there is no code {member[:80]!r}")
+        code = bytes(self.members[member])
+        if hashlib.sha256(code).hexdigest() != fields["sha256"]:
+            raise PackageError(f"{where}: the hash of the code of region {plain.symbol[:80]} does not fit")
+        constants: dict[str, Array] = {}
+        for position, pair in enumerate(expect(fields["constants"], list, f"{where}.constants")):
+            place = f"{where}.constants[{position}]"
+            if len(expect(pair, list, place)) != 2 or type(pair[0]) is not str or pair[0] in constants:
+                raise PackageError(f"{place}: a new name and a tensor are due")
+            constants[pair[0]] = tensors[expect_int(pair[1], place, 0, len(tensors) - 1)]
+        artifact = Artifact(
+            plain.symbol,
+            plain.format,
+            plain.format_version,
+            code,
+            plain.signature,
+            constants,
+            plain.workspace,
+            plain.aliases,
+            plain.constraints,
+            plain.requires,
+            plain.kernels,
+        )
+        return RegionInfo(plain.symbol, plain.target, plain.nodes), artifact
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,227 @@
+"""Checks a program before anything of it runs, so that a wrong plan is an error and never a wrong read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
+from inlaid.artifact import Artifact, Signature
+from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value
+from inlaid.errors import PackageError
+from inlaid.runtime.arrays import Array
+from inlaid.types import DType
+from inlaid.types import dtype as as_dtype
+
+_DEPTH = 200
+"""How deep a dimension expression may nest: they are evaluated recursively."""
+
+
+def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Mapping[str, Array]) -> None:
+    """Check that plans, artifacts and weights fit together. Raises `PackageError`, which names the plan and the instruction."""
+    by_symbol = {artifact.symbol: artifact for artifact in artifacts}
+    if len(by_symbol) != len(artifacts):
+        raise PackageError("two regions have the same symbol")
+    infos = [info.symbol for info in program.regions]
+    if sorted(infos) != sorted(by_symbol):
+        raise PackageError(f"the facts on regions are about {sorted(infos)}, the regions are {sorted(by_symbol)}")
+    if "main" not in program.plans:
+        raise PackageError("the package has no plan named main")
+    for artifact in artifacts:
+        _verify_signature(artifact)
+    for name, plan in program.plans.items():
+        if plan.name != name:
+            raise PackageError(f"plan {plan.name!r} is listed as {name!r}")
+        _PlanVerifier(plan, program, by_symbol, weights).run()
+
+
+def verify_dim(dim: Dim, allowed: Callable[[SizeVar], bool], where: str) -> None:
+    """Check that an expression has only variables that have values at run time, and is not nested without bound."""
+    level = [] if isinstance(dim, int) else [dim]
+    if isinstance(dim, int) and dim < 0:
+        raise PackageError(f"{where}: {dim} is negative")
+    for _ in range(_DEPTH):
+        for node in level:
+            if isinstance(node, (arith.Var, arith.Opaque)) or (isinstance(node, SizeVar) and not allowed(node)):
+                raise PackageError(f"{where}: {node!r} has no value at run time")
+        level = [operand for node in level for operand in node.operands]
+        if not level:
+            return
+    raise PackageError(f"{where}: an expression is nested too deeply")
+
+
+def _verify_signature(artifact: Artifact) -> None:
+    signature, where = artifact.signature, f"region {artifact.symbol}"
+    names = set()
+    for source in signature.dims:
+        if source.name in names:
+            raise PackageError(f"{where}: dimension {source.name} is declared twice")
+        if source.input is not None and not (
+            0 <= source.input < len(signature.inputs) and 0 <= source.axis < len(signature.inputs[source.input].shape)
+        ):
+            raise PackageError(f"{where}: dimension {source.name} is axis {source.axis} of input {source.input}, which is none")
+        if source.upper is not None:
+            verify_dim(source.upper, lambda size: size.name in names, f"{where}, bound of {source.name}")
+        names.add(source.name)
+    for spec in (*signature.inputs, *signature.outputs):
+        for dim in spec.shape:
+            verify_dim(dim, lambda size: True, f"{where}, shape of {spec.name}")  # a kernel that allocates shows its sizes
+    for dim in (*artifact.workspace.values(), *artifact.constraints):
+        verify_dim(dim, lambda size: size.name in names, where)
+    for output, given in artifact.aliases:
+        if not (0 <= output < len(signature.outputs) and 0 <= given < len(signature.inputs)):
+            raise PackageError(f"{where}: alias ({output}, {given}) names no output and input")
+
+
+class _PlanVerifier:
+    """The checks of one plan."""
+
+    def __init__(self, plan: Plan, program: Program, artifacts: Mapping[str, Artifact], weights: Mapping[str, Array]) -> None:
+        self.plan = plan
+        self.program = program
+        self.artifacts = artifacts
+        self.weights = weights
+        self.place = f"plan {plan.name}"
+        self.ready: set[int] = set()
+
+    def run(self) -> None:
+        """Check all."""
+        plan = self.plan
+        for names in ([name for name, _ in plan.inputs], [name for name, _ in plan.outputs]):
+            self.require(plan.name != "main" or len(set(names)) == len(names), "two inputs or outputs have the same name")
+        for name, number in plan.inputs:
+            self.require(self.value(number).storage == "input", f"input {name!r} is not stored as one")
+            self.require(number not in self.ready, f"input {name!r} shares its value with another")
+            self.ready.add(number)
+        self._values()
+        for position, instruction in enumerate(plan.instructions):
+            self.place = f"plan {plan.name}, instruction {position} ({type(instruction).__name__})"
+            self._instruction(instruction)
+        self.place = f"plan {plan.name}"
+        for name, number in plan.outputs:
+            self.require(self.value(number).storage in ("output", "dynamic", "host"), f"output {name!r} is not stored as one")
+            self.read(number)
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise unless the condition holds."""
+        if not condition:
+            raise PackageError(f"{self.place}: {message}")
+
+    def value(self, number: int) -> Value:
+        """The value of that number."""
+        self.require(0 <= number < len(self.plan.values), f"there is no value {number}")
+        return self.plan.values[number]
+
+    def read(self, number: int) -> Value:
+        """The value of that number, which must have been written before."""
+        value = self.value(number)
+        self.require(number in self.ready, f"value {number} is read before it is written")
+        return value
+
+    def write(self, number: int) -> Value:
+        """The value of that number, which nothing may have written before."""
+        value = self.value(number)
+        self.require(value.storage not in ("input", "constant"), f"value {number} is an {value.storage} and cannot be written")
+        self.require(number not in self.ready, f"value {number} is written twice")
+        self.ready.add(number)
+        return value
+
+    def _values(self) -> None:
+        plan = self.plan
+        bound = {dim for _, number in plan.inputs for dim in self.value(number).shape if isinstance(dim, SizeVar)}
+
+        def allowed(size: SizeVar) -> bool:
+            # What another plan runs may use the sizes known there.
+            return size.existential or size in bound or plan.name != "main"
+
+        for number, value in enumerate(plan.values):
+            where = f"{self.place}, value {number}"
+            for dim in (*value.shape, value.offset):
+                verify_dim(dim, allowed, where)
+            self.require(value.storage != "host" or value.dtype is None, f"value {number} is a host object with a dtype")
+            self.require(
+                value.dtype is not None or value.storage in ("host", "input", "output", "constant"),
+                f"value {number} is a host object, but stored as {value.storage}",
+            )
+            if value.storage == "arena":
+                self.require(value.dtype is not None and value.dtype.kind != "string", f"value {number} cannot lie in an arena")
+            if value.storage == "constant":
+                array = self.weights.get(value.name)
+                self.require(array is not None, f"there is no constant {value.name!r}")
+                assert array is not None
+                fits = (
+                    array.dtype.hasobject
+                    if value.dtype is None
+                    else array.dtype == value.dtype.numpy and array.shape == value.shape
+                )
+                self.require(fits, f"constant {value.name!r} is of another type")
+                self.ready.add(number)
+        verify_dim(plan.workspace, allowed, f"{self.place}, workspace")
+
+    def _instruction(self, instruction: Instruction) -> None:
+        match instruction:
+            case Invoke(symbol=symbol, inputs=inputs, outputs=outputs):
+                artifact = self.artifacts.get(symbol)
+                self.require(artifact is not None, f"there is no region {symbol!r}")
+                assert artifact is not None
+                self._invoke(artifact.signature, inputs, outputs)
+            case Call(plan=plan, inputs=inputs, outputs=outputs):
+                self._enter(plan, [self.read(number) for number in inputs], [self.write(number) for number in outputs])
+            case Branch(condition=condition, inputs=inputs, outputs=outputs):
+                self._scalar(condition, "bool")
+                arguments, results = [self.read(number) for number in inputs], [self.write(number) for number in outputs]
+                self._enter(instruction.then, arguments, results)
+                self._enter(instruction.otherwise, arguments, results)
+            case Loop():
+                self._loop(instruction)
+            case Move(source=source, target=target):
+                given, taken = self.read(source), self.write(target)
+                self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target are of different types")
+
+    def _invoke(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        self._same([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])
+        self._same([self.write(number) for number in outputs], [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
+
+    def _loop(self, loop: Loop) -> None:
+        if loop.trip_count is not None:
+            self._scalar(loop.trip_count, "int64")
+        if loop.condition is not None:
+            self._scalar(loop.condition, "bool")
+        self.require(len(loop.outputs) >= len(loop.state), "the loop gives fewer values than it carries")
+        scalar = Value("arena", as_dtype("int64"))
+        state = [self.read(number) for number in loop.state]
+        scanned = [self.read(number) for number in loop.scanned]
+        self.require(all(v.dtype is not None and v.shape for v in scanned), "a scanned value is not a tensor of rank 1 or more")
+        slices = [Value("arena", value.dtype, value.shape[1:]) for value in scanned]
+        captured = [self.read(number) for number in loop.captured]
+        outputs = [self.write(number) for number in loop.outputs]
+        stacked = outputs[len(state) :]
+        self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value is not a tensor of rank 1 or more")
+        parts = [Value("arena", value.dtype, value.shape[1:]) for value in stacked]
+        self._same(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
+        keep_going = Value("arena", as_dtype("bool"))
+        self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])
+
+    def _scalar(self, number: int, dtype: str) -> None:
+        value = self.read(number)
+        self.require(value.dtype is as_dtype(dtype) and value.shape == (), f"value {number} is not a 0-d {dtype}")
+
+    def _enter(self, plan: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        callee = self.program.plans.get(plan)
+        self.require(callee is not None, f"there is no plan {plan!r}")
+        assert callee is not None
+        for given, wanted in ((inputs, callee.inputs), (outputs, callee.outputs)):
+            numbers = [number for _, number in wanted]
+            self.require(all(0 <= number < len(callee.values) for number in numbers), f"plan {plan!r} has no such values")
+            values = [callee.values[number] for number in numbers]
+            self._same(given, [(value.dtype, len(value.shape)) for value in values])
+
+    def _same(self, values: Sequence[Value], wanted: Sequence[tuple[DType | None, int]]) -> None:
+        self.require(len(values) == len(wanted), f"{len(values)} values stand where {len(wanted)} are due")
+        for value, (dtype, rank) in zip(values, wanted, strict=True):
+            fits = value.dtype is dtype and (dtype is None or len(value.shape) == rank)
+            self.require(fits, f"a value of type {_show(value.dtype, len(value.shape))} stands where {_show(dtype, rank)} is due")
+
+
+def _show(dtype: DType | None, rank: int) -> str:
+    return "host object" if dtype is None else f"{dtype.name} of rank {rank}"

@@ -1,0 +1,180 @@
+"""Neighbouring dimensions that are always walked together become one, so that inner loops are long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.shape import blocks_of
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import nest
+
+Pair = tuple[object, object]
+"""Two neighbouring dimensions: a buffer and the place of the first, or two iteration variables."""
+
+
+def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The program over buffers of fewer dimensions, which lie in memory as before.
+
+        for n, c, y in 7, x in 7: out[n, c] += a[n, c, y, x]    becomes    for nc, yx in 49: out[nc] += a[nc, yx]
+
+    Two dimensions become one where every access to the buffer, and every access in the blocks that run over them, has them side by
+    side. Loops of one iteration go. The program is unscheduled, and its blocks are single stores; any other comes back as it is.
+    """
+    while True:
+        blocks = blocks_of(program)
+        nests = (ir.Alloc, ir.Seq, ir.For, ir.Block, ir.Store)
+        if program.defines or not all(isinstance(stmt, nests) for stmt in ir.walk_stmts(program.body)):
+            return program
+        if not all(map(_is_plain, blocks)):
+            return program
+        chosen = _mergeable(blocks)
+        if not chosen:
+            once = any(isinstance(stmt, ir.For) and stmt.extent == arith.ONE for stmt in ir.walk_stmts(program.body))
+            return _merged(program, blocks, chosen) if once else program
+        program = _merged(program, blocks, chosen)
+
+
+def _is_plain(block: ir.Block) -> bool:
+    stores = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
+    return stores and block.predicate == arith.ONE and all(isinstance(binding, Var) for binding in block.bindings)
+
+
+def _stores(block: ir.Block) -> Iterator[ir.Store]:
+    for stmt in (block.init, block.body):
+        if isinstance(stmt, ir.Store):
+            yield stmt
+
+
+def _accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...]]]:
+    for store in _stores(block):
+        yield store.buffer, store.indices
+        for node in ir.walk_exprs(store.value):
+            if isinstance(node, ir.Load):
+                yield node.buffer, node.indices
+
+
+def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
+    """Pairs that can be merged all at once: of a run of dimensions, every second."""
+    links: dict[Pair, set[Pair]] = {}
+    bad: set[Pair] = set()
+    for block in blocks:
+        pairs = _neighbours(block)
+        links.update((pair, set()) for pair in pairs)
+        odd = [node for store in _stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
+        loose = frozenset().union(*(arith.free_vars(node.index) for node in odd))
+        bad.update(pair for pair in pairs if not loose.isdisjoint(pair))
+        for buffer, indices in _accesses(block):
+            for place in range(len(indices)):
+                index, following = indices[place], indices[place + 1] if place + 1 < len(indices) else None
+                own, pair = (buffer, place), (index, following)
+                links.setdefault(own, set())
+                extents = pairs.get(pair)
+                if extents is not None and extents == (arith.wrap(buffer.shape[place]), arith.wrap(buffer.shape[place + 1])):
+                    links[own].add(pair)
+                    links[pair].add(own)
+                else:
+                    bad.add(own)
+                before = indices[place - 1] if place else None
+                used = arith.free_vars(index)
+                bad.update(p for p in pairs if (p[0] in used and p != pair) or (p[1] in used and p != (before, index)))
+    stack = list(bad)
+    while stack:
+        for other in links.get(stack.pop(), ()):
+            if other not in bad:
+                bad.add(other)
+                stack.append(other)
+    return _apart(links, bad)
+
+
+def _neighbours(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
+    """The iteration variables of one kind that follow one another, with their extents."""
+    return {(a.var, b.var): (a.extent, b.extent) for a, b in zip(block.iters, block.iters[1:], strict=False) if a.kind is b.kind}
+
+
+def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
+    """Good pairs, with all that each is linked to, such that none shares a dimension with another."""
+    taken: set[object] = set()
+    chosen: set[Pair] = set()
+    for start in links:
+        if start in bad or start in chosen:
+            continue
+        group, stack = {start}, [start]
+        while stack:
+            for other in links[stack.pop()]:
+                if other not in group:
+                    group.add(other)
+                    stack.append(other)
+        parts = {part for pair in group for part in _parts(pair)}
+        if taken.isdisjoint(parts):
+            taken |= parts
+            chosen |= group
+    return chosen
+
+
+def _parts(pair: Pair) -> tuple[object, object]:
+    first, second = pair
+    return ((first, second), (first, second + 1)) if isinstance(second, int) else (first, second)
+
+
+def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) -> ir.LoopProgram:
+    buffers: dict[ir.Buffer, ir.Buffer] = {}
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    for buffer in (*program.params, *local):
+        first = [place for place in range(len(buffer.shape)) if (buffer, place) in chosen]
+        if first:
+            shape = tuple(
+                arith.unwrap(arith.mul(extent, buffer.shape[place + 1])) if place in first else extent
+                for place, extent in enumerate(buffer.shape)
+                if place - 1 not in first
+            )
+            buffers[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
+    body: ir.Stmt = ir.Seq(tuple(_block(block, chosen, buffers) for block in blocks))
+    for buffer in reversed(local):
+        body = ir.Alloc(buffers.get(buffer, buffer), body)
+    inputs, outputs = (tuple(buffers.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
+    return ir.LoopProgram(program.name, inputs, outputs, body, program.defines, program.annotations, program.sizes)
+
+
+def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
+    """The block with its loops, over merged iteration variables."""
+    iters: list[ir.IterVar] = []
+    for item in block.iters:
+        if iters and (iters[-1].var, item.var) in chosen:
+            before = iters.pop()
+            iters.append(ir.IterVar(before.var, arith.simplify(before.extent * item.extent), before.kind))
+        else:
+            iters.append(item)
+
+    def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        return tuple(index for place, index in enumerate(indices) if (buffer, place - 1) not in chosen)
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if not isinstance(node, ir.Load) or node.buffer not in buffers:
+            return None
+        return ir.load(buffers[node.buffer], moved(node.buffer, node.indices))
+
+    def store(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.Store) or stmt.buffer not in buffers:
+            return None
+        return ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value)
+
+    rewriter = Rewriter(expr=load, stmt=store)
+    body = rewriter.stmt(block.body)
+    init = None if block.init is None else rewriter.stmt(block.init)
+    loops = [(Var(item.var.name), item.extent) for item in iters]
+    return nest(
+        [(var, extent) for var, extent in loops if extent != arith.ONE],
+        ir.Block(
+            block.name,
+            tuple(iters),
+            tuple(arith.ZERO if extent == arith.ONE else var for var, extent in loops),
+            reads(body),
+            writes(body),
+            body,
+            init,
+        ),
+    )

@@ -1,0 +1,176 @@
+"""Convolution of float32 on vector CPUs: direct, in channel-blocked layout, over register tiles.
+
+Activations lie as N C/v H W v, weights as O/b C/v KH KW v b, with v lanes a vector and b some vectors of output channels. A tile of
+pixels times b channels is accumulated in registers over all input channels and taps; what follows the convolution is applied before
+the only store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+
+from inlaid.arith import Var
+from inlaid.schedules.direct_conv import (
+    ConvTile,
+    DirectConv,
+    channel_layouts,
+    conv_tiles,
+    count_elements,
+    fill_channels,
+    find_conv,
+    place_tile,
+    schedule_padding,
+    stream_weights,
+)
+from inlaid.schedules.register_tile import seconds, steps
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    Anchor,
+    accumulate_in_registers,
+    channel_block,
+    constant_extent,
+    layouts_by_name,
+    mark_tile,
+    share_rows,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+LEAST_RUN = 4
+"""Input channels of a run that weights are packed for: shorter ones are no better than single channels."""
+MANY_PANELS = 8
+"""Panels of a thread from which on one more or less does not matter."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A convolution whose channels fill vectors, and its tile. The input has blocks of so many channels (0: its channels are not
+    blocked), of which `run` at a time are summed together. `cost` is in seconds."""
+
+    conv: DirectConv
+    tile: ConvTile
+    block: int
+    run: int
+    cost: float
+
+
+class ConvRule:
+    """Two-dimensional convolution of float32 where the output channels of a group fill vectors, or are alone and fill half."""
+
+    name = "conv2d"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """Declines what is not such a convolution, or has dimensions that are not static."""
+        conv = find_conv(program, _product) if context.capabilities.vector_bits else None
+        if conv is None or conv.inputs < 2:
+            return ()
+        widest = context.capabilities.vector_bits // 32
+        found: list[Offer] = []
+        # Half vectors only where they leave less empty.
+        for lanes in (widest, widest // 2):
+            if lanes > 1 and (not found or conv.outputs % lanes == 0) and (plan := _plan(conv, lanes, context, given)):
+                found.append(_offer(plan, context))
+            if conv.outputs % lanes == 0:
+                break
+        return tuple(found)
+
+
+def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
+    return anchor.product if anchor.buffer.dtype.name == "float32" else None
+
+
+def _offer(plan: _Plan, context: KernelContext) -> Offer:
+    layouts = _layouts(plan)
+    params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
+    return Offer(params, lambda _: _schedule(plan, layouts, context), plan.cost)
+
+
+def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
+    """The convolution with vectors of so many lanes; None where its output channels do not fill them, nor can be padded."""
+    if not conv.fills(lanes):
+        return None
+    read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
+    block = channel_block(given[conv.program.inputs.index(conv.source)].layout)
+    if read_twice or (not block and conv.inputs % lanes == 0):
+        block = lanes
+    filled = fill_channels(conv, lanes, block, _product)
+    if filled is None:
+        return None
+    images, channels, *size = (constant_extent(item) for item in filled.anchor.spatial)
+    outputs = channels if conv.alone else conv.outputs
+    tile, cycles = choose_pixels(
+        outputs // lanes, size[0], size[1], conv.inputs * conv.taps, lanes, context.capabilities.vector_registers
+    )
+    cost = seconds(images * channels // outputs * cycles, context.capabilities)
+    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost)
+
+
+def _loads(block: ir.Block) -> list[ir.Load]:
+    """What an element-wise block reads."""
+    assert isinstance(block.body, ir.Store)
+    return [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
+
+
+@cache
+def choose_pixels(count: int, height: int, width: int, depth: int, lanes: int, registers: int) -> tuple[ConvTile, float]:
+    """The tile for `count` vectors of output channels that takes the fewest cycles, and these."""
+    best: tuple[float, int, ConvTile] | None = None
+    for tile in conv_tiles(count, height, width, lanes, registers):
+        size = tile.rows * tile.pixels
+        lines, length = (1, height * width) if tile.pixels == width else (height, width)
+        whole, edge = (steps(extent, tile.vectors, lanes, depth, length > size, crowded=False) for extent in (size, length % size))
+        cycles = count // tile.vectors * lines * depth * (length // size * whole + (edge if length % size else 0))
+        if best is None or (cycles, -size) < best[:2]:
+            best = cycles, -size, tile
+    assert best is not None
+    return best[2], best[0]
+
+
+def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
+    """How parameters and what is computed lie."""
+    conv, panel = plan.conv, (0, plan.tile.width)
+    found = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
+    if plan.block:
+        found[conv.data.buffer] = found[conv.source] = Layout(((1, plan.block),))
+    return channel_layouts(conv, plan.tile, found)
+
+
+def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+    """
+    for n, outer, y, x:                       # parallel: see `share_rows`
+        acc[row, pixel, vector, lane] = 0
+        for channels, ky, kx:
+            prefetch a part of the next panel of weights
+            for channel:
+                acc += data * weights         # row, pixel and vector unrolled, lane vectorised
+        out = after(acc)
+    """
+    s, conv, anchor, tile = Schedule(plan.conv.program), plan.conv, plan.conv.anchor, plan.tile
+    for block in anchor.before:
+        schedule_padding(s, block.name, plan.block, context)
+    name, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    registers = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
+    nest = place_tile(s, conv, tile, final)
+    blocks, c = s.split(nest.channels, (None, plan.run)) if plan.run >= LEAST_RUN else (nest.channels, nest.channels)
+    s.reorder(*dict.fromkeys((blocks, *nest.taps, c, *nest.pixels, nest.vector, nest.lane)))
+    init = s.decompose_reduction(name, blocks)
+    for part in (init, name):
+        mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
+    panels: Var | None = nest.panels
+    if context.threads != 1:
+        rows = None if _shares_panels(plan, context) else nest.rows
+        panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
+    program = with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
+    return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+
+
+def _shares_panels(plan: _Plan, context: KernelContext) -> bool:
+    """Whether threads share out output channels, so that each reads weights of its own, instead of rows: where there are more
+    weights than inputs, and threads get the same number of panels, or many."""
+    data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
+    panels = plan.conv.channels // plan.tile.width
+    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= MANY_PANELS * context.threads)

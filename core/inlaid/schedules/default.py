@@ -1,0 +1,33 @@
+"""The schedule rules that every loop-level target shares, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from inlaid.schedules.blocked import BlockedRule
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.dot_conv import DotConvRule
+from inlaid.schedules.dot_matmul import DotMatmulRule
+from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.matmul import MatmulRule
+from inlaid.schedules.rows import RowsRule
+from inlaid.schedules.rule import ScheduleRule
+from inlaid.schedules.tile_conv import TileConvRule
+from inlaid.schedules.tile_matmul import TileMatmulRule
+from inlaid.schedules.transpose import TransposeRule
+from inlaid.schedules.window import WindowRule
+from inlaid.schedules.winograd import WinogradRule
+
+SHARED_RULES: tuple[ScheduleRule, ...] = (
+    TileMatmulRule(),
+    TileConvRule(),
+    DotMatmulRule(),
+    DotConvRule(),
+    ConvRule(),
+    WinogradRule(),
+    RowsRule(),
+    WindowRule(),
+    MatmulRule(),
+    TransposeRule(),
+    BlockedRule(),
+    RowsRule(copies=True),
+    GenericRule(),
+)

@@ -1,0 +1,231 @@
+"""Direct convolution over register tiles: what the schedules for wide and for narrow operands have in common.
+
+Activations lie in blocks of channels, weights in panels of a tile's output channels. Output channels that fill no vectors are
+padded, and so are input channels that fill no block of a padded copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.fill import filled
+from inlaid.schedules.register_tile import fits
+from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.shape import (
+    Anchor,
+    axis_loops,
+    blocks_of,
+    constant_extent,
+    find_anchor,
+    is_static,
+    mark_tile,
+    present,
+    share_rows,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import stream
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import Layout
+
+MOST_VECTORS = 4
+"""Vectors of output channels of a tile: with more there are too few pixels to use a weight for."""
+STREAMED_BYTES = 1 << 14
+"""Bytes of weights from which on each panel is fetched while the one before is used: fewer stay in the first-level cache."""
+
+FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
+"""The loads of data and of weights whose products an anchor sums; None where it sums no such products."""
+
+
+@dataclass(frozen=True)
+class ConvTile:
+    """Lanes of a vector, vectors of output channels, rows of pixels, and pixels of a row."""
+
+    lanes: int
+    vectors: int
+    rows: int
+    pixels: int
+
+    @property
+    def width(self) -> int:
+        """Output channels."""
+        return self.lanes * self.vectors
+
+
+@dataclass(frozen=True)
+class DirectConv:
+    """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over `source`, an input, or a padded copy of it.
+    `axes` tells, by buffer, which axis was padded."""
+
+    program: ir.LoopProgram
+    anchor: Anchor
+    data: ir.Load
+    weights: ir.Load
+    axes: dict[str, int]
+
+    @property
+    def source(self) -> ir.Buffer:
+        """What is convolved, padding aside."""
+        before = self.anchor.before
+        return before[0].reads[0].buffer if before and before[0].reads else self.data.buffer
+
+    @property
+    def inputs(self) -> int:
+        """Input channels of a group."""
+        return constant_extent(self.anchor.reduced[0])
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of a group."""
+        channels = self.data.buffer.shape[1]
+        assert isinstance(channels, int)
+        return self.channels // max(channels // self.inputs, 1)
+
+    @property
+    def channels(self) -> int:
+        """Output channels."""
+        return constant_extent(self.anchor.spatial[1])
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one group."""
+        return self.outputs == self.channels
+
+    @property
+    def taps(self) -> int:
+        """Places of the window."""
+        return prod(constant_extent(item) for item in self.anchor.reduced[1:])
+
+    def fills(self, lanes: int) -> bool:
+        """Whether the output channels of each group fill vectors, or those of a single one more than half of them."""
+        return self.outputs % lanes == 0 or (self.alone and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
+
+
+def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv | None:
+    """The convolution that a program of static shape is; None for anything else, and for data that are their own weights, which
+    cannot lie in two ways."""
+    if not is_static(program):
+        return None
+    anchor = find_anchor(program)
+    if anchor is None or len(anchor.spatial) != 4 or len(anchor.reduced) != 3 or len(anchor.before) > 1:
+        return None
+    product = find_product(anchor)
+    if product is None:
+        return None
+    conv = DirectConv(program, anchor, *product, {})
+    n, o, _, _ = (item.var for item in anchor.spatial)
+    window = (o, *(item.var for item in anchor.reduced))
+    if conv.weights.buffer not in program.inputs or conv.weights.indices != window or conv.data.indices[0] != n:
+        return None
+    first = arith.ZERO if conv.alone else o // conv.outputs * conv.inputs
+    follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
+    return conv if follows and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
+
+
+def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:
+    """The convolution with as many output channels as fill vectors, and in what comes before as many input channels as fill blocks
+    (0: as they are); None where they cannot be padded."""
+    program, anchor, axes = conv.program, conv.anchor, conv.axes
+    for size, blocks in ((lanes, (anchor.block, *anchor.after)), (block, anchor.before)):
+        if not size or not blocks or constant_extent(blocks[0].iters[1]) % size == 0:
+            continue
+        if any(len(item.iters) == 1 for item in blocks):
+            return None
+        # Blocks without channels are those of single numbers.
+        larger = filled(program, {item.name: item.iters[1].var for item in blocks if item.iters}, size)
+        found = None if larger is None else find_anchor(larger[0])
+        if larger is None or found is None:
+            return None
+        program, anchor, axes = larger[0], found, axes | larger[1]
+    product = find_product(anchor)
+    assert product is not None
+    return DirectConv(program, anchor, *product, axes)
+
+
+def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
+    """The tiles of `count` vectors of output channels that fit into registers; all of a kernel have as many channels. A tile has
+    several rows only where it has all their pixels."""
+    for vectors in (vectors for vectors in range(1, MOST_VECTORS + 1) if count % vectors == 0):
+        for size in range(1, height * width + 1):
+            if size > 1 and not fits(size, vectors, registers):
+                break
+            if size <= width or size % width == 0:
+                yield ConvTile(lanes, vectors, max(size // width, 1), min(size, width))
+
+
+def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
+    """How parameters and what is computed lie, besides those that are known: as the output does, in blocks of a vector."""
+    layouts, anchor = dict(found), conv.anchor
+    for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
+        axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
+        if axis is not None and buffer not in layouts:
+            layouts[buffer] = Layout(((axis, tile.lanes),))
+    return layouts
+
+
+@dataclass(frozen=True)
+class ConvNest:
+    """The loops of a convolution over tiles: outside of the tile, images, panels of output channels and rows; inside, input
+    channels, the places of the window, and what is in registers."""
+
+    images: Var | None
+    panels: Var
+    rows: Var | None
+    channels: Var
+    taps: tuple[Var, ...]
+    pixels: tuple[Var, ...]
+    vector: Var
+    lane: Var
+
+
+def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> ConvNest:
+    """
+    for n, outer, y, x:
+        for channel, ky, kx, row, pixel, vector, lane: the sum
+        for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorised
+    """
+    name = conv.anchor.block.name
+    n, channel, y, x = axis_loops(s, final)
+    assert channel is not None
+    outer, vector, lane = s.split(channel, (None, tile.vectors, tile.lanes))
+    y, row = s.split(y, (None, tile.rows)) if y is not None and tile.rows > 1 else (y, None)
+    x, pixel = (None, None) if x is None else s.split(x, (None, tile.pixels))
+    outside = present(n, outer, y, x)
+    s.reorder(*outside, *present(row, pixel), vector, lane)
+    s.compute_at(name, outside[-1])
+    mark_tile(s, *present(row, pixel), vector, lane)
+    c, *taps = axis_loops(s, name)[4:]
+    assert c is not None
+    channel, *pixels = [loop for loop in s.loops(name)[len(outside) :] if loop not in (c, *taps)]
+    vector, lane = s.split(channel, (tile.vectors, tile.lanes))
+    return ConvNest(n, outer, y, c, tuple(present(*taps)), tuple(pixels), vector, lane)
+
+
+def stream_weights(program: ir.LoopProgram, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> ir.LoopProgram:
+    """The program that fetches a part of the next panel of weights in each turn of a loop, where there are several of them and the
+    weights are many. `panels`: the loop over them; None where rows are shared out together with them."""
+    weights = conv.weights.buffer
+    bytes_ = weights.dtype.bytes * count_elements(weights)
+    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES:
+        return program
+    name = next(block.name for block in blocks_of(program) if any(item.buffer.name == weights.name for item in block.reads))
+    return stream(program, name, weights.name, panels, along)[0]
+
+
+def count_elements(buffer: ir.Buffer) -> int:
+    """Elements of a buffer of static shape."""
+    return prod(dim for dim in buffer.shape if isinstance(dim, int))
+
+
+def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
+    """A padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not blocked)."""
+    n, channel, y, x = s.loops(block)
+    if lanes:
+        channel, lane = s.split(channel, (None, lanes))
+        s.reorder(n, channel, y, x, lane)
+        s.vectorize(lane)
+    if context.threads != 1:
+        share_rows(s, [n], y, [channel], context.threads)

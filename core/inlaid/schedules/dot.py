@@ -1,0 +1,117 @@
+"""Products of narrow numbers through dot-product instructions: which one fits, its tile of registers, and how a schedule uses it.
+
+An instruction adds, in each of its lanes, a few neighbouring products to one accumulator. The operand that all lanes share lies
+with the sum's index innermost already, in rows of a matrix or channels of a pixel; the other is packed so that each lane's group
+of elements lies together: a panel of columns as K/g N g.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.shape import (
+    Anchor,
+    mark_tile,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import Layout, dtype
+
+LONGEST_ROW = 8
+"""Vectors of columns of a tile that has a single row: enough additions in flight to hide their latency."""
+
+
+def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
+    """What a dot-product instruction does: for each lane i, total[i] += sum over j < group of a[j] * b[i, j], of these dtypes."""
+    shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
+    acc = ir.Buffer("total", (lanes,), dtype(total))
+    i, j = Var("i"), Var("j")
+    product = ir.cast(ir.load(shared, (j,)), total) * ir.cast(ir.load(own, (i, j)), total)
+    store = ir.Store(acc, (i,), ir.load(acc, (i,)) + product)
+    body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store))
+    return ir.LoopProgram("dot", (shared, own), (acc,), body)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """An intrinsic of a number of lanes that sums groups of products."""
+
+    intrinsic: TensorIntrin
+    lanes: int
+    group: int
+
+
+@dataclass(frozen=True)
+class DotTile:
+    """An instruction, its vectors of output columns, and rows or pixels."""
+
+    dot: Dot
+    vectors: int
+    rows: int
+
+    @property
+    def width(self) -> int:
+        return self.dot.lanes * self.vectors
+
+
+def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
+    """The loads a and b of acc = acc + wide(a) * wide(b)."""
+    assert isinstance(anchor.block.body, ir.Store)
+    match anchor.block.body.value:
+        case ir.Binary(
+            op="add",
+            a=ir.Load(buffer=buffer),
+            b=ir.Binary(op="mul", a=ir.Cast(a=ir.Load() as a), b=ir.Cast(a=ir.Load() as b)),
+        ):
+            return (a, b) if buffer is anchor.buffer else None
+    return None
+
+
+def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
+    """The intrinsics that sum an anchor's products, those that do most at once first."""
+    product = narrow_product(anchor)
+    if product is None:
+        return []
+    a, b = (load.dtype.name for load in product)
+    return dots_of(a, b, anchor.buffer.dtype.name, context)
+
+
+def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
+    """The intrinsics that sum products of such types, those that do most at once first."""
+    found = []
+    for intrinsic in context.intrinsics:
+        params = intrinsic.semantics.params
+        if [buffer.dtype.name for buffer in params] != [a, b, total] or [len(buffer.shape) for buffer in params] != [1, 2, 1]:
+            continue
+        lanes, group = params[1].shape
+        if not isinstance(lanes, int) or not isinstance(group, int):
+            continue
+        if structurally_equal(intrinsic.semantics, dot_product(a, b, total, lanes, group)):
+            found.append(Dot(intrinsic, lanes, group))
+    return sorted(found, key=lambda dot: -dot.lanes * dot.group)
+
+
+def with_dots(
+    s: Schedule,
+    block: str,
+    first: Var,
+    unrolled: tuple[Var, ...],
+    lane: Var,
+    tile: DotTile,
+    layouts: dict[ir.Buffer, Layout],
+    context: KernelContext,
+) -> ir.LoopProgram:
+    """The program with the loops from the lanes inwards done by the instruction, and the tile around it unrolled."""
+    init = s.decompose_reduction(block, first)
+    mark_tile(s, *s.loops(init)[-1 - len(unrolled) :])
+    for loop in unrolled:
+        s.unroll(loop)
+    laid = Schedule(with_layouts(s.program, layouts), context.intrinsics)
+    laid.tensorize(lane, tile.dot.intrinsic.name)
+    return laid.program

@@ -1,0 +1,190 @@
+"""Convolutions of narrow numbers through dot-product instructions, over a tile of pixels times output channels in registers.
+
+Activations lie as N C/b H W b, with b channels a multiple of an instruction's group; weights as O/w C/r KH KW r/g w g, with w the
+output channels of a tile and r input channels that a block holds whole. Output channels that fill no vectors are padded. So are
+input channels that fill no groups, the colours of an image: they are copied first, with zeros beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+
+from inlaid.arith import Var
+from inlaid.schedules.direct_conv import (
+    MOST_VECTORS,
+    ConvTile,
+    DirectConv,
+    channel_layouts,
+    conv_tiles,
+    fill_channels,
+    find_conv,
+    place_tile,
+    schedule_padding,
+    stream_weights,
+)
+from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
+from inlaid.schedules.register_tile import Tile, cycles, seconds
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    accumulate_in_registers,
+    blocks_of,
+    channel_block,
+    constant_extent,
+    layouts_by_name,
+    share_rows,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+SPARE = 1
+"""Registers that tiles leave free for what follows: a tile of 28 sums is as fast as one of 30, and needs no stack behind them."""
+
+SHORT_RUN = 2
+"""Groups of input channels that are no loop of their own inside one over the window: LLVM keeps the sums of such in memory."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A convolution whose channels fill vectors, the instruction that sums it, and its tile. The data has blocks of `block`
+    channels, of which `run` are summed together; it is copied where it is `padded`. `cost` is in seconds."""
+
+    conv: DirectConv
+    dot: Dot
+    tile: ConvTile
+    block: int
+    run: int
+    padded: bool
+    cost: float
+
+
+class DotConvRule:
+    """Two-dimensional convolution of narrow operands where the output channels of a group fill vectors, or are alone and fill
+    half."""
+
+    name = "dot_conv"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
+        conv = find_conv(program, narrow_product) if context.intrinsics and 0 not in program.outputs[0].shape else None
+        if conv is None:
+            return ()
+        found: list[Offer] = []
+        # Shorter vectors only where they leave less empty.
+        for dot in dots_for(conv.anchor, context):
+            if (not found or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, given)):
+                found.append(_offer(plan, context))
+            if found and conv.outputs % dot.lanes == 0:
+                break
+        return tuple(found)
+
+
+def _offer(plan: _Plan, context: KernelContext) -> Offer:
+    layouts = _layouts(plan)
+    params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
+    return Offer(params, lambda _: _schedule(plan, layouts, context), plan.cost)
+
+
+def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
+    """The convolution through an instruction; None where channels neither fill its lanes and groups nor can be padded."""
+    if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.alone):
+        return None
+    padded = conv.inputs % dot.group != 0
+    groups = -(-conv.inputs // dot.group)
+    block = _block(channel_block(given[conv.program.inputs.index(conv.source)].layout), conv.inputs, dot)
+    filled = fill_channels(conv, dot.lanes, 0 if padded else block, narrow_product)
+    if filled is None:
+        return None
+    images, channels, *size = (constant_extent(item) for item in filled.anchor.spatial)
+    outputs = channels if conv.alone else conv.outputs
+    tile, count = choose_dot_tile(dot, outputs, size[0], size[1], groups * conv.taps, context.capabilities.vector_registers)
+    cost = seconds(images * channels // outputs * count, context.capabilities)
+    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost)
+
+
+def _block(given: int, inputs: int, dot: Dot) -> int:
+    """How many channels of the data lie together: as it is given, if that can be, or as many as a vector has lanes, or less."""
+    if given and given % dot.group == 0 and inputs % dot.group == 0:
+        return given
+    depth = -(-inputs // dot.group) * dot.group
+    return gcd(depth, max(dot.lanes, dot.group))
+
+
+@cache
+def choose_dot_tile(dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int) -> tuple[ConvTile, float]:
+    """The tile for a whole number of vectors of output channels that takes the fewest cycles, and these."""
+    best: tuple[float, int, ConvTile] | None = None
+    count = outputs // dot.lanes
+    for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):
+        # A broadcast is an instruction of its own here, which a single vector makes no more use of.
+        if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MOST_VECTORS + 1)):
+            continue
+        size = tile.rows * tile.pixels
+        times, length = (1, height * width) if tile.pixels == width else (height, width)
+        taken = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size)) * depth
+        if best is None or (taken, -size) < best[:2]:
+            best = taken, -size, tile
+    assert best is not None
+    return best[2], best[0]
+
+
+def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
+    """How parameters and what is computed lie."""
+    conv = plan.conv
+    found = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
+    if not plan.padded:
+        found[conv.data.buffer] = found[conv.source] = Layout(((1, plan.block),))
+    return channel_layouts(conv, plan.tile, found)
+
+
+def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+    """
+    for n, outer, y, x:                       # parallel: see `share_rows`
+        total[row, pixel, vector, lane] = 0
+        for channel block, ky, kx:
+            prefetch a part of the next panel of weights
+            for group of channels:
+                dot(data, weights, total)     # row, pixel and vector unrolled
+        out = after(total)
+    """
+    s, conv, tile = Schedule(plan.conv.program, context.intrinsics), plan.conv, plan.tile
+    anchor, name, group = conv.anchor, conv.anchor.block.name, plan.dot.group
+    local: dict[str, Layout] = {}
+    if plan.padded:
+        local[_pad_channels(s, plan, context)] = Layout(((1, plan.block),))
+    else:
+        for block in anchor.before:
+            schedule_padding(s, block.name, plan.block, context)
+    final = accumulate_in_registers(s, anchor)
+    if not anchor.after:
+        local[final] = Layout(((1, tile.lanes),))
+    nest = place_tile(s, conv, tile, final)
+    blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
+    s.reorder(blocks, *nest.taps, groups, *nest.pixels, nest.vector, nest.lane, part)
+    if plan.run <= SHORT_RUN * group:
+        s.unroll(groups)
+    panels: Var | None = nest.panels
+    if context.threads != 1:
+        panels = share_rows(s, [nest.images], nest.rows, [nest.panels], context.threads)
+    dots = DotTile(plan.dot, tile.vectors, tile.pixels)
+    found = layouts_by_name(s.program, layouts, local)
+    program = with_dots(s, name, blocks, (*nest.pixels, nest.vector), nest.lane, dots, found, context)
+    return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+
+
+def _pad_channels(s: Schedule, plan: _Plan, context: KernelContext) -> str:
+    """A copy of the data with channels of zeros, which takes the place of one that pads rows; the name of its buffer."""
+    anchor, known = plan.conv.anchor, s.blocks
+    multiples = tuple(plan.dot.group if item is anchor.reduced[0] else 1 for item in anchor.block.iters)
+    s.pad(anchor.block.name, multiples, (plan.conv.weights.buffer.name,))
+    (copy,) = (block for block in blocks_of(s.program) if block.name not in known)
+    for block in anchor.before:
+        s.compute_inline(block.name)
+    n, channel, y, x = s.loops(copy.name)
+    s.reorder(y, x, channel)
+    s.unroll(channel)
+    if context.threads != 1:
+        share_rows(s, [n], y, [], context.threads)
+    return copy.writes[0].buffer.name

@@ -1,0 +1,184 @@
+"""Matrix products of narrow numbers through dot-product instructions, over a tile of rows times columns in registers.
+
+The right operand lies in panels as wide as a tile, K/g N g each: a constant is packed so when the model is compiled, with zeros
+where it fills no whole panel; any other is copied, a panel before its first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid.arith import Var
+from inlaid.schedules.collapse import collapse
+from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
+from inlaid.schedules.matmul import Product, find_product, place_tile, share_out
+from inlaid.schedules.register_tile import LONGEST_ROW, MOST_ROWS, Tile, cycles, fits
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    accumulate_in_registers,
+    blocks_of,
+    constant_extent,
+    find_anchor,
+    is_static,
+    layouts_by_name,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import stream
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A product, the instruction that sums it, and its tile. `constant`: the right operand is packed when the model is compiled."""
+
+    product: Product
+    dot: Dot
+    tile: Tile
+    constant: bool
+
+    @property
+    def depth(self) -> int:
+        """Elements that are summed, whole groups of them."""
+        return _whole(constant_extent(self.product.anchor.reduced[0]), self.dot.group)
+
+    @property
+    def packed(self) -> Layout:
+        """How the right operand lies for the instruction."""
+        k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
+        place = self.product.right.indices.index(k)
+        return Layout(((place, self.depth), (n, self.tile.width), (place, self.dot.group)))
+
+
+class DotMatmulRule:
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
+
+    name = "dot_matmul"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
+        if not context.intrinsics or not is_static(program) or 0 in program.outputs[0].shape:
+            return None
+        merged = collapse(program)
+        product = find_product(merged)
+        if product is None or not _is_plain(merged, product):
+            return None
+        columns = constant_extent(product.anchor.spatial[-1])
+        dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= columns), None)
+        if dot is None:
+            return None
+        place = merged.inputs.index(product.right.buffer)
+        constant = given[place].constant and len(product.right.indices) == len(program.inputs[place].shape) == 2
+        plan = _Plan(product, dot, _choose_tile(product, dot, context), constant)
+        layouts = {product.right.buffer: plan.packed} if constant else {}
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
+        return Offer(params, lambda _: _schedule(merged, plan, layouts, context))
+
+
+def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
+    """Whether the left operand lies in rows of k, and the right one, an input, in rows of n, one for each k."""
+    k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
+    left, right = product.left, product.right
+    return (
+        left.indices[-1] == k
+        and right.indices[-2:] == (k, n)
+        and right.buffer in program.inputs
+        and left.buffer is not right.buffer
+    )
+
+
+def _whole(extent: int, size: int) -> int:
+    """An extent, up to a multiple of a size."""
+    return -(-extent // size) * size
+
+
+def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
+    """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
+    rows, columns, depth = product.rows, product.columns, product.depth
+    assert rows is not None and columns is not None and depth is not None
+    threads = 1 if product.shared else max(context.threads, 1)
+    widest = min(LONGEST_ROW, -(-columns // dot.lanes))
+    if rows == 1:
+        # Panels are read at the speed of memory; where each begins costs about as much as another vector.
+        lines = [Tile(dot.lanes, vectors, 1) for vectors in range(widest, 0, -1)]
+        return min(lines, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
+    tiles = [
+        Tile(dot.lanes, vectors, height)
+        for vectors in range(widest, 0, -1)
+        for height in range(1, min(rows, MOST_ROWS) + 1)
+        if fits(height, vectors, context.capabilities.vector_registers)
+    ]
+    steps = -(-depth // dot.group)
+    return min(tiles, key=lambda tile: cycles(rows, _whole(columns, tile.width), steps, tile, threads))
+
+
+def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+    """
+    for shared ..., columns:                  # parallel over what is longest
+        panel = b                             # where b is not constant
+        for free ..., rows:
+            total[row, vector, lane] = 0
+            for group of k:
+                prefetch a part of the next panel
+                dot(a, panel, total)          # row and vector unrolled
+            out = after(total)
+    """
+    s = Schedule(program, context.intrinsics)
+    product, tile, matmul = plan.product, plan.tile, plan.product.anchor.block.name
+    copied = _copies(s, plan, context)
+    right = copied or product.right.buffer.name
+    anchor = find_anchor(s.program)
+    assert anchor is not None
+    final = accumulate_in_registers(s, anchor)
+    nest = place_tile(s, product, tile, final)
+    k, part = s.split(nest.k, (None, plan.dot.group))
+    s.reorder(k, *nest.tile_rows, nest.vector, nest.lane, part)
+    more: dict[str, Layout] = {}
+    if copied is not None:
+        more[right] = plan.packed
+        _interleave(s, copied, plan, nest.columns, context)
+    share_out(s, nest, product, tile, context)
+    found = layouts_by_name(s.program, layouts, more)
+    dots = DotTile(plan.dot, tile.vectors, tile.rows)
+    program = with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, found, context)
+    if plan.constant:
+        # One row alone reads each panel once, at the speed of memory, as it is.
+        name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
+        if nest.rows is not None and product.rows != 1:
+            program, _ = stream(program, name, right, nest.columns, k)
+    return program
+
+
+def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
+    """Copy what has to be: operands that fill no whole groups or panels, with zeros beside them, and any right operand that is not
+    constant. The name of the copy of the right one, None where there is none."""
+    anchor, known = plan.product.anchor, s.blocks
+    left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
+    sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
+    multiples = tuple(sizes.get(item, 1) for item in anchor.block.iters)
+    if any(constant_extent(item) % size for item, size in sizes.items()):
+        s.pad(anchor.block.name, multiples, (right,) if plan.constant else ())
+    made = {region.buffer.name: block for block in blocks_of(s.program) if block.name not in known for region in block.reads}
+    if left in made:
+        loops = s.loops(made[left].name)
+        _, lane = s.split(loops[-1], (None, context.capabilities.vector_bits // 8 // plan.product.left.dtype.bytes))
+        s.vectorize(lane)
+        if context.threads != 1 and len(loops) > 1:
+            s.parallel(loops[0])
+    if plan.constant:
+        return None
+    return made[right].name if right in made else s.cache_read(anchor.block.name, right)
+
+
+def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:
+    """Copy the right operand in groups: a panel at a time, or, for several threads, which share it, all at once."""
+    if context.threads == 1:
+        s.compute_at(block, columns)
+    k, n = s.loops(block)[-2:]
+    k, part = s.split(k, (None, plan.dot.group))
+    n, lane = s.split(n, (None, plan.dot.lanes))
+    s.reorder(k, n, lane, part)
+    s.unroll(part)
+    s.vectorize(lane)
+    if context.threads != 1:
+        s.parallel(s.loops(block)[0])

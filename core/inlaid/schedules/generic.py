@@ -1,0 +1,106 @@
+"""The schedule of kernels that no other rule knows: element-wise chains merged, outer loops parallel, inner loops vectors."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import block_size, blocks_of, merge_chains
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR
+
+PARALLEL_WORK = 1 << 15
+"""Iterations of a block from which on threads are worth waking."""
+PIECE = 256
+"""Columns that are reduced together where columns are all there is to run in parallel."""
+CHUNKS = 64
+"""Parallel iterations that are enough for any number of threads: more loops are not merged for it."""
+
+
+class GenericRule:
+    """Takes every kernel."""
+
+    name = "generic"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Row-major buffers throughout."""
+        return Offer((ROW_MAJOR,) * len(program.params), lambda source: _schedule(source, context))
+
+
+def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
+    s = Schedule(program)
+    merge_chains(s)
+    for block in blocks_of(s.program):
+        if _sums_rows(block):
+            _add_row_by_row(s, block)
+    if context.threads != 1:
+        for block in blocks_of(s.program):
+            if _iterations(block) >= PARALLEL_WORK:
+                _parallel(s, block)
+    return s.program
+
+
+def _sums_rows(block: ir.Block) -> bool:
+    """Whether a reduction walks along rows with its last spatial variable, and across them with what it reduces over."""
+    if block.init is None or not isinstance(block.body, ir.Store) or not block.body.indices:
+        return False
+    column = block.iters[len(block.body.indices) - 1].var
+    if block.body.indices[-1] != column:
+        return False
+    reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
+    loads = [
+        n for n in ir.walk_exprs(block.body.value) if isinstance(n, ir.Load) and n.buffer is not block.body.buffer and n.indices
+    ]
+    return bool(loads) and all(load.indices[-1] == column and reduced & load.free_vars() for load in loads)
+
+
+def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
+    """
+    for column: for rows: acc[column] += row[column]    becomes    for rows: for column: acc[column] += row[column]
+
+    whose inner loop is one of vectors. Where there is nothing else to run in parallel, columns are cut into pieces.
+    """
+    bound = [binding for binding in block.bindings if isinstance(binding, Var)]
+    loops = s.loops(block.name)
+    if len(bound) != len(block.iters) or any(binding not in loops for binding in bound):
+        return
+    spatial = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.SPATIAL]
+    rows = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.REDUCTION]
+    column = spatial[-1]
+    if len(spatial) == 1:
+        _, column = s.split(column, (None, PIECE))
+    s.reorder(*rows, column)
+    s.decompose_reduction(block.name, rows[0])
+
+
+def _iterations(block: ir.Block) -> int:
+    """How often a block runs; for symbolic extents, enough."""
+    size = block_size(block)
+    return size.value if isinstance(size, arith.Const) else PARALLEL_WORK
+
+
+def _parallel(s: Schedule, block: ir.Block) -> None:
+    """Run the outer spatial loops of a block in parallel, as many of them as make enough chunks."""
+    loops = s.loops(block.name)
+    spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
+    chosen: list[Var] = []
+    chunks = 1
+    for loop in loops:
+        if loop not in spatial or chunks >= CHUNKS:
+            break
+        extent = _extent(s.program, loop)
+        chosen.append(loop)
+        chunks *= extent.value if isinstance(extent, arith.Const) else CHUNKS
+    if not chosen or chunks == 1:
+        return
+    try:
+        s.parallel(s.fuse(*chosen) if len(chosen) > 1 else chosen[0])
+    except ScheduleError:
+        # The block's iterations depend on one another, as those of a loop program of its own may.
+        return
+
+
+def _extent(program: ir.LoopProgram, loop: Var) -> arith.Expr:
+    return next(stmt.extent for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.var is loop)

@@ -1,0 +1,57 @@
+"""What a schedule rule is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from inlaid.plugins.contract import Capabilities
+from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import Layout
+
+
+@dataclass(frozen=True)
+class KernelContext:
+    """What a rule may know: the target's capabilities, the number of threads a kernel may use (0: not known), and the tensor
+    intrinsics that the target's code generator prints."""
+
+    capabilities: Capabilities
+    threads: int = 1
+    intrinsics: tuple[TensorIntrin, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is known of an input of a kernel: the layout in which it lies now, and whether it is constant."""
+
+    layout: Layout
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Offer:
+    """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
+    `schedule`, which turns the program into a scheduled one whose parameters lie so. `cost` is the seconds that it takes, copies of
+    its inputs left out; only differences between the offers for one kernel matter."""
+
+    layouts: tuple[Layout, ...]
+    schedule: Callable[[LoopProgram], LoopProgram]
+    cost: float = 0.0
+
+
+class ScheduleRule(Protocol):
+    """Knows how to compute one kind of kernel well on targets of some capabilities."""
+
+    @property
+    def name(self) -> str:
+        """For reports and traces."""
+
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | tuple[Offer, ...] | None:
+        """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline. Of several
+        offers lowering takes the one that makes kernels and copies cheapest over the whole region.
+
+        `given` tells of the inputs, in order: one of the ways in which they may lie. Asking for other layouts costs a copy, except
+        for constants, which are packed at compile time.
+        """

@@ -1,0 +1,220 @@
+"""What schedule rules ask of an unscheduled kernel: its anchor, what comes before it and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Const, Var
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import Layout
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The one reduction of a kernel.
+
+    `buffer` is what it accumulates into; `product` the two loads whose products it sums, None where it is no sum of products;
+    `before` the blocks that it needs, `after` all others: those that follow, and what these alone read.
+    """
+
+    block: ir.Block
+    buffer: ir.Buffer
+    spatial: tuple[ir.IterVar, ...]
+    reduced: tuple[ir.IterVar, ...]
+    product: tuple[ir.Load, ir.Load] | None
+    before: tuple[ir.Block, ...]
+    after: tuple[ir.Block, ...]
+
+
+def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
+    """The blocks of a program, in order."""
+    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
+
+
+def is_static(program: ir.LoopProgram) -> bool:
+    """Whether every dimension of the parameters is an integer."""
+    return all(isinstance(dim, int) for buffer in program.params for dim in buffer.shape)
+
+
+def find_anchor(program: ir.LoopProgram) -> Anchor | None:
+    """The anchor of a kernel; None where it has no reduction or several, or blocks that are loop programs of their own."""
+    blocks = blocks_of(program)
+    reductions = [place for place, block in enumerate(blocks) if block.init is not None]
+    if len(reductions) != 1 or any(not isinstance(block.body, ir.Store) for block in blocks):
+        return None
+    place = reductions[0]
+    block = blocks[place]
+    assert isinstance(block.body, ir.Store)
+    spatial = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+    reduced = tuple(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
+    if block.body.indices != tuple(item.var for item in spatial):
+        return None
+    before, after = _needed(block, blocks[:place])
+    return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, (*after, *blocks[place + 1 :]))
+
+
+def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
+    """Of the blocks before one those whose results it reads, directly or not, or writes over; and the others."""
+    wanted = {region.buffer for region in (*block.reads, *block.writes)}
+    needed: list[ir.Block] = []
+    for other in reversed(earlier):
+        if any(region.buffer in wanted for region in other.writes):
+            needed.append(other)
+            wanted.update(region.buffer for region in other.reads)
+    return tuple(reversed(needed)), tuple(other for other in earlier if other not in needed)
+
+
+def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
+    """The factors of acc = acc + a * b."""
+    match store.value:
+        case ir.Binary(op="add", a=ir.Load(buffer=buffer), b=ir.Binary(op="mul", a=ir.Load() as a, b=ir.Load() as b)):
+            return (a, b) if buffer is store.buffer else None
+    return None
+
+
+def last_of(anchor: Anchor) -> str | None:
+    """The name of the last block after the anchor, into which all others can go; None where there are none."""
+    return anchor.after[-1].name if anchor.after else None
+
+
+def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
+    """Put element-wise blocks into their readers."""
+    for block in blocks:
+        schedule.compute_inline(block)
+
+
+def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
+    """Put what follows an anchor into its last block, and what the anchor sums into registers. The block that stores the result,
+    which is a new one where nothing follows: its name is then also that of the buffer in registers."""
+    final = last_of(anchor)
+    inline_all(schedule, [block.name for block in anchor.after if block.name != final])
+    if final is None:
+        return schedule.cache_write(anchor.block.name, "register")
+    schedule.set_scope(anchor.buffer.name, "register")
+    return final
+
+
+def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
+    """The loop that each iteration variable of a block follows, None for one that has no loop of its own: its extent is 1."""
+    found = next(item for item in blocks_of(schedule.program) if item.name == block)
+    loops = schedule.loops(block)
+    return [binding if binding in loops else None for binding in found.bindings]  # type: ignore[misc]
+
+
+def channel_block(layout: Layout) -> int:
+    """Channels of a block (axis 1); 0 for a layout that does not block them alone."""
+    match layout.blocks:
+        case ((1, factor),):
+            return factor
+    return 0
+
+
+def present(*loops: Var | None) -> list[Var]:
+    """The loops that there are."""
+    return [loop for loop in loops if loop is not None]
+
+
+def constant_extent(item: ir.IterVar) -> int:
+    """The extent of an iteration variable of a program of static shape."""
+    extent = item.extent
+    assert isinstance(extent, Const), f"the extent {extent!r} is not constant"
+    return extent.value
+
+
+def mark_tile(schedule: Schedule, *loops: Var) -> None:
+    """Unroll all loops but the innermost, which becomes vectors."""
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
+
+
+PIECES = 4
+"""Into how many runs of rows a kernel is cut for threads whose number is not known."""
+
+
+def share_rows(
+    schedule: Schedule, outside: Sequence[Var | None], rows: Var | None, inside: Sequence[Var | None], threads: int
+) -> Var | None:
+    """
+    for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
+
+    so that a thread has the same rows in every kernel, whatever else a kernel goes over, and finds in its own cache what it wrote
+    in the kernel before. `inside` are further loops, such as those over blocks of channels, which may also stand outside of the
+    rows: their order stays. Rows that cannot be shared out evenly run in parallel with the rest, as they are. The parallel loop, or
+    None where rows are part of it.
+    """
+    pieces = threads or PIECES
+    named = present(*outside, *inside, rows)
+    nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in named]
+    extent = None if rows is None else loop_extent(schedule, rows)
+    if rows is None or not isinstance(extent, Const) or extent.value % pieces or extent.value == 0:
+        fused = schedule.fuse(*nest)
+        schedule.parallel(fused)
+        return fused if rows is None else None
+    run, rest = schedule.split(rows, (pieces, None))
+    further = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
+    schedule.reorder(*present(*outside), run, *further)
+    shared = further[:-1] if further[-1] is rest else further
+    fused = schedule.fuse(*present(*outside), run, *shared)
+    schedule.parallel(fused)
+    return fused if shared is not further else None
+
+
+def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
+    """The extent of a loop."""
+    return next(stmt.extent for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var is loop)
+
+
+def layouts_by_name(
+    program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None
+) -> dict[ir.Buffer, Layout]:
+    """The layouts of a scheduled program's buffers: those of the same names before, and `more` by name."""
+    names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+
+
+def tile_size(extent: int, limit: int) -> int:
+    """Into what tiles to cut an extent, at most `limit` long: the greatest divisor, unless that is less than half the limit; then
+    the limit, and a last tile that is shorter."""
+    if extent <= limit:
+        return extent
+    divisor = max(size for size in range(1, limit + 1) if extent % size == 0)
+    return divisor if 2 * divisor > limit else limit
+
+
+def merge_chains(schedule: Schedule) -> None:
+    """Put element-wise blocks into their readers wherever nothing is computed twice for it."""
+    for name in [block.name for block in blocks_of(schedule.program)]:
+        block = next(block for block in blocks_of(schedule.program) if block.name == name)
+        if worth_inlining(schedule.program, block):
+            schedule.compute_inline(name)
+
+
+def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
+    """Whether an element-wise block is a constant, or has one reader, which reads each element once: nothing is computed twice
+    then."""
+    if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
+        return False
+    if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
+        return False
+    buffer = block.body.buffer
+    others = [item for item in blocks_of(program) if item is not block]
+    readers = [item for item in others if any(region.buffer is buffer for region in item.reads)]
+    if readers and isinstance(block.body.value, ir.Const):
+        return not any(region.buffer is buffer for item in others for region in item.writes)
+    if len(readers) != 1 or any(region.buffer is buffer for item in others for region in item.writes):
+        return False
+    reader = readers[0]
+    if not isinstance(reader.body, ir.Store):
+        return False
+    loads = [node for node in ir.walk_exprs(reader.body.value) if isinstance(node, ir.Load) and node.buffer is buffer]
+    return len(loads) == 1 and (reader.init is None or block_size(block) == block_size(reader))
+
+
+def block_size(block: ir.Block) -> arith.Expr:
+    """How often a block runs."""
+    return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))

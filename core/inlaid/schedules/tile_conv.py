@@ -1,0 +1,154 @@
+"""Convolutions of narrow numbers through instructions on tiles.
+
+Activations lie as N C/b H W b, with as many channels in a block as a row of a tile holds: neighbouring pixels are the rows of a
+left factor as they lie, whatever place of the window they are read for, and nothing is copied but the padding around an image.
+Windows of one pixel take the rows of an image for one long line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Expr, Var
+from inlaid.schedules.direct_conv import schedule_padding
+from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name
+from inlaid.schedules.tile_nest import LEAST_ROWS, TiledProduct, box, buffer_of, read_epilogue, with_epilogue, with_nest
+from inlaid.schedules.tiles import TileUnit, find_unit
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+
+class TileConvRule:
+    """Two-dimensional convolution of narrow operands, ungrouped, of static shape, with a stride that loads of tiles know."""
+
+    name = "tile_conv"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines channels that fill no groups or columns, short rows of pixels, and where something else than element-wise
+        operators follows."""
+        if not context.capabilities.scopes or not is_static(program):
+            return None
+        anchor = find_anchor(program)
+        conv = None if anchor is None else _conv(program, anchor, context)
+        if conv is None:
+            return None
+        params = tuple(conv.layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda _: conv.nest(context))
+
+
+@dataclass(frozen=True)
+class _Conv:
+    """A convolution, and how it is cut into tiles. `schedule` has all that follows in the last block; `block` counts channels; the
+    rows of pixels of an image are one line where it is `flat`."""
+
+    anchor: Anchor
+    schedule: Schedule
+    data: ir.Load
+    weights: ir.Load
+    unit: TileUnit
+    flat: bool
+
+    @property
+    def block(self) -> int:
+        """Input channels that a step goes over."""
+        return _block(constant_extent(self.anchor.reduced[0]), self.unit)
+
+    @property
+    def layouts(self) -> dict[ir.Buffer, Layout]:
+        """Images are blocked, results as whoever convolves them would have it; weights lie in panels as wide as a tile."""
+        blocked, unit = Layout(((1, self.block),)), self.unit
+        found = {self.weights.buffer: Layout(((1, self.block), (0, unit.columns), (1, unit.group))), self.data.buffer: blocked}
+        for block in self.anchor.before:
+            found.update((region.buffer, blocked) for region in block.reads if len(region.buffer.shape) == 4)
+        result = Layout(((1, _block(constant_extent(self.anchor.spatial[1]), unit)),))
+        for buffer in self.schedule.program.params:
+            if buffer.shape == self.anchor.buffer.shape:
+                found.setdefault(buffer, result)
+        return found
+
+    def nest(self, context: KernelContext) -> ir.LoopProgram:
+        """The padding, then the product."""
+        s = Schedule(self.schedule.program)
+        for before in self.anchor.before:
+            schedule_padding(s, before.name, self.block, context)
+        laid = with_layouts(s.program, layouts_by_name(s.program, self.layouts))
+        images, columns, height, width = (constant_extent(item) for item in self.anchor.spatial)
+        lines, length = (images, height * width) if self.flat else (images * height, width)
+        rows, unit = self.unit.rows_of(length), self.unit
+        data, weights = (buffer_of(laid, load.buffer.name) for load in (self.data, self.weights))
+        if self.flat:
+            merged = ir.Buffer(data.name, (*data.shape[:2], length, self.block), data.dtype)
+            laid, data = Rewriter(buffers={data: merged}).program(laid), merged
+        channels, *window = map(constant_extent, self.anchor.reduced)
+        steps = tuple(zip(map(Var, ("block", "ky", "kx")), (channels // self.block, *window), strict=True))
+        block, *taps = (var for var, _ in steps)
+        epilogue = read_epilogue(laid, self.anchor)
+        assert epilogue is not None
+
+        def pixel(line: Expr, row: Expr) -> tuple[Expr, Expr, Expr]:
+            return (line, row // width, row % width) if self.flat else (line // height, line % height, row)
+
+        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
+            inside = (arith.ZERO, self.block)
+            if self.flat:
+                return box(data, line, block, (row, rows), inside)
+            image, *place = pixel(line, row)
+            variables = [item.var for item in (*self.anchor.spatial[2:], *self.anchor.reduced[1:])]
+            at: dict[Expr, Expr] = dict(zip(variables, (*place, *taps), strict=True))
+            y, x = (arith.substitute(index, at) for index in self.data.indices[2:])
+            return box(data, image, block, y, (x, (rows - 1) * unit.step + 1), inside)
+
+        def right(batch: Expr, tile: Expr) -> ir.Region:
+            extents = (self.block // unit.group, unit.columns, unit.group)
+            return box(weights, tile, block, *taps, *((arith.ZERO, extent) for extent in extents))
+
+        def store(batch: Expr, line: Expr, row: Expr, column: Expr, value: ir.Expr) -> ir.Stmt:
+            image, y, x = pixel(line, row)
+            return epilogue.at((image, column, y, x), value)
+
+        product = TiledProduct(unit, 1, lines, length, rows, columns, self.block, steps, left, right, store)
+        return with_nest(laid, self.anchor, product.nest(context.threads))
+
+
+def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _Conv | None:
+    """out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx], over an input or a padded copy of one; None for anything else."""
+    if len(anchor.spatial) != 4 or len(anchor.reduced) != 3 or len(anchor.before) > 1:
+        return None
+    product = narrow_product(anchor)
+    if product is None:
+        return None
+    data, weights = product
+    (n, o, _, x), (c, ky, kx) = (tuple(item.var for item in items) for items in (anchor.spatial, anchor.reduced))
+    if weights.buffer not in program.inputs or weights.indices != (o, c, ky, kx) or data.indices[:2] != (n, c):
+        return None
+    if (data.buffer in program.inputs) == bool(anchor.before) or data.buffer is weights.buffer:
+        return None
+    along = arith.affine(data.indices[3], x)
+    if along is None or not isinstance(along[0], arith.Const):
+        return None
+    unit = find_unit(context, data.dtype.name, weights.dtype.name, anchor.buffer.dtype.name, along[0].value)
+    outputs, inputs = constant_extent(anchor.spatial[1]), constant_extent(anchor.reduced[0])
+    if unit is None or outputs % unit.columns or inputs % unit.group:
+        return None
+    schedule = with_epilogue(program, anchor)
+    epilogue = None if schedule is None else read_epilogue(schedule.program, anchor)
+    if schedule is None or epilogue is None:
+        return None
+    image = tuple(map(constant_extent, anchor.spatial[2:]))
+    single = data.buffer.shape[2:] == image and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
+    flat = single and not anchor.before and not epilogue.reads(data.buffer)
+    if (image[0] * image[1] if flat else image[1]) < LEAST_ROWS:
+        return None
+    return _Conv(anchor, schedule, data, weights, unit, flat)
+
+
+def _block(channels: int, unit: TileUnit) -> int:
+    """How many channels lie together: as many as the row of a tile holds at most, in whole columns where they can be cut so."""
+    part = unit.columns if channels % unit.columns == 0 else unit.group
+    return max(size for size in range(part, unit.depth + 1, part) if channels % size == 0)

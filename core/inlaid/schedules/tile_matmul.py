@@ -1,0 +1,153 @@
+"""Matrix products of narrow numbers through instructions on tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Expr, Var
+from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name
+from inlaid.schedules.tile_nest import (
+    LEAST_ROWS,
+    TiledProduct,
+    box,
+    buffer_of,
+    read_epilogue,
+    unravelled,
+    with_epilogue,
+    with_nest,
+)
+from inlaid.schedules.tiles import TileUnit, find_unit
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+
+class TileMatmulRule:
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
+
+    name = "tile_matmul"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines products of few rows, and where something else than element-wise operators follows."""
+        if not context.capabilities.scopes or not is_static(program):
+            return None
+        anchor = find_anchor(program)
+        if anchor is None or anchor.before or len(anchor.reduced) != 1 or len(anchor.spatial) < 2:
+            return None
+        product = narrow_product(anchor)
+        if product is None or constant_extent(anchor.spatial[-2]) < LEAST_ROWS or not _is_product(program, anchor, *product):
+            return None
+        a, b = product
+        unit = find_unit(context, a.dtype.name, b.dtype.name, anchor.buffer.dtype.name)
+        schedule = with_epilogue(program, anchor)
+        if unit is None or schedule is None or read_epilogue(schedule.program, anchor) is None:
+            return None
+        plan = _Plan(anchor, a, b, unit)
+        params = tuple(plan.layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda _: plan.nest(schedule, context.threads))
+
+
+def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load) -> bool:
+    """Whether a has rows m of k, b rows k of n, and both are inputs of the kernel."""
+    *_, m, n = (item.var for item in anchor.spatial)
+    k = anchor.reduced[0].var
+    if a.buffer not in program.inputs or b.buffer not in program.inputs or a.buffer is b.buffer:
+        return False
+    if a.indices[-2:] != (m, k) or b.indices[-2:] != (k, n):
+        return False
+    outer = frozenset[Expr]().union(*map(arith.free_vars, (*a.indices[:-2], *b.indices[:-2])))
+    return outer.isdisjoint((m, n, k))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A product, and how it is cut into tiles."""
+
+    anchor: Anchor
+    a: ir.Load
+    b: ir.Load
+    unit: TileUnit
+
+    @property
+    def depth(self) -> int:
+        return constant_extent(self.anchor.reduced[0])
+
+    @property
+    def length(self) -> int:
+        return constant_extent(self.anchor.spatial[-2])
+
+    @property
+    def steps(self) -> int:
+        """Products of tiles along the sum."""
+        return -(-self.depth // self.unit.depth)
+
+    @property
+    def step(self) -> int:
+        """Elements that each goes over, whole groups of them."""
+        return -(-self.depth // (self.steps * self.unit.group)) * self.unit.group
+
+    @property
+    def padded(self) -> bool:
+        """Whether the steps go over more than there is."""
+        return self.steps * self.step != self.depth
+
+    @property
+    def layouts(self) -> dict[ir.Buffer, Layout]:
+        """The right factor lies in panels as wide as a tile; the left one is padded, tile by tile, where its rows are no whole
+        steps."""
+        rank, whole = len(self.b.indices), self.steps * self.step
+        found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
+        if self.padded:
+            rank = len(self.a.indices)
+            found[self.a.buffer] = Layout(((rank - 2, self.unit.rows_of(self.length)), (rank - 1, whole)))
+        return found
+
+    def nest(self, schedule: Schedule, threads: int) -> ir.LoopProgram:
+        """Axes along which the right factor differs are batches; lines are what else stands outside of rows and columns."""
+        own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
+        batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
+        lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
+        laid = with_layouts(schedule.program, layouts_by_name(schedule.program, self.layouts))
+        a, b = (buffer_of(laid, load.buffer.name) for load in (self.a, self.b))
+        rows, step, epilogue = self.unit.rows_of(self.length), Var("step"), read_epilogue(laid, self.anchor)
+        assert epilogue is not None
+
+        def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
+            return {**_indices(batches, batch), **_indices(lines, line)}
+
+        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
+            front = [arith.substitute(index, outer(batch, line)) for index in self.a.indices[:-2]]
+            back = [tile, arith.ZERO, (arith.ZERO, rows)] if self.padded else [(row, rows)]
+            return box(a, *front, *back, (step * self.step, self.step))
+
+        def right(batch: Expr, tile: Expr) -> ir.Region:
+            front = [arith.substitute(index, _indices(batches, batch)) for index in self.b.indices[:-2]]
+            groups = self.step // self.unit.group
+            inner = ((step * groups, groups), (arith.ZERO, self.unit.columns), (arith.ZERO, self.unit.group))
+            return box(b, *front, arith.ZERO, tile, *inner)
+
+        def store(batch: Expr, line: Expr, row: Expr, column: Expr, value: ir.Expr) -> ir.Stmt:
+            places = outer(batch, line)
+            axes = tuple(places[item.var] for item in self.anchor.spatial[:-2])
+            return epilogue.at((*axes, row, column), value)
+
+        product = TiledProduct(
+            self.unit, _count(batches), _count(lines), self.length, rows, constant_extent(self.anchor.spatial[-1]), self.step,
+            ((step, self.steps),), left, right, store, self.padded,
+        )  # fmt: skip
+        return with_nest(laid, self.anchor, product.nest(threads))
+
+
+def _count(items: Sequence[ir.IterVar]) -> int:
+    return math.prod(map(constant_extent, items))
+
+
+def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
+    """The values of iteration variables, by their number in row-major order."""
+    return dict(zip((item.var for item in items), unravelled(number, [constant_extent(item) for item in items]), strict=True))

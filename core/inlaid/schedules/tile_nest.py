@@ -1,0 +1,236 @@
+"""The loops around instructions on tiles, and what follows a sum of products.
+
+As many tiles of sums as fit are kept at once, with a row and a column of factors beside them. The sums go to a scratch buffer that
+stays in the first cache; what follows runs on vectors from there.
+
+Tiles at the end of a line of rows overlap those before them: they start earlier, so that they are as large as all others, read
+nothing outside and need no copy. What they compute again is not stored again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.arith import Expr, Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
+from inlaid.schedules.tiles import TileUnit
+from inlaid.tensor import ir
+from inlaid.tensor.build import Builder
+from inlaid.tensor.footprint import whole
+from inlaid.tensor.lower_blocks import joined, truth
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.schedule import Schedule
+
+LEAST_ROWS = 4
+"""Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a sum: a store of an expression that reads the sum at `variables`, which run along the anchor's axes."""
+
+    sums: ir.Buffer
+    variables: tuple[Var, ...]
+    result: ir.Store
+
+    def reads(self, buffer: ir.Buffer) -> bool:
+        """Whether the expression reads a buffer."""
+        return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(self.result.value))
+
+    def at(self, places: tuple[Expr, ...], value: ir.Expr) -> ir.Stmt:
+        """The store for the sum at some place, which has a value."""
+
+        def sum_of(node: ir.Expr) -> ir.Expr | None:
+            return value if isinstance(node, ir.Load) and node.buffer is self.sums else None
+
+        return Rewriter(dict(zip(self.variables, places, strict=True)), expr=sum_of).stmt(self.result)
+
+
+def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
+    """The kernel with all that follows an anchor in its last block; None where that cannot be, or there are several results."""
+    schedule, final = Schedule(program), last_of(anchor)
+    try:
+        inline_all(schedule, [block.name for block in anchor.after if block.name != final])
+    except ScheduleError:
+        return None
+    return schedule if len(program.outputs) == 1 else None
+
+
+def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
+    """What follows an anchor, in a kernel that has it all in its last block; None where that is more than a store of elements that
+    each depend on one sum."""
+    final = last_of(anchor) or anchor.block.name
+    block = next(block for block in blocks_of(program) if block.name == final)
+    assert isinstance(block.body, ir.Store)
+    if not anchor.after:
+        variables = tuple(item.var for item in block.iters[: len(anchor.spatial)])
+        sums = ir.Buffer("sum", anchor.buffer.shape, anchor.buffer.dtype)
+        return Epilogue(sums, variables, ir.Store(block.body.buffer, block.body.indices, ir.load(sums, variables)))
+    name = anchor.buffer.name
+    loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and node.buffer.name == name]
+    places, own = {load.indices for load in loads}, {item.var for item in block.iters}
+    if len(places) != 1 or block.predicate != arith.ONE:
+        return None
+    (indices,) = places
+    found = tuple(index for index in indices if isinstance(index, Var) and index in own)
+    if len(set(found)) != len(own) or len(found) != len(indices):
+        return None
+    return Epilogue(loads[0].buffer, found, block.body)
+
+
+@dataclass(frozen=True)
+class TiledProduct:
+    """A sum of products over tiles.
+
+    For each of `batches`, whose right factors differ, its rows come in `lines` of `length`, of which a tile holds `rows`; there are
+    `columns`. `steps` are the loops of the sum around the products of two tiles, each over `depth` elements. `left(batch, line,
+    tile, row)` is the tile of the left factor at a number in its line, which starts at a row; `right(batch, tile)` that of the
+    right factor; both may read the loops' variables. Where the left factor has rows of padding, tiles do not overlap. `store(batch,
+    line, row, column, sum)` stores an element of the result.
+    """
+
+    unit: TileUnit
+    batches: int
+    lines: int
+    length: int
+    rows: int
+    columns: int
+    depth: int
+    steps: tuple[tuple[Var, int], ...]
+    left: Callable[[Expr, Expr, Expr, Expr], ir.Region]
+    right: Callable[[Expr, Expr], ir.Region]
+    store: Callable[[Expr, Expr, Expr, Expr, ir.Expr], ir.Stmt]
+    padded: bool = False
+
+    def nest(self, threads: int) -> ir.Stmt:
+        """
+        for batches, panels of columns or blocks of rows, the more numerous:    # parallel
+            for the other:
+                t[2, 2] = 0
+                for steps:
+                    a[2], b[2] = left, right
+                    t += a * b
+                sums = t
+                for rows: for columns: out = after(sums)
+        """
+        unit, b = self.unit, Builder()
+        per_line, column_tiles = -(-self.length // self.rows), -(-self.columns // unit.columns)
+        tiles = self.lines * per_line
+        rows, columns = min(unit.side, tiles), min(unit.side, column_tiles)
+        blocks, panels = -(-tiles // rows), -(-column_tiles // columns)
+        by_panel = self.columns > self.lines * self.length
+        outer, inner = (panels, blocks) if by_panel else (blocks, panels)
+        kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
+        with b.loop(self.batches * outer, "outer", kind) as number, b.loop(inner, "inner") as second:
+            batch, first = arith.floordiv(number, outer), arith.floormod(number, outer)
+            panel, block = (first, second) if by_panel else (second, first)
+            numbers = [arith.minimum(block * rows + row, tiles - 1) for row in range(rows)]
+            places = [self._place(number // per_line, number % per_line) for number in numbers]
+            tops = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
+            sums = b.alloc((rows, self.rows, columns * unit.columns), unit.types[2], "sums")
+            self._sum(b, sums, batch, places, tops)
+            for row, place in enumerate(places):
+                with _where(b, arith.compare("<", block * rows + row, tiles), bool(tiles % rows)):
+                    self._finish(b, sums, row, batch, place, panel * columns)
+        return b.finish()
+
+    def _place(self, line: Expr, tile: Expr) -> _Place:
+        start = tile * self.rows
+        return _Place(line, tile, start if self.padded else arith.minimum(start, self.length - self.rows))
+
+    def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, places: list[_Place], tops: list[Expr]) -> None:
+        unit, scope = self.unit, self.unit.scope.name
+        left, right, total = unit.types
+        totals = [[b.alloc((self.rows, unit.columns), total, "t", scope) for _ in tops] for _ in places]
+        lefts = [b.alloc((self.rows, self.depth), left, "a", scope) for _ in places]
+        rights = [b.alloc((self.depth // unit.group, unit.columns, unit.group), right, "b", scope) for _ in tops]
+        for tile in (tile for row in totals for tile in row):
+            b.emit(ir.Intrinsic(unit.zero.name, (whole(tile),)))
+        step: list[ir.Stmt] = []
+        for tile, place in zip(lefts, places, strict=True):
+            region = self.left(batch, place.line, place.tile, place.row)
+            step.append(ir.Intrinsic(unit.rows.name, (region, whole(tile))))
+        for tile, top in zip(rights, tops, strict=True):
+            step.append(ir.Intrinsic(unit.groups.name, (self.right(batch, top), whole(tile))))
+        for a, row in zip(lefts, totals, strict=True):
+            for c, tile in zip(rights, row, strict=True):
+                step.append(ir.Intrinsic(unit.product.name, tuple(map(whole, (a, c, tile)))))
+        body: ir.Stmt = ir.Seq(tuple(step))
+        for var, extent in reversed(self.steps):
+            body = ir.For(var, arith.wrap(extent), body)
+        b.emit(body)
+        for number, row in enumerate(totals):
+            for column, tile in enumerate(row):
+                ranges = ((number, 1), (0, self.rows), (column * unit.columns, unit.columns))
+                region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
+                b.emit(ir.Intrinsic(unit.store.name, (whole(tile), region)))
+
+    def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
+        """Store what a row of tiles has summed; its first column is in a tile of a number."""
+        lanes = self.unit.columns
+        own = place.tile * self.rows
+        count = arith.minimum(self.length - own, self.rows)
+        width = sums.shape[2]
+        assert isinstance(width, int)
+        with b.loop(arith.unwrap(count), "row") as i:
+            for column in range(width // lanes):
+                with b.loop(lanes, "lane", ir.ForKind.VECTORIZED) as lane:
+                    at = (first + column) * lanes + lane
+                    value = ir.load(sums, (arith.wrap(row), own - place.row + i, column * lanes + lane))
+                    with _where(b, arith.compare("<", at, self.columns), bool(self.columns % width)):
+                        b.emit(self.store(batch, place.line, own + i, at, value))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tile of rows is: its line, its number there, and its first row."""
+
+    line: Expr
+    tile: Expr
+    row: Expr
+
+
+def _where(b: Builder, condition: Expr, needed: bool) -> AbstractContextManager[None]:
+    """What follows under a condition, where one is needed."""
+    return b.if_(truth(condition)) if needed else nullcontext()
+
+
+def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
+    """A kernel with another nest in place of an anchor and of what follows it."""
+    final = last_of(anchor)
+
+    def replaced(stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.Alloc(buffer=buffer, body=body):
+                return replaced(body) if buffer.name == anchor.buffer.name else ir.Alloc(buffer, replaced(body))
+            case ir.Seq(stmts=stmts):
+                return joined(*map(replaced, stmts))
+        names = {block.name for block in ir.walk_stmts(stmt) if isinstance(block, ir.Block)}
+        return nest if anchor.block.name in names else ir.Seq(()) if final in names else stmt
+
+    return replace(program, body=replaced(program.body))
+
+
+def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
+    """The buffer of a name."""
+    local = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
+    return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
+
+
+def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, int]) -> ir.Region:
+    """A box, by single indices, and first indices with extents."""
+    pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
+    return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
+
+
+def unravelled(number: Expr, extents: list[int]) -> list[Expr]:
+    """The indices of an element by its number in row-major order."""
+    found: list[Expr] = []
+    for extent in reversed(extents):
+        found.append(arith.floormod(number, extent))
+        number = arith.floordiv(number, extent)
+    return found[::-1]

@@ -1,0 +1,127 @@
+"""Instructions on tiles: what they do, and which of them a target has.
+
+A tile is a register of a memory scope that holds a small matrix. Instructions load and store one, row by row, and add the product
+of two to a third. The left factor lies in rows already: of a matrix, or the channels of neighbouring pixels. The right one is
+packed as K/g N g, so that the g products that an instruction sums for one element lie together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.transform import nest
+from inlaid.types import MemoryScope, dtype
+
+
+def tile_zero(total: str, scope: str) -> ir.LoopProgram:
+    """t[i, j] = 0."""
+    m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
+    tile = ir.Buffer("t", (m, n), dtype(total), scope)
+    store = ir.Store(tile, (i, j), ir.const(0, dtype(total)))
+    return ir.LoopProgram("tile_zero", (), (tile,), nest([(i, m), (j, n)], store))
+
+
+def tile_sums(total: str, scope: str) -> ir.LoopProgram:
+    """s[i, j] = t[i, j]: what a tile has summed, to main memory."""
+    m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
+    a, b = ir.Buffer("t", (m, n), dtype(total), scope), ir.Buffer("s", (m, n), dtype(total))
+    return ir.LoopProgram("tile_sums", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
+
+
+def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
+    """t[i, j] = s[i * step, j]: a left factor, whose rows may have others between them."""
+    m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
+    a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(of))
+    b = ir.Buffer("t", (m, n), dtype(of), scope)
+    return ir.LoopProgram("tile_rows", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i * step, j)))))
+
+
+def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
+    """t[k, j, p] = s[k, j, p]: a right factor."""
+    depth, n, k, j, p = SizeVar("k"), SizeVar("n"), Var("k"), Var("j"), Var("p")
+    a, b = ir.Buffer("s", (depth, n, group), dtype(of)), ir.Buffer("t", (depth, n, group), dtype(of), scope)
+    store = ir.Store(b, (k, j, p), ir.load(a, (k, j, p)))
+    return ir.LoopProgram("tile_groups", (a,), (b,), nest([(k, depth), (j, n), (p, arith.wrap(group))], store))
+
+
+def tile_product(a: str, b: str, total: str, group: int, scope: str) -> ir.LoopProgram:
+    """t[i, j] += sum over k, p < group of a[i, k * group + p] * b[k, j, p]."""
+    m, n, depth = SizeVar("m"), SizeVar("n"), SizeVar("k")
+    left = ir.Buffer("a", (m, arith.unwrap(depth * group)), dtype(a), scope)
+    right = ir.Buffer("b", (depth, n, group), dtype(b), scope)
+    tile = ir.Buffer("t", (m, n), dtype(total), scope)
+    i, j, k, p = Var("i"), Var("j"), Var("k"), Var("p")
+    product = ir.cast(ir.load(left, (i, k * group + p)), total) * ir.cast(ir.load(right, (k, j, p)), total)
+    store = ir.Store(tile, (i, j), ir.load(tile, (i, j)) + product)
+    loops = [(i, m), (j, n), (k, depth), (p, arith.wrap(group))]
+    return ir.LoopProgram("tile_product", (left, right), (tile,), nest(loops, store))
+
+
+@dataclass(frozen=True)
+class TileUnit:
+    """The instructions on the tiles of one scope that sum products of two types. `group` products go to one element at a time; the
+    rows of a left factor stand `step` apart."""
+
+    scope: MemoryScope
+    group: int
+    step: int
+    types: tuple[str, str, str]
+    zero: TensorIntrin
+    rows: TensorIntrin
+    groups: TensorIntrin
+    product: TensorIntrin
+    store: TensorIntrin
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of sums."""
+        return self.scope.row_bytes // dtype(self.types[2]).bytes
+
+    @property
+    def side(self) -> int:
+        """How many tiles of rows, and of columns, can be summed at once: the more, the fewer loads for each product."""
+        return max(side for side in range(self.scope.count) if side * side + 2 * side <= self.scope.count)
+
+    @property
+    def depth(self) -> int:
+        """The most elements of a row of the left factor."""
+        return self.scope.rows * self.group
+
+    def rows_of(self, length: int) -> int:
+        """The rows of a tile, where as few as hold so many rows share them evenly."""
+        return -(-length // -(-length // self.scope.rows))
+
+
+def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1) -> TileUnit | None:
+    """The unit that a target has for products of these types, the rows of the left factor so far apart."""
+    group = dtype(total).bytes // dtype(a).bytes
+    for scope in context.capabilities.scopes:
+        wanted = (
+            tile_zero(total, scope.name),
+            tile_rows(a, step, scope.name),
+            tile_groups(b, group, scope.name),
+            tile_product(a, b, total, group, scope.name),
+            tile_sums(total, scope.name),
+        )
+        found = [item for program in wanted if (item := _intrinsic(context, program)) is not None]
+        if len(found) == len(wanted):
+            return TileUnit(scope, group, step, (a, b, total), *found)
+    return None
+
+
+def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> TensorIntrin | None:
+    """The target's intrinsic of a meaning."""
+    kinds = _kinds(semantics)
+    fitting = (item for item in context.intrinsics if _kinds(item.semantics) == kinds)
+    return next((item for item in fitting if structurally_equal(item.semantics, semantics)), None)
+
+
+def _kinds(program: ir.LoopProgram) -> list[tuple[str, str, int]]:
+    """What can be told apart at once: element type, scope and rank of the parameters."""
+    return [(buffer.dtype.name, buffer.scope, len(buffer.shape)) for buffer in program.params]

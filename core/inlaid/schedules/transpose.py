@@ -1,0 +1,62 @@
+"""Transposes: copies whose elements are read in another order than they are written."""
+
+from __future__ import annotations
+
+from inlaid.arith import Var
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import blocks_of, is_static, merge_chains
+from inlaid.tensor import ir
+from inlaid.tensor.copies import Dimension, between, copy_program
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR
+
+
+class TransposeRule:
+    """out[i, j, ...] = x[j, ..., i] of static shape, from the layout in which x lies."""
+
+    name = "transpose"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines what is no permutation of axes."""
+        if not context.capabilities.vector_bits or not is_static(program) or len(program.inputs) != 1 or len(program.outputs) != 1:
+            return None
+        if program.outputs[0].dtype.bits < 8:
+            return None
+        perm = _permutation(program)
+        if perm is None:
+            return None
+        for layout in dict.fromkeys((given[0].layout, ROW_MAJOR)):
+            dims = between([_size(dim) for dim in program.inputs[0].shape], layout, ROW_MAJOR, perm)
+            if dims:
+                return Offer((layout, ROW_MAJOR), lambda source, dims=dims: _copy(source, dims, context))  # type: ignore[misc]
+        return None
+
+
+def _copy(program: ir.LoopProgram, dims: list[Dimension], context: KernelContext) -> ir.LoopProgram:
+    return copy_program(program.name, program.outputs[0].dtype, dims, context.threads)
+
+
+def _size(dim: object) -> int:
+    assert isinstance(dim, int)
+    return dim
+
+
+def _permutation(program: ir.LoopProgram) -> list[int] | None:
+    """Which axis of the input each axis of the output is, where a kernel does nothing but permute them."""
+    schedule = Schedule(program)
+    merge_chains(schedule)
+    blocks = blocks_of(schedule.program)
+    if len(blocks) != 1 or blocks[0].init is not None:
+        return None
+    match blocks[0].body:
+        case ir.Store(buffer=target, indices=written, value=ir.Load(buffer=source, indices=read)):
+            variables = [index for index in written if isinstance(index, Var)]
+            if source not in program.inputs or target not in program.outputs or source.dtype is not target.dtype:
+                return None
+            if written != tuple(item.var for item in blocks[0].iters) or len(set(variables)) != len(written):
+                return None
+            if len(read) != len(written) or set(read) != set(written):
+                return None
+            perm = [read.index(variable) for variable in written]
+            return perm if target.shape == tuple(source.shape[axis] for axis in perm) else None
+    return None

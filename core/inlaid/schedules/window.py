@@ -1,0 +1,188 @@
+"""Windows over each channel by itself, pooling and depthwise convolution, on vector CPUs: channels fill vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.schedules.direct_conv import schedule_padding
+from inlaid.schedules.fill import filled
+from inlaid.schedules.register_tile import seconds
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    Anchor,
+    accumulate_in_registers,
+    axis_loops,
+    constant_extent,
+    find_anchor,
+    is_static,
+    layouts_by_name,
+    mark_tile,
+    present,
+    share_rows,
+    tile_size,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+PIXELS = 8
+"""Pixels of a row that are reduced at a time, one vector each."""
+
+
+@dataclass(frozen=True)
+class _Loads:
+    """What a window reads: data by channel (axis 1) and weights by channel (axis 0)."""
+
+    data: tuple[ir.Buffer, ...]
+    weights: tuple[ir.Buffer, ...]
+
+
+class WindowRule:
+    """out[n, c, y, x] = a reduction over a window of data[n, c, ...], weighted by channel or not, whose channels fill half a vector
+    or more."""
+
+    name = "window"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """Declines what is not such a window, or has dimensions that are not static."""
+        if not is_static(program) or not context.capabilities.vector_bits:
+            return ()
+        anchor = find_anchor(program)
+        if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
+            return ()
+        loads = _loads(anchor)
+        if loads is None or _multiplies_matrices(anchor, loads):
+            return ()
+        widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
+        channels = constant_extent(anchor.spatial[1])
+        found: list[Offer] = []
+        # Half vectors only where they leave less empty.
+        for lanes in (widest, widest // 2):
+            if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(program, anchor, lanes, context)):
+                found.append(offer)
+            if channels % lanes == 0:
+                break
+        return tuple(found)
+
+
+def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
+    """A schedule with vectors of so many lanes; None where channels neither fill them nor can be padded."""
+    channels = constant_extent(anchor.spatial[1])
+    if -(-channels // lanes) * lanes >= 2 * channels:
+        return None
+    axes: dict[str, int] = {}
+    if channels % lanes:
+        blocks = (*anchor.before, anchor.block, *anchor.after)
+        if any(len(block.iters) < 4 for block in blocks):
+            return None
+        larger = filled(program, {block.name: block.iters[1].var for block in blocks}, lanes)
+        found = None if larger is None else find_anchor(larger[0])
+        if larger is None or found is None:
+            return None
+        program, anchor, axes = larger[0], found, larger[1]
+    loads = _loads(anchor)
+    assert loads is not None
+    layouts = _layouts(program, anchor, loads, lanes, axes)
+    params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+    taps = prod(constant_extent(item) for item in anchor.reduced)
+    pixels = prod(constant_extent(item) for item in anchor.spatial) // lanes
+    return Offer(
+        params, lambda _: _schedule(program, anchor, lanes, layouts, context), seconds(pixels * taps, context.capabilities)
+    )
+
+
+def _loads(anchor: Anchor) -> _Loads | None:
+    """The buffers that the window reads; None where a load is neither by channel nor the accumulator."""
+    n, c, *_ = (item.var for item in anchor.spatial)
+    spatial = {item.var for item in anchor.spatial}
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.block.iters})
+    data: dict[ir.Buffer, None] = {}
+    weights: dict[ir.Buffer, None] = {}
+    assert isinstance(anchor.block.body, ir.Store)
+    for node in ir.walk_exprs(anchor.block.body.value):
+        if not isinstance(node, ir.Load) or node.buffer is anchor.buffer:
+            continue
+        if len(node.indices) == 4 and node.indices[0] == n and analyzer.simplify(node.indices[1]) == c:
+            data[node.buffer] = None
+        elif node.indices and node.indices[0] == c and not any(spatial & arith.free_vars(index) for index in node.indices[1:]):
+            weights[node.buffer] = None
+        else:
+            return None
+    return _Loads(tuple(data), tuple(weights)) if data else None
+
+
+def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
+    """Whether what is summed are products of two places of data: of matrices, one for each channel."""
+    if anchor.product is None:
+        return False
+    left, right = anchor.product
+    return left.indices != right.indices and left.buffer in loads.data and right.buffer in loads.data
+
+
+def _layouts(
+    program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int, axes: Mapping[str, int]
+) -> dict[ir.Buffer, Layout]:
+    """How parameters and what is computed lie. `axes` tells, by buffer, which axis was padded."""
+    channels = anchor.buffer.shape[1]
+    by_channel = Layout(((1, lanes),))
+    found = dict.fromkeys(loads.data, by_channel)
+    found.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
+    for block in anchor.before:
+        found.update((region.buffer, by_channel) for region in block.reads)
+    for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
+        if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in found:
+            found[buffer] = by_channel
+        elif buffer.name in axes and buffer not in found:
+            found[buffer] = Layout(((axes[buffer.name], lanes),))
+    return found
+
+
+def _schedule(
+    program: ir.LoopProgram, anchor: Anchor, lanes: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> ir.LoopProgram:
+    """
+    for n, channels:                          # parallel: see `share_rows`
+        padded = data of one block of channels
+        for y, x:
+            acc[pixel, lane] = identity
+            for window:
+                acc = combine(acc, padded)    # pixel unrolled, lane vectorised
+            out = after(acc)
+    """
+    s = Schedule(program)
+    # One block of channels is padded at a time, so that it is still in the cache when it is read. With threads, which share out
+    # rows too, all are padded before.
+    near = [block.name for block in anchor.before if context.threads == 1]
+    for block in anchor.before:
+        if block.name not in near:
+            schedule_padding(s, block.name, lanes, context)
+    window, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    registers = {} if anchor.after else {final: Layout(((1, lanes),))}
+    n, channel, y, x = axis_loops(s, final)
+    assert channel is not None
+    outer, lane = s.split(channel, (None, lanes))
+    x, pixel = (None, None) if x is None else s.split(x, (None, tile_size(constant_extent(anchor.spatial[3]), PIXELS)))
+    outside = present(n, outer, y, x)
+    s.reorder(*outside, *present(pixel), lane)
+    s.compute_at(window, outside[-1])
+    for name in near:
+        s.compute_at(name, outer)
+        channel, *pixels = [loop for loop in s.loops(name) if loop not in outside]
+        s.reorder(*pixels, channel)
+        s.vectorize(channel)
+    mark_tile(s, *present(pixel), lane)
+    taps = present(*axis_loops(s, window)[4:])
+    lane, *pixels = [loop for loop in s.loops(window)[len(outside) :] if loop not in taps]
+    s.reorder(*taps, *pixels, lane)
+    parts = [window]
+    if taps:
+        parts.append(s.decompose_reduction(window, taps[0]))
+    for part in parts:
+        mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
+    if context.threads != 1:
+        share_rows(s, [n], y, [outer], context.threads)
+    return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))

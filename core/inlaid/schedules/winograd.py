@@ -1,0 +1,246 @@
+"""Winograd convolution on vector CPUs: the data transformed, a matrix product for each place of a tile, the result transformed.
+
+Activations lie as N C/v H W v with v lanes a vector, the transformed weights in panels of the product's columns. Rows of tiles are
+taken by stripes, so that what is between the transforms stays in a cache; transforms and products run in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+
+from inlaid.arith import Var
+from inlaid.schedules.conv import choose_pixels
+from inlaid.schedules.register_tile import Tile
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    Anchor,
+    axis_loops,
+    constant_extent,
+    find_anchor,
+    inline_all,
+    is_static,
+    layouts_by_name,
+    mark_tile,
+    present,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.primitives import stream
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+L2_BYTES = 1 << 20
+"""A second-level cache: that of Zen 4 and 5, half of Sapphire Rapids'."""
+MOST_BYTES = 1 << 23
+"""Between the transforms at most, so that last-level caches hold it."""
+L3_BYTES = 12
+"""Bytes a cycle from a third-level cache: weights, although they are prefetched, and what lies between the transforms (Zen 5)."""
+TRANSFORM_IN, TRANSFORM_OUT = 4, 3
+"""Cycles for a vector of one place of a tile: arithmetic, loads and stores. 56 x 56 by 64 channels, less the product."""
+
+
+@dataclass(frozen=True)
+class WinogradPlan:
+    """How to convolve by tiles of `tile` x `tile` outputs: lanes of vectors of input and output channels (`lanes_in`, `lanes_out`),
+    tiles `across` a row of them, rows of tiles in a `stripe`, and the register tile of the `product`. `cycles` of one core are
+    predicted, of weights that are in its caches."""
+
+    tile: int
+    lanes_in: int
+    lanes_out: int
+    across: int
+    stripe: int
+    product: Tile
+    cycles: float
+
+
+def plan_winograd(
+    batch: int, inputs: int, outputs: int, height: int, width: int, tile: int, context: KernelContext
+) -> WinogradPlan | None:
+    """The best way to convolve images of input channels to output channels of height x width in float32; None where channels fill
+    no vectors, or a side of the result is not even two tiles."""
+    lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
+    down, across = -(-height // tile), -(-width // tile)
+    if not lanes_in or not lanes_out or min(down, across) < 2:
+        return None
+    places = (tile + 2) ** 2
+    weights = 4 * places * inputs * outputs
+    between = 4 * places * across * (inputs + outputs)
+    transforms = places * down * across * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
+    registers = context.capabilities.vector_registers
+    plans = []
+    for stripe in range(1, down + 1):
+        if down % stripe or (stripe > 1 and stripe * between > MOST_BYTES):
+            continue
+        rows = stripe * across
+        chosen, cycles = choose_pixels(outputs // lanes_out, 1, rows, inputs, lanes_out, registers)
+        # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
+        product = Tile(lanes_out, chosen.vectors, -(-rows // -(-rows // chosen.pixels)))
+        multiplied = places * cycles
+        if weights + stripe * between > L2_BYTES:
+            multiplied = max(multiplied, weights / L3_BYTES)
+        spilt = 2 * between * down / L3_BYTES if stripe * between > L2_BYTES else 0
+        total = batch * (multiplied * (down // stripe) + transforms + spilt)
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, across, stripe, product, total))
+    return min(plans, key=attrgetter("cycles"))
+
+
+def _lanes(channels: int, context: KernelContext) -> int:
+    widest = context.capabilities.vector_bits // 32
+    return next((lanes for lanes in (widest, widest // 2) if lanes > 1 and channels % lanes == 0), 0)
+
+
+class WinogradRule:
+    """`ops.winograd_conv` in float32, of channels that fill vectors."""
+
+    name = "winograd"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines what is no such convolution, or has dimensions that are not static."""
+        if not is_static(program) or not context.capabilities.vector_bits:
+            return None
+        anchor = find_anchor(program)
+        if anchor is None or not _is_winograd(program, anchor):
+            return None
+        batch, _, height, width = map(constant_extent, anchor.after[1].iters)
+        reach, outputs, inputs = (constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0]))
+        plan = plan_winograd(batch, inputs, outputs, height, width, reach - 2, context)
+        if plan is None:
+            return None
+        layouts = _layouts(program, anchor, plan)
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(params, lambda source: _schedule(source, anchor, plan, layouts, context))
+
+
+def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
+    """products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between stages of transforms."""
+    if len(anchor.spatial) != 5 or len(anchor.reduced) != 1 or anchor.product is None or anchor.buffer.dtype.name != "float32":
+        return False
+    (a, b, n, o, t), c = (item.var for item in anchor.spatial), anchor.reduced[0].var
+    data, weights = anchor.product
+    if data.indices != (a, b, n, c, t) or weights.indices != (a, b, c, o) or weights.buffer not in program.inputs:
+        return False
+    before, after = [block.name for block in anchor.before], [block.name for block in anchor.after]
+    return before[-2:] == ["rows", "tiles"] and before[:-2] in ([], ["pad"]) and after[:2] == ["columns", "winograd"]
+
+
+def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dict[ir.Buffer, Layout]:
+    assert anchor.product is not None
+    weights, result = anchor.product[1].buffer, anchor.after[-1].writes[0].buffer
+    found = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width)))}
+    found[anchor.before[0].reads[0].buffer] = Layout(((1, plan.lanes_in),))
+    for buffer in program.params:
+        if buffer.shape == result.shape:
+            found[buffer] = Layout(((1, plan.lanes_out),))
+    return found
+
+
+def _schedule(
+    program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> ir.LoopProgram:
+    """
+    for n, stripe:
+        for channels, rows of tiles:          # parallel
+            pad = x                           # lane vectorised
+            for across:
+                tiles = transform(pad)        # in registers, lane vectorised
+        for places of a tile:                 # parallel
+            for columns, rows of the product:
+                acc = 0
+                for channel:
+                    prefetch a part of the next panel of u
+                    acc += tiles * u          # row and vector unrolled, lane vectorised
+                products = acc
+        for outputs, rows of tiles:           # parallel
+            for across:
+                y = after(transform(products))    # in registers, lane vectorised
+    """
+    s = Schedule(program)
+    *pads, rows, tiles = (block.name for block in anchor.before)
+    product = anchor.block.name
+    columns, element, *after = (block.name for block in anchor.after)
+    final = element
+    if after:
+        *inner, final = after
+        inline_all(s, inner)
+        s.set_scope(element, "register")
+    n, channel, y, x = axis_loops(s, final)
+    assert channel is not None
+    channel, lane = s.split(channel, (None, plan.lanes_out))
+    down, i = _tiled(s, y, plan.tile)
+    across, j = _tiled(s, x, plan.tile)
+    stripe, down = s.split(down, (None, plan.stripe))
+    s.reorder(*present(n), stripe, channel, down, across, i, j, lane)
+    mark_tile(s, i, j, lane)
+    if after:
+        s.compute_at(element, across)
+        *_, own, i, j = s.loops(element)
+        s.reorder(i, j, own)
+        mark_tile(s, i, j, own)
+    s.set_scope(columns, "register")
+    s.compute_at(columns, across)
+    _marked(s, columns)
+    stored = s.cache_write(product, "register")
+    s.compute_at(stored, stripe)
+    # Before the product is cut into tiles of rows, the last of which may reach beyond what is needed.
+    s.compute_at(product, stripe)
+    s.compute_at(tiles, stripe)
+    places, panel, depth = _product(s, product, stored, plan)
+    a, b, c, t = s.loops(tiles)[-4:]
+    c, lane = s.split(c, (None, plan.lanes_in))
+    own, across = s.split(t, (None, plan.across))
+    s.reorder(c, own, across, a, b, lane)
+    mark_tile(s, a, b, lane)
+    s.set_scope(rows, "register")
+    s.compute_at(rows, across)
+    _marked(s, rows)
+    blocked_in, blocked_out = Layout(((3, plan.lanes_in),)), Layout(((3, plan.lanes_out),))
+    more = {"products": blocked_out, stored: blocked_out, "columns": blocked_out, "tiles": blocked_in, "rows": blocked_in}
+    more["winograd"] = Layout(((1, plan.lanes_out),))
+    for pad in pads:
+        s.compute_at(pad, own)
+        *_, lane, i, j = s.loops(pad)
+        s.reorder(i, j, lane)
+        s.vectorize(lane)
+        more[pad] = Layout(((1, plan.lanes_in),))
+    if context.threads != 1:
+        s.parallel(places)
+        for loops in ((c, own), (channel, down)):
+            s.parallel(s.fuse(*loops))
+    program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
+    assert anchor.product is not None
+    program, _ = stream(program, product, anchor.product[1].buffer.name, panel, depth)
+    return program
+
+
+def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
+    assert loop is not None
+    outer, inner = s.split(loop, (None, size))
+    return outer, inner
+
+
+def _marked(s: Schedule, block: str) -> None:
+    """Unroll the transform of one side of a tile, all that is made of one load together."""
+    made, other, lane = s.loops(block)[-3:]
+    s.reorder(other, made, lane)
+    mark_tile(s, other, made, lane)
+
+
+def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var]:
+    """Schedule the product inside a stripe. Its loops over places of a tile, panels and input channels."""
+    shape = plan.product
+    a, b, o, t = s.loops(stored)[-4:]
+    columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))
+    rows, row = s.split(t, (None, shape.rows))
+    s.reorder(a, b, columns, rows, row, vector, lane)
+    mark_tile(s, row, vector, lane)
+    places = s.fuse(a, b)
+    s.compute_at(product, rows)
+    n, row, c = s.loops(product)[-3:]
+    vector, lane = s.split(n, (shape.vectors, shape.lanes))
+    s.reorder(c, row, vector, lane)
+    init = s.decompose_reduction(product, c)
+    for part in (init, product):
+        mark_tile(s, *s.loops(part)[-3:])
+    return places, columns, c

@@ -1,0 +1,96 @@
+"""Where statements read and write a buffer: which bytes, in terms of the loops around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A statement on the way to another, and which of its parts leads there; `count` is the greatest number of its iterations."""
+
+    stmt: ir.Stmt
+    part: int = 0
+    count: int = 1
+
+
+Place = tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes of a buffer that a statement reads or writes: from `low` to `high`, the latter not included, plus a multiple of each
+    loop variable."""
+
+    steps: tuple[tuple[arith.Expr, int], ...]
+    low: int
+    high: int
+
+    def step(self, turn: Turn) -> int:
+        """The multiple of a loop's variable; 0 of what is no loop."""
+        return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
+
+
+class UnknownAccessError(Exception):
+    """An access that cannot be bounded."""
+
+
+def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Place, Access]]:
+    """Where a buffer is read, or written, and by which statements. Raises `UnknownAccessError`."""
+    stack: list[tuple[ir.Stmt, Place, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
+    while stack:
+        stmt, place, ranges = stack.pop()
+        if isinstance(stmt, (ir.While, ir.Block)):
+            raise UnknownAccessError
+        analyzer = arith.Analyzer(ranges)
+        here = (*place, Turn(stmt))
+        boxes = [region.ranges for region in stmt.regions if region.buffer is buffer] if isinstance(stmt, ir.Intrinsic) else []
+        if reads:
+            found = (node for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load) and node.buffer is buffer)
+            boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]
+        elif isinstance(stmt, ir.Store) and stmt.buffer is buffer:
+            boxes.append(tuple((index, arith.ONE) for index in stmt.indices))
+        for box in boxes:
+            yield here, _access(buffer, box, ranges, analyzer)
+        count, within = 1, ranges
+        if isinstance(stmt, ir.For):
+            most = analyzer.bounds(stmt.extent)[1]
+            if most is None:
+                raise UnknownAccessError
+            count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
+        for part, inner in enumerate(ir.substatements(stmt)):
+            stack.append((inner, (*place, Turn(stmt, part, count)), within))
+
+
+def _access(
+    buffer: ir.Buffer,
+    box: tuple[tuple[arith.Expr, arith.Expr], ...],
+    ranges: Mapping[arith.Expr, tuple[int, int]],
+    analyzer: arith.Analyzer,
+) -> Access:
+    """The bytes of a box of a buffer."""
+    first: arith.Expr = arith.ZERO
+    last: arith.Expr = arith.ZERO
+    for (index, extent), size in zip(box, buffer.shape, strict=True):
+        first = arith.add(arith.mul(first, size), index)
+        last = arith.add(arith.mul(last, size), arith.add(index, arith.add(extent, -1)))
+    form = analyzer.linear(first)
+    steps = {atom: count for atom, count in form.terms.items() if atom in ranges}
+    low = high = form.constant
+    for atom, count in form.terms.items():
+        if atom not in ranges:
+            least, greatest = (None, None) if arith.reads_data(atom) else analyzer.bounds(atom)
+            if least is None or greatest is None:
+                raise UnknownAccessError
+            low, high = low + min(count * least, count * greatest), high + max(count * least, count * greatest)
+    beyond = analyzer.bounds(arith.add(last, arith.mul(first, -1)))[1]
+    if beyond is None:
+        raise UnknownAccessError
+    each = buffer.dtype.bytes
+    scaled = tuple((atom, count * each) for atom, count in steps.items())
+    return Access(scaled, low * each, (high + beyond + 1) * each)

@@ -1,0 +1,123 @@
+"""Building loop programs statement by statement.
+
+b = Builder()
+with b.loop(n, "i") as i:
+    with b.if_(x[i] > 0):
+        b.store(count, (), count[()] + 1)
+body = b.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.tensor import ir
+from inlaid.types import DType, dtype
+
+
+class Builder:
+    """Collects statements; the `with` methods open a nested scope."""
+
+    def __init__(self) -> None:
+        self._scopes: list[list[ir.Stmt]] = [[]]
+        self._names = 0
+
+    def finish(self) -> ir.Stmt:
+        """The statements emitted so far, as one."""
+        assert len(self._scopes) == 1, "a scope is still open"
+        return self._close(self._scopes[0])
+
+    def emit(self, stmt: ir.Stmt) -> None:
+        """Append a statement."""
+        self._scopes[-1].append(stmt)
+
+    def store(self, buffer: ir.Buffer, indices: Any, value: ir.Operand) -> None:
+        """buffer[indices] = value."""
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        assert len(indices) == len(buffer.shape), f"{buffer.name} has {len(buffer.shape)} dimensions"
+        expr = ir.as_expr(value, buffer.dtype)
+        if expr.dtype is not buffer.dtype:
+            raise ValueError(f"store of {expr.dtype} into {buffer.name}, which holds {buffer.dtype}")
+        self.emit(ir.Store(buffer, tuple(arith.wrap(index) for index in indices), expr))
+
+    def alloc(self, shape: tuple[Dim, ...], of: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:
+        """A buffer for the rest of the scope."""
+        self._names += 1
+        buffer = ir.Buffer(f"{name}{self._names}", shape, dtype(of), scope)
+        self.emit(_Open(lambda body: ir.Alloc(buffer, body)))
+        return buffer
+
+    def let(self, value: ir.Operand, name: str = "v", bounds: tuple[Dim, Dim] | None = None) -> arith.Var:
+        """An integer computed here, as an index for the rest of the scope; with `bounds`, checked to lie in them (inclusive)."""
+        variable = arith.Var(name)
+        checked = None if bounds is None else (arith.wrap(bounds[0]), arith.wrap(bounds[1]))
+        self.emit(_Open(lambda body: ir.Let(variable, ir.as_expr(value), body, checked)))
+        return variable
+
+    @contextmanager
+    def loop(self, extent: Dim, name: str = "i", kind: ir.ForKind = ir.ForKind.SERIAL) -> Iterator[arith.Var]:
+        """for name in range(extent)."""
+        variable = arith.Var(name)
+        self._scopes.append([])
+        yield variable
+        self.emit_closed(lambda body: ir.For(variable, arith.wrap(extent), body, kind))
+
+    @contextmanager
+    def loops(self, shape: Sequence[Dim]) -> Iterator[tuple[arith.Var, ...]]:
+        """A nest of loops over every index of a shape, row-major; none for the empty shape."""
+        with ExitStack() as nest:
+            yield tuple(nest.enter_context(self.loop(extent, f"i{axis}")) for axis, extent in enumerate(shape))
+
+    @contextmanager
+    def while_(self, condition: ir.Expr) -> Iterator[None]:
+        """while condition. The condition is evaluated anew before each round."""
+        self._scopes.append([])
+        yield
+        self.emit_closed(lambda body: ir.While(condition, body))
+
+    @contextmanager
+    def if_(self, condition: ir.Operand) -> Iterator[None]:
+        """if condition."""
+        self._scopes.append([])
+        yield
+        self.emit_closed(lambda body: ir.If(ir.as_expr(condition, dtype("bool")), body))
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The other branch of the `if_` just before."""
+        before = self._scopes[-1].pop()
+        assert isinstance(before, ir.If) and before.otherwise is None, "else_ follows an if_"
+        self._scopes.append([])
+        yield
+        self.emit_closed(lambda body: ir.If(before.condition, before.then, body))
+
+    def emit_closed(self, wrap: Any) -> None:
+        """Close the innermost scope and append what `wrap` makes of it."""
+        body = self._close(self._scopes.pop())
+        self.emit(wrap(body))
+
+    @staticmethod
+    def _close(stmts: list[ir.Stmt]) -> ir.Stmt:
+        last_first: list[ir.Stmt] = []
+        for stmt in reversed(stmts):
+            if isinstance(stmt, _Open):
+                last_first = [stmt.wrap(_seq(last_first[::-1]))]
+            else:
+                last_first.append(stmt)
+        return _seq(last_first[::-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Open(ir.Stmt):
+    """A binder whose body is the rest of its scope."""
+
+    wrap: Callable[[ir.Stmt], ir.Stmt]
+
+
+def _seq(stmts: list[ir.Stmt]) -> ir.Stmt:
+    return stmts[0] if len(stmts) == 1 else ir.Seq(tuple(stmts))

@@ -1,0 +1,97 @@
+"""Arrays at checked indices: what loop programs as Python source call while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from inlaid.errors import KernelFault
+from inlaid.tensor import values
+from inlaid.types import DType
+
+Array = np.ndarray[Any, Any]
+OUT_OF_BOUNDS, FAULT = 1, 2
+"""Flags of an access that did not happen: outside of a buffer, a mistake of the program; data that is no index, one of the data."""
+
+
+def fail(flag: int, what: str) -> None:
+    """Raise for a flag: `KernelFault` where data is at fault, AssertionError where the program is."""
+    if flag == FAULT:
+        raise KernelFault(f"an index out of range in {what}")
+    raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
+
+
+def element(array: Array, indices: tuple[int, ...], of: DType) -> tuple[Any, int]:
+    """An element and 0, or anything and a flag when it lies outside."""
+    for index, extent in zip(indices, array.shape, strict=True):
+        if not 0 <= index < extent:
+            return values.carrier(of).type(0), OUT_OF_BOUNDS
+    return values.load(array[indices], of), 0
+
+
+def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
+    """The same for arrays of indices."""
+    bad: Any = 0
+    inside = []
+    for index, extent in zip(indices, array.shape, strict=True):
+        outside = (index < 0) | (index >= extent)
+        if np.any(outside):
+            bad = np.maximum(bad, np.where(outside, OUT_OF_BOUNDS, 0))
+            index = np.where(outside, 0, index)
+        inside.append(index)
+    if 0 in array.shape and np.any(bad):
+        return values.carrier(of).type(0), bad
+    return values.load(array[tuple(inside)], of), bad
+
+
+def scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> None:
+    """Write elements at arrays of indices."""
+    for index, extent in zip(indices, array.shape, strict=True):
+        if np.any((index < 0) | (index >= extent)):
+            fail(OUT_OF_BOUNDS, what)
+    array[indices] = value
+
+
+def put(array: Array, indices: tuple[int, ...], value: Any, what: str) -> None:
+    """Write one element."""
+    for index, extent in zip(indices, array.shape, strict=True):
+        if not 0 <= index < extent:
+            fail(OUT_OF_BOUNDS, f"{what}, at {list(indices)}")
+    array[indices] = value
+
+
+def strided(base: Array, shape: tuple[int, ...]) -> Array:
+    """The elements of a buffer at the size that its kernel has worked out: row-major from the start of its memory."""
+    count = int(np.prod(shape))
+    assert all(extent >= 0 for extent in shape) and count <= base.size, f"a size outside its bound: {shape}"
+    return base.reshape(-1)[:count].reshape(shape)
+
+
+def check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Data used as an index and 0, or one in range and a flag."""
+    outside = (value < lower) | (value > upper)
+    if np.ndim(outside) == 0:
+        return (lower, FAULT) if outside else (value, 0)
+    return np.where(outside, lower, value), np.where(outside, FAULT, 0)
+
+
+def region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Array:
+    """A view of a part: the first index and the extent of each axis."""
+    for (first, extent), size in zip(ranges, array.shape, strict=True):
+        if first < 0 or extent < 0 or first + extent > size:
+            fail(OUT_OF_BOUNDS, what)
+    return array[tuple(slice(first, first + extent) for first, extent in ranges)]
+
+
+def as_int(value: Any) -> Any:
+    """A value as integers that Python or numpy can index by."""
+    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+
+
+SUPPORT: Mapping[str, Any] = {
+    "np": np, "values": values, "fail": fail, "element": element, "gather": gather, "scatter": scatter, "put": put,
+    "strided": strided, "check_index": check_index, "region": region, "as_int": as_int,
+}  # fmt: skip
+"""The names that such source knows."""

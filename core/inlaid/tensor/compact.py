@@ -1,0 +1,132 @@
+"""Buffers shrunk to what is in use at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import Box, touched, touches
+from inlaid.tensor.rewrite import Rewriter
+
+
+def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Allocations go down to the innermost loop around all uses, and hold only what one iteration of the loops around touches.
+
+        alloc t[64]: for i in 16: { for j in 4: t[4*i + j] = ...; for j in 4: ... = t[4*i + j] }
+    becomes
+        for i in 16: alloc t[4]: { for j in 4: t[j] = ...; for j in 4: ... = t[j] }
+
+    The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension.
+    """
+    return replace(program, body=_compact(program.body))
+
+
+def _compact(stmt: ir.Stmt) -> ir.Stmt:
+    match stmt:
+        case ir.Alloc(buffer=buffer, body=body):
+            return _sink(buffer, _compact(body))
+        case ir.For(body=body) | ir.Let(body=body) | ir.While(body=body):
+            inner = _compact(body)
+            return stmt if inner is body else replace(stmt, body=inner)
+        case ir.If(condition=condition, then=then, otherwise=otherwise):
+            return ir.If(condition, _compact(then), None if otherwise is None else _compact(otherwise))
+        case ir.Seq(stmts=stmts):
+            return ir.Seq(tuple(map(_compact, stmts)))
+    return stmt
+
+
+def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
+    """The allocation as deep in `body` as all uses allow.
+
+    It goes into a loop only where every iteration first writes all that it touches, so that nothing is carried to the next.
+    """
+    match body:
+        case ir.Seq(stmts=stmts):
+            users = [index for index, item in enumerate(stmts) if touches(item, buffer)]
+            if len(users) == 1:
+                index = users[0]
+                return ir.Seq((*stmts[:index], _sink(buffer, stmts[index]), *stmts[index + 1 :]))
+        case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer):
+            return replace(body, body=_sink(buffer, inner))
+        case ir.Alloc(buffer=other, body=inner):
+            return ir.Alloc(other, _sink(buffer, inner))
+    return _shrunk(buffer, body)
+
+
+def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether a statement writes everything that it touches of a buffer, before it reads any."""
+    read, written = touched(stmt, buffer)
+    if not written or not _writes_first(stmt, buffer):
+        return False
+    for axis in range(len(buffer.shape)):
+        own, every = _union(written, axis), _union((*written, *read), axis)
+        if own is None or every is None or own[1] != every[1] or arith.simplify(own[0] - every[0]) != arith.ZERO:
+            return False
+    return True
+
+
+def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether the first use of a buffer in a statement is an unconditional store to it that does not read it."""
+    match stmt:
+        case ir.Seq(stmts=stmts):
+            first = next((item for item in stmts if touches(item, buffer)), None)
+            return first is not None and _writes_first(first, buffer)
+        case ir.For(body=body) | ir.Alloc(body=body):
+            return _writes_first(body, buffer)
+        case ir.Store(buffer=target, value=value):
+            reads = any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(value))
+            return target is buffer and not reads
+    return False
+
+
+def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
+    read, written = touched(body, buffer)
+    boxes = (*written, *read)
+    if not boxes or not buffer.shape:
+        return ir.Alloc(buffer, body)
+    inside = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
+    bases: list[arith.Expr] = []
+    extents: list[arith.Dim] = []
+    for axis, dim in enumerate(buffer.shape):
+        base, extent = _union(boxes, axis) or (arith.ZERO, dim)
+        as_large = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
+        if as_large or not inside.isdisjoint(arith.free_vars(base)):  # a base is worked out where the buffer is allocated
+            base, extent = arith.ZERO, dim
+        bases.append(base)
+        extents.append(extent)
+    if tuple(extents) == buffer.shape and all(base == arith.ZERO for base in bases):
+        return ir.Alloc(buffer, body)
+    small = ir.Buffer(buffer.name, tuple(extents), buffer.dtype, buffer.scope)
+
+    def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        return tuple(arith.simplify(index - base) for index, base in zip(indices, bases, strict=True))
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        return ir.load(small, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
+
+    def region(item: ir.Region) -> ir.Region:
+        if item.buffer is not buffer:
+            return item
+        starts = moved(tuple(start for start, _ in item.ranges))
+        return ir.Region(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
+
+    def store(node: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(node, ir.Intrinsic):
+            return ir.Intrinsic(node.name, tuple(map(region, node.regions)), node.args)
+        return ir.Store(small, moved(node.indices), node.value) if isinstance(node, ir.Store) and node.buffer is buffer else None
+
+    return ir.Alloc(small, Rewriter(expr=load, stmt=store).stmt(body))
+
+
+def _union(boxes: tuple[Box, ...], axis: int) -> tuple[arith.Expr, int] | None:
+    """The first index and the extent that cover boxes along an axis; None unless extents and distances are constant."""
+    base = boxes[0][axis][0]
+    low = high = 0
+    for box in boxes:
+        distance = arith.simplify(box[axis][0] - base)
+        extent = arith.simplify(box[axis][1])
+        if not (isinstance(distance, arith.Const) and isinstance(extent, arith.Const)):
+            return None
+        low, high = min(low, distance.value), max(high, distance.value + extent.value)
+    return arith.simplify(base + low), high - low

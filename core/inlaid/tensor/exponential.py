@@ -1,0 +1,268 @@
+"""Exponentials, logarithms and what is made of them, as arithmetic.
+
+Each function takes a value of the format's dtype and returns the value expression. The methods are textbook ones: reduction to a
+small interval, exact to working precision, then a polynomial (J.-M. Muller, "Elementary Functions", chapters 3 and 11).
+"""
+
+from __future__ import annotations
+
+from inlaid.tensor import polynomials
+from inlaid.tensor.floats import (
+    FLOAT32,
+    FLOAT64,
+    INFINITY,
+    NAN,
+    Format,
+    at_least,
+    at_most,
+    horner,
+    magnitude,
+    nearest,
+    power_of_two,
+    quick_two_sum,
+    to_float,
+    two_product,
+    two_sum,
+    where_tiny,
+    with_sign,
+)
+from inlaid.tensor.ir import Expr, bitcast, const, fma, math, select, unary
+
+LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
+_EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
+_EXPM1 = {FLOAT32: polynomials.EXPM1_32, FLOAT64: polynomials.EXPM1_64}
+_EXP_RANGE = {FLOAT32: (-104.0, 89.0), FLOAT64: (-746.0, 710.0)}
+"""Beyond these the result is 0 or infinite."""
+_EXP2_RANGE = {FLOAT32: (-151.0, 129.0), FLOAT64: (-1076.0, 1025.0)}
+_ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
+"""Below it exp(x) - 1 rounds to -1."""
+
+
+def _reduce(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
+    """n, as a float and as an integer, and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
+    n, whole = nearest(x * LOG2_E[0], form)
+    r = fma(n, const(-form.ln2[0], form.dtype), x)
+    return n, whole, fma(n, const(-form.ln2[1], form.dtype), r)
+
+
+def _exp_reduced(r: Expr, form: Format) -> Expr:
+    """exp(r) for |r| <= ln(2) / 2."""
+    return fma(r, fma(r, horner(r, _EXP[form]), const(1, form.dtype)), const(1, form.dtype))
+
+
+def exp(x: Expr, form: Format) -> Expr:
+    """e ** x."""
+    low, high = _EXP_RANGE[form]
+    n, _, r = _reduce(at_least(at_most(x, high), low), form)
+    return math("scalb", _exp_reduced(r, form), n)
+
+
+def exp2(x: Expr, form: Format) -> Expr:
+    """2 ** x."""
+    low, high = _EXP2_RANGE[form]
+    x = at_least(at_most(x, high), low)
+    n, _ = nearest(x, form)
+    return math("scalb", _exp_reduced((x - n) * form.ln2[0], form), n)
+
+
+def expm1(x: Expr, form: Format) -> Expr:
+    """e ** x - 1."""
+    _, n, r = _reduce(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form)
+    less_one = fma(r * r, horner(r, _EXPM1[form]), r)
+    # 2^n (exp(r) - 1) + (2^n - 1), all of it halved so that n = 128 (or 1024) does not overflow on the way.
+    half = power_of_two(n - 1, form)
+    halved = fma(half, less_one, half - 0.5)
+    return where_tiny(x, form, halved + halved)
+
+
+def sigmoid(x: Expr, form: Format) -> Expr:
+    """1 / (1 + e ** -x)."""
+    small = exp(-magnitude(x), form)
+    return select(x < 0.0, small, const(1, form.dtype)) / (small + 1.0)
+
+
+def tanh(x: Expr, form: Format) -> Expr:
+    """The hyperbolic tangent."""
+    # From 22 on it rounds to 1 in either format.
+    grown = expm1(at_most(magnitude(x) * 2.0, 44.0), form)
+    return where_tiny(x, form, with_sign(grown / (grown + 2.0), x, form))
+
+
+def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
+    """The integer k and m in [sqrt(1/2), sqrt(2)) with x = m 2^k, for positive finite x."""
+    denormal = x < form.least_normal
+    shift = form.digits + 1
+    bits = bitcast(select(denormal, x * 2.0**shift, x), form.integer)
+    root_half = {23: 0x3F3504F3, 52: 0x3FE6A09E667F3BCC}[form.digits]
+    k = (bits - root_half) >> form.digits
+    m = bitcast(bits - (k << form.digits), form.dtype)
+    return k - select(denormal, const(shift, form.integer), 0), m
+
+
+def _log_special(x: Expr, value: Expr) -> Expr:
+    """`value` for positive finite x; what a logarithm is elsewhere."""
+    finite = select(x < INFINITY, value, x)
+    return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
+
+
+def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
+    """k as a float, f, and t with log(x) = k ln(2) + f - t, for positive finite x."""
+    k, m = _split(x, form)
+    f = m - 1.0
+    half_square = f * f * 0.5
+    if form is FLOAT32:
+        late = f * f * f * horner(f, polynomials.LOG_32)
+    else:
+        s = f / (f + 2.0)
+        z = s * s
+        late = s * fma(z, horner(z, polynomials.LOG_ODD_64), half_square)
+    return to_float(k, form), f, half_square - late
+
+
+def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
+    """The natural logarithm, of x (1 + correction) if one is given."""
+    k, f, t = _log_parts(x, form)
+    high, low = form.ln2_short
+    rest = k * low if correction is None else fma(k, const(low, form.dtype), correction)
+    return _log_special(x, fma(k, const(high, form.dtype), f - (t - rest)))
+
+
+def log2(x: Expr, form: Format) -> Expr:
+    """The logarithm to base 2."""
+    k, f, t = _log_parts(x, form)
+    value = fma(f - t, const(LOG2_E[0], form.dtype), fma(f - t, const(LOG2_E[1], form.dtype), k))
+    return _log_special(x, value)
+
+
+def log1p(x: Expr, form: Format) -> Expr:
+    """log(1 + x)."""
+    u = x + 1.0
+    # What the addition lost.
+    lost = select(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
+    correction = select(u < INFINITY, lost / u, const(0, form.dtype))
+    return where_tiny(x, form, log(u, form, correction))
+
+
+def erf(x: Expr, form: Format) -> Expr:
+    """The error function."""
+    a = magnitude(x)
+    small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
+    if form is FLOAT32:
+        # From 4 on it rounds to 1.
+        _, n, r = _reduce(horner(at_most(a, 4.0) - 1.0, polynomials.ERFC_LOG_32), form)
+        rest = _exp_reduced(r, form) * power_of_two(n, form)
+    else:
+        far = at_most(a, 6.0)
+        rest = horner((far - 2.0) / (far + 2.0), polynomials.ERFC_64) * exp(-far * far, form)
+    return select(a < 1.0, small, with_sign(1.0 - rest, x, form))
+
+
+def sinh(x: Expr) -> Expr:
+    """The hyperbolic sine of a float64."""
+    a = magnitude(x)
+    grown = expm1(a, FLOAT64)
+    half = exp(a * 0.5, FLOAT64)
+    value = select(a < 700.0, (grown + grown / (grown + 1.0)) * 0.5, half * 0.5 * half)
+    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+
+
+def cosh(x: Expr) -> Expr:
+    """The hyperbolic cosine of a float64."""
+    a = magnitude(x)
+    grown, half = exp(a, FLOAT64), exp(a * 0.5, FLOAT64)
+    return select(a < 700.0, fma(grown, const(0.5, x.dtype), 0.5 / grown), half * 0.5 * half)
+
+
+def asinh(x: Expr) -> Expr:
+    """The inverse hyperbolic sine of a float64."""
+    a = magnitude(x)
+    square = a * a
+    near = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
+    value = select(a < 2.0**28, near, log(a, FLOAT64) + FLOAT64.ln2[0])
+    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+
+
+def acosh(x: Expr) -> Expr:
+    """The inverse hyperbolic cosine of a float64."""
+    over = x - 1.0
+    near = log1p(over + unary("sqrt", fma(over, over, over + over)), FLOAT64)
+    value = select(x < 2.0**28, near, log(x, FLOAT64) + FLOAT64.ln2[0])
+    return select(x < 1.0, const(NAN, x.dtype), value)
+
+
+def atanh(x: Expr) -> Expr:
+    """The inverse hyperbolic tangent of a float64."""
+    a = magnitude(x)
+    value = log1p((a + a) / (1.0 - a), FLOAT64) * 0.5
+    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+
+
+def _log2_double(x: Expr) -> tuple[Expr, Expr]:
+    """log2 of a positive finite float64 as a sum of two, with about 66 bits."""
+    of = x.dtype
+    k, m = _split(x, FLOAT64)
+    f, below = m - 1.0, m + 1.0
+    # s = f / below, as a sum of two; m + 1 is not exact.
+    lost = m - (below - 1.0)
+    s = f / below
+    s_low = fma(-s, lost, fma(-s, below, f)) / below
+    z, z_low = two_product(s, s)
+    z_low = fma(s + s, s_low, z_low)
+    # log(m) = 2 s + s^3 (2/3 + z P(z)).
+    third = (const(2 / 3, of), const(3.700743415417188e-17, of))
+    tail = z * horner(z, polynomials.LOG_LATE_64)
+    inner, inner_low = quick_two_sum(third[0], tail)
+    inner_low = inner_low + third[1]
+    cube, cube_low = two_product(z, inner)
+    cube_low = fma(z, inner_low, fma(z_low, inner, cube_low))
+    late, late_low = two_product(s, cube)
+    late_low = fma(s, cube_low, fma(s_low, cube, late_low))
+    high, low = quick_two_sum(s + s, late)
+    low = low + (late_low + (s_low + s_low))
+    # To base 2, and k added.
+    scaled, scaled_low = two_product(high, const(LOG2_E[0], of))
+    scaled_low = fma(high, const(LOG2_E[1], of), fma(low, const(LOG2_E[0], of), scaled_low))
+    total, total_low = two_sum(to_float(k, FLOAT64), scaled)
+    return quick_two_sum(total, total_low + scaled_low)
+
+
+def _power_special(x: Expr, y: Expr, exponent: Expr, value: Expr) -> Expr:
+    """x ** y, given the value for positive finite x; `exponent` is y * log2|x| roughly, right in sign."""
+    of = x.dtype
+    a = magnitude(x)
+    infinite = select((exponent < 0.0), const(0, of), INFINITY)
+    value = select((a.equal(0.0)) | (a.equal(INFINITY)), infinite, value)
+    whole = unary("floor", y).equal(y)
+    odd = whole & unary("floor", y * 0.5).not_equal(y * 0.5)
+    negative = (x < 0.0) | (x.equal(0.0) & (bitcast(x, "int64") < 0))
+    value = select(negative & odd, -value, value)
+    value = select((x < 0.0) & (x.not_equal(-INFINITY)) & ~whole, const(NAN, of), value)
+    value = select(unary("isnan", x) | unary("isnan", y), x + y, value)
+    one = x.equal(1.0) | y.equal(0.0) | (x.equal(-1.0) & unary("isinf", y))
+    return select(one, const(1, of), value)
+
+
+def _sure(a: Expr) -> Expr:
+    """|x| where it is positive and finite, else 2 for infinity and 1/2 for zero, so that logarithms have the sign they should."""
+    return select(a.equal(0.0), const(0.5, a.dtype), select(a < INFINITY, a, 2.0))
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x ** y of float64s."""
+    high, low = _log2_double(_sure(magnitude(x)))
+    low_edge, high_edge = _EXP2_RANGE[FLOAT64]
+    t, t_low = two_product(high, y)
+    t_low = fma(low, y, t_low)
+    clamped = at_least(at_most(t, high_edge), low_edge)
+    t_low = select(clamped.equal(t), t_low, 0.0)
+    n, _ = nearest(clamped, FLOAT64)
+    # 2^(d + e) for small e: (d + e) ln(2), in one rounding where it matters.
+    d = clamped - n
+    r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
+    return _power_special(x, y, t, math("scalb", _exp_reduced(r, FLOAT64), n))
+
+
+def power_short(x: Expr, y: Expr) -> Expr:
+    """x ** y of float32s given as float64s, to be rounded to float32."""
+    t = log2(_sure(magnitude(x)), FLOAT64) * y
+    return _power_special(x, y, t, exp2(t, FLOAT64))

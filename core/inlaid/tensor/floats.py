@@ -1,0 +1,154 @@
+"""The formats in which mathematical functions are computed, and steps that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inlaid.tensor import ir
+from inlaid.tensor.ir import Expr, bitcast, const, fma, select
+from inlaid.types import DType, dtype
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format: float32 or float64.
+
+    digits
+        Stored bits of the significand.
+    bias
+        Of the exponent.
+    ln2
+        ln(2) as a number of the format and what it lacks.
+    ln2_short
+        The same, the first with so many zero bits behind that an exponent times it is exact.
+    """
+
+    dtype: DType
+    integer: DType
+    digits: int
+    bias: int
+    ln2: tuple[float, float]
+    ln2_short: tuple[float, float]
+
+    @property
+    def magic(self) -> float:
+        """1.5 times the power of two at which the format holds integers only: adding it rounds to an integer, which then stands in
+        the low bits."""
+        return 1.5 * 2.0**self.digits
+
+    @property
+    def magic_bits(self) -> int:
+        """The bits of `magic`."""
+        return ((self.bias + self.digits) << self.digits) | (1 << (self.digits - 1))
+
+    @property
+    def least_normal(self) -> float:
+        """The least positive number that is not denormal."""
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def tiny(self) -> float:
+        """Below it x and x + x^2 / 2 are equal to half a unit in the last place."""
+        return 2.0 ** -(self.digits + 2)
+
+
+FLOAT32 = Format(
+    dtype("float32"),
+    dtype("int32"),
+    23,
+    127,
+    (0.693147182464599609375, -1.9046542121259336e-09),
+    (0.693145751953125, 1.428606765330187e-06),
+)
+FLOAT64 = Format(
+    dtype("float64"),
+    dtype("int64"),
+    52,
+    1023,
+    (0.6931471805599453, 2.3190468138462996e-17),
+    (0.693147180559663, 2.8235290563031577e-13),
+)
+INFINITY = float("inf")
+NAN = float("nan")
+
+
+def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """A polynomial, coefficients lowest power first."""
+    value: Expr = const(coefficients[-1], x.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        value = fma(value, x, const(coefficient, x.dtype))
+    return value
+
+
+def nearest(x: Expr, form: Format) -> tuple[Expr, Expr]:
+    """x, less than a quarter of `magic`, rounded to an integer: as a float, and in the low bits of an integer."""
+    moved = x + form.magic
+    return moved - form.magic, bitcast(moved, form.integer) - form.magic_bits
+
+
+def to_float(n: Expr, form: Format) -> Expr:
+    """A small integer of the format's width as a float."""
+    return bitcast(n + form.magic_bits, form.dtype) - form.magic
+
+
+def power_of_two(n: Expr, form: Format) -> Expr:
+    """2 ** n for an integer n that is the exponent of a normal number."""
+    return bitcast((n + form.bias) << form.digits, form.dtype)
+
+
+def scale(x: Expr, n: Expr, form: Format) -> Expr:
+    """x * 2 ** n for x near 1 and an integral float n, rounded once though the result be infinite or denormal."""
+    match n:
+        case ir.Binary(op="sub", a=a, b=ir.Const(value=form.magic)):
+            moved = a  # as `nearest` makes them
+        case _:
+            moved = n + form.magic
+    whole = bitcast(moved, form.integer) - form.magic_bits
+    half = whole >> 1
+    return x * power_of_two(half, form) * power_of_two(whole - half, form)
+
+
+def magnitude(x: Expr) -> Expr:
+    """|x|."""
+    return ir.unary("abs", x)
+
+
+def with_sign(x: Expr, sign: Expr, form: Format) -> Expr:
+    """x, not negative, with the sign of another number."""
+    mask = -1 << (form.digits + form.bias.bit_length() + 1)
+    return bitcast(bitcast(x, form.integer) | (bitcast(sign, form.integer) & const(mask, form.integer)), form.dtype)
+
+
+def at_most(x: Expr, limit: float) -> Expr:
+    """The smaller of x and a limit; NaN stays."""
+    return select(const(limit, x.dtype) < x, const(limit, x.dtype), x)
+
+
+def at_least(x: Expr, limit: float) -> Expr:
+    """The larger of x and a limit; NaN stays."""
+    return select(x < const(limit, x.dtype), const(limit, x.dtype), x)
+
+
+def where_tiny(x: Expr, form: Format, otherwise: Expr) -> Expr:
+    """x itself where it is so small that f(x) = x, zeros and denormals included."""
+    return select(magnitude(x) < form.tiny, x, otherwise)
+
+
+def two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """a + b and its rounding error (Knuth, The Art of Computer Programming, volume 2, 4.2.2)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def quick_two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """The same where |a| >= |b| (Dekker, 1971)."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def two_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """a * b and its rounding error."""
+    product = a * b
+    return product, fma(a, b, -product)

@@ -1,0 +1,179 @@
+"""Which boxes of which buffers a statement reads and writes, in terms of the index variables that are free in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+
+Ranges = dict[arith.Expr, arith.Span]
+Box = tuple[tuple[arith.Expr, arith.Expr], ...]
+"""First index and extent per dimension."""
+_Key = tuple[ir.Buffer, Box]
+
+
+def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
+    """The boxes that a statement reads, those of buffers that it writes left out. A box that is read under a condition may reach
+    outside its buffer. The regions of intrinsics are not among them: only the block around one says which of them it reads."""
+    written = {region.buffer for region in writes(stmt)}
+    private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+    found: dict[_Key, None] = {}
+    for node, ranges in _leaves(stmt, {}):
+        if isinstance(node, ir.Block):
+            regions: list[ir.Region] = list(outside(node, node.reads, ranges))
+        else:
+            regions = [
+                ir.Region(load.buffer, _box(load.indices, load.buffer, ranges))
+                for load in ir.walk_exprs(*values_of(node))
+                if isinstance(load, ir.Load)
+            ]
+        for region in regions:
+            if region.buffer not in written and region.buffer not in private:
+                found[region.buffer, region.ranges] = None
+    return tuple(ir.Region(buffer, box) for buffer, box in found)
+
+
+def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
+    """The boxes that a statement writes; buffers that it allocates itself are left out."""
+    private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+    found: dict[_Key, None] = {}
+    for node, ranges in _leaves(stmt, {}):
+        if isinstance(node, ir.Store):
+            found[node.buffer, _box(node.indices, node.buffer, ranges)] = None
+        elif isinstance(node, ir.Block):
+            for region in outside(node, node.writes, ranges):
+                found[region.buffer, region.ranges] = None
+    return tuple(ir.Region(buffer, box) for buffer, box in found if buffer not in private)
+
+
+def with_footprint(block: ir.Block) -> ir.Block:
+    """The block with its reads and writes worked out anew. No intrinsic is in it, and blocks inside it are right already."""
+    return replace(block, reads=reads(block.body), writes=writes(block.body))
+
+
+def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """The boxes of one buffer that a statement without blocks reads, and those that it writes."""
+    read: dict[Box, None] = {}
+    written: dict[Box, None] = {}
+    around: Ranges = {}
+    analyzer = arith.Analyzer(around)
+    for node, ranges in _leaves(stmt, around):
+        if ranges is not around:
+            around, analyzer = ranges, arith.Analyzer(ranges)
+        for load in ir.walk_exprs(*values_of(node)):
+            if isinstance(load, ir.Load) and load.buffer is buffer:
+                read[_box(load.indices, buffer, ranges, analyzer)] = None
+        if isinstance(node, ir.Store) and node.buffer is buffer:
+            written[_box(node.indices, buffer, ranges, analyzer)] = None
+        if isinstance(node, ir.Intrinsic):
+            for region in node.regions:
+                if region.buffer is buffer:
+                    pairs = zip(region.ranges, buffer.shape, strict=True)
+                    box = tuple(_widened(*pair, dim, ranges, analyzer) for pair, dim in pairs)
+                    read[box] = written[box] = None
+    return tuple(read), tuple(written)
+
+
+def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether a statement without blocks reads or writes a buffer."""
+    for node in ir.walk_stmts(stmt):
+        if isinstance(node, ir.Store) and node.buffer is buffer:
+            return True
+        if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
+            return True
+        if any(isinstance(load, ir.Load) and load.buffer is buffer for load in ir.walk_exprs(*values_of(node))):
+            return True
+    return False
+
+
+def whole(buffer: ir.Buffer) -> ir.Region:
+    """All of a buffer."""
+    return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
+
+
+def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> Iterator[ir.Region]:
+    """Regions of a block in terms of the loops around it, over those of the loops that range."""
+    bound = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
+    for region in regions:
+        box = tuple((substitute(first, bound), substitute(extent, bound)) for first, extent in region.ranges)
+        yield ir.Region(
+            region.buffer, tuple(_widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
+        )
+
+
+def inside(
+    first: arith.Expr, extent: arith.Expr, ranges: Mapping[arith.Expr, arith.Span], analyzer: arith.Analyzer
+) -> arith.Span | None:
+    """First and last index of a range, over the variables that range; None where no bound is known."""
+    low = arith.span(first, ranges, analyzer)
+    high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
+    return None if low is None or high is None else (low[0], high[1])
+
+
+def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> arith.Expr:
+    """`arith.substitute` for a mapping of index variables."""
+    return arith.substitute(expr, dict(mapping.items()))
+
+
+def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
+    """The value expressions that a statement evaluates itself, those inside checked indices included."""
+    indices: tuple[arith.Expr, ...] = ()
+    match stmt:
+        case ir.Store(value=value):
+            yield value
+            indices = stmt.indices
+        case ir.If(condition=value) | ir.While(condition=value) | ir.Let(value=value):
+            yield value
+        case ir.Intrinsic(args=args):
+            yield from args
+            indices = tuple(part for region in stmt.regions for pair in region.ranges for part in pair)
+        case ir.For(extent=extent):
+            indices = (extent,)
+        case ir.Block(bindings=bindings, predicate=predicate):
+            indices = (*bindings, predicate)
+    for index in indices:
+        for node in arith.walk(index):
+            if isinstance(node, arith.Opaque) and isinstance(node.payload, ir.Expr):
+                yield node.payload
+
+
+def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
+    """Every statement with the ranges of the loops around it; a block counts as one."""
+    yield stmt, ranges
+    match stmt:
+        case ir.Block():
+            return
+        case ir.For(var=var, extent=extent):
+            ranges = {**ranges, var: (arith.ZERO, extent - 1)}
+        case ir.Let(var=var, bounds=bounds) if bounds is not None:
+            ranges = {**ranges, var: bounds}
+    for part in ir.substatements(stmt):
+        yield from _leaves(part, ranges)
+
+
+def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Box:
+    return tuple(_range(index, dim, ranges, analyzer) for index, dim in zip(indices, buffer.shape, strict=True))
+
+
+def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None) -> tuple[arith.Expr, arith.Expr]:
+    """First index and extent of what an index may touch."""
+    if isinstance(index, arith.Opaque):
+        return _widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
+    if arith.reads_data(index):
+        return arith.ZERO, arith.wrap(dim)
+    return _widened(index, arith.ONE, dim, ranges, analyzer)
+
+
+def _widened(
+    first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
+) -> tuple[arith.Expr, arith.Expr]:
+    """A range over all values of the variables that range. `analyzer` knows their bounds."""
+    if not ranges:
+        return first, extent
+    low = arith.span(first, ranges, analyzer)
+    high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
+    if low is None or high is None:
+        return arith.ZERO, arith.wrap(dim)
+    return low[0], arith.simplify(high[1] - low[0] + 1)

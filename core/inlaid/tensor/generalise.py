@@ -1,0 +1,90 @@
+"""Programs that are equal up to integers, as one program that takes these as sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structural_key
+from inlaid.tensor.ranges import INT32
+from inlaid.tensor.rewrite import Rewriter
+
+_KEPT = ("div", "mod")
+"""Operations whose constants stay: what divides by one that is known multiplies."""
+
+
+@dataclass(frozen=True)
+class General:
+    """A program that does what each of its members does when the last of its `sizes` have that member's integers. `members` has
+    these by the number of the member."""
+
+    program: ir.LoopProgram
+    members: Mapping[int, tuple[int, ...]]
+
+
+def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
+    """Every program in one group, in the order of their first members. Programs of one group are equal up to signed integers, at
+    most `most` of them that differ, that stand as constants in values or as arguments of intrinsics: zero points, multipliers and
+    shifts. Shapes, extents and indices are equal, so that loops are as fast as before. Linear in the size of all programs."""
+    groups: dict[str, list[tuple[int, _Opened]]] = {}
+    for number, program in enumerate(programs):
+        opened = _Opened(program)
+        groups.setdefault(structural_key(opened.program), []).append((number, opened))
+    found: list[General] = []
+    for group in groups.values():
+        columns = list(zip(*(opened.values for _, opened in group), strict=True))
+        different = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+        if len(group) == 1 or len(different) > most:
+            found += (General(programs[number], {number: ()}) for number, _ in group)
+            continue
+        sizes = {column: arith.SizeVar(f"k{place}", min(column), max(column)) for place, column in enumerate(different, 1)}
+        filled: dict[arith.Expr, arith.Expr] = {
+            _hole(place): sizes.get(column, arith.wrap(column[0])) for place, column in enumerate(columns)
+        }
+        program = Rewriter(filled, expr=_constant).program(group[0][1].program)
+        program = replace(program, sizes=(*program.sizes, *sizes.values()))
+        values = zip(*different, strict=True) if different else ((),) * len(group)
+        found.append(General(program, dict(zip((number for number, _ in group), values, strict=True))))
+    return sorted(found, key=lambda general: min(general.members))
+
+
+class _Opened:
+    """A program with holes in place of its integers, each where it stands, and these in order."""
+
+    def __init__(self, program: ir.LoopProgram) -> None:
+        self.values: list[int] = []
+        self.program = Rewriter(expr=self._expr, stmt=self._stmt).program(program)
+
+    def _expr(self, node: ir.Expr) -> ir.Expr | None:
+        operands = ir.operands(node)
+        if (isinstance(node, ir.Binary) and node.op in _KEPT) or not any(isinstance(item, ir.Const) for item in operands):
+            return None
+        return ir.with_operands(node, tuple(map(self._open, operands)))
+
+    def _stmt(self, stmt: ir.Stmt) -> ir.Stmt | None:
+        match stmt:
+            case ir.Store(value=ir.Const()):
+                return replace(stmt, value=self._open(stmt.value))
+            case ir.Intrinsic(args=args) if args:
+                return replace(stmt, args=tuple(map(self._open, args)))
+        return None
+
+    def _open(self, value: ir.Expr) -> ir.Expr:
+        if not isinstance(value, ir.Const) or value.dtype.kind != "int" or not INT32.limits[0] <= value.value <= INT32.limits[1]:
+            return value
+        self.values.append(int(value.value))
+        return ir.Index(value.dtype, _hole(len(self.values) - 1))
+
+
+def _hole(number: int) -> arith.SizeVar:
+    return arith.SizeVar(f"#{number}", int(INT32.limits[0]))
+
+
+def _constant(node: ir.Expr) -> ir.Expr | None:
+    """A hole that was filled with a constant, as a value."""
+    match node:
+        case ir.Index(index=arith.Const(value=value), dtype=of) if of.kind == "int":
+            return ir.const(value, of)
+    return None

@@ -1,0 +1,102 @@
+"""How far a kernel may write over what it has read.
+
+A kernel that goes through an image reads its input and writes its output at about the same pace. So the output may lie over the
+input, some bytes ahead of it: as long as no element is written where an element lies that is still to be read. The distance is
+worked out from the loops: the greatest difference, over all pairs of a store and a load that comes after it, between where the one
+ends and the other begins.
+
+    for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
+
+Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimisation" (2020), find
+such distances by tracing kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.accesses import Access, Place, Turn, UnknownAccessError, accesses
+
+_IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
+
+
+def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
+    """By how many bytes at least output number `output` must begin before input number `operand` that the two may share memory,
+    apart from what the kernel's other parameters need. Negative where it may begin behind it. None where the program does not tell,
+    or holds what is not plain loops over static sizes. A kernel whose loops run in an order that is not given needs all iterations
+    to be independent."""
+    written, read = program.outputs[output], program.inputs[operand]
+    try:
+        stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
+        loads = _grouped(accesses(program.body, read, reads=True), greatest=False)
+    except UnknownAccessError:
+        return None
+    found = [_distance(*store, *load) for store in stores for load in loads]
+    needed = max((bound for bound in found if bound is not None), default=-_size(read))
+    return max(needed, -_size(read)) if loads else None
+
+
+def _size(buffer: ir.Buffer) -> int:
+    size = arith.product(buffer.shape)
+    return size * buffer.dtype.bytes if isinstance(size, int) else 0
+
+
+def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[tuple[Place, Access]]:
+    """Accesses of one statement that move alike as one, of which the extreme counts."""
+    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[Place, Access]] = {}
+    for place, access in accesses:
+        key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
+        known = found.get(key)
+        if known is None or (access.high > known[1].high if greatest else access.low < known[1].low):
+            found[key] = place, access
+    return list(found.values())
+
+
+def _distance(write_place: Place, write: Access, read_place: Place, read: Access) -> int | None:
+    """The greatest difference between where a store ends and where a load that comes after it begins; None where none does."""
+    shared = 0
+    for mine, other in zip(write_place, read_place, strict=False):
+        if mine.stmt is not other.stmt or mine.part != other.part:
+            break
+        shared += 1
+    both = [turn for turn in write_place[:shared] if isinstance(turn.stmt, ir.For)]
+    apart = write.high - read.low
+    apart += sum(_most(write.step(turn), turn) for turn in write_place[shared:])
+    apart += sum(_most(-read.step(turn), turn) for turn in read_place[shared:])
+    found = []
+    for number, turn in enumerate(both):
+        # All loops around are at one iteration, this one goes on between store and load, those inside are anywhere.
+        outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
+        inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
+        found += [apart + outer + inner + between for between in _between(turn, write.step(turn), read.step(turn))]
+    if _before(write_place, read_place, shared):
+        found.append(apart + sum(_most(write.step(item) - read.step(item), item) for item in both))
+    return max(found, default=None)
+
+
+def _before(write_place: Place, read_place: Place, shared: int) -> bool:
+    """Whether a store comes before a load in one iteration of all loops around both."""
+    if shared == len(write_place):
+        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # which reads and writes in an order of its own
+    if shared == len(read_place):
+        return False  # what leads to the store is read before it
+    write, read = write_place[shared], read_place[shared]
+    return isinstance(write.stmt, ir.Seq) and write.part < read.part
+
+
+def _most(step: int, loop: Turn) -> int:
+    """The greatest multiple of a step that an iteration can add."""
+    return max(0, step * (loop.count - 1))
+
+
+def _between(loop: Turn, write: int, read: int) -> list[int]:
+    """What the iteration of a store and a later one of a load can add to the difference at the extremes."""
+    last = loop.count - 1
+    if last < 1:
+        return []
+    pairs = [(0, 1), (0, last), (last - 1, last)]
+    if isinstance(loop.stmt, ir.For) and loop.stmt.kind not in _IN_ORDER:
+        pairs += [(later, earlier) for earlier, later in pairs]
+    return [write * earlier - read * later for earlier, later in pairs]

@@ -1,0 +1,101 @@
+"""Loop nests whose iterations are plainly independent: each touches elements of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.types import dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A nest split in two: `serial` loops in order outside, `lanes`, whose iterations may run all at once, inside; `body` is what
+    the innermost loop holds."""
+
+    serial: tuple[ir.For, ...]
+    lanes: tuple[ir.For, ...]
+    body: ir.Stmt
+
+
+def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: int, most: int) -> Nest | None:
+    """The perfect loop nest at a statement, split with as many lanes as `least` to `most` allow, or None.
+
+    A loop may be a lane when all stores below are to places that name its variable as one whole index, each buffer is stored at
+    one place only, and what is loaded of a stored buffer is that same place. Loops below are constant or depend on `sizes` only.
+    """
+    loops: list[ir.For] = []
+    body: ir.Stmt = stmt
+    while isinstance(body, ir.For):
+        loops.append(body)
+        body = body.body
+    places = _places(body)
+    if not places:
+        return None
+    values: dict[arith.Expr, int] = dict(sizes.items())
+    lanes: list[ir.For] = []
+    for loop in reversed(loops):
+        if arith.free_vars(loop.extent) - values.keys() or arith.reads_data(loop.extent):
+            return None
+        extent = arith.evaluate(loop.extent, values)
+        if all(place.count(loop.var) == 1 for place in places) and extent * _size(lanes, values) <= most:
+            lanes.append(loop)
+    variables = {loop.var for loop in lanes}
+    if _size(lanes, values) < least or any(_varies(index, variables) for place in places for index in place):
+        return None
+    if isinstance(body, ir.Block) and not _same_for_all(body, variables):
+        return None
+    return Nest(tuple(loop for loop in loops if loop not in lanes), tuple(reversed(lanes)), body)
+
+
+def _size(lanes: list[ir.For], values: Mapping[arith.Expr, int]) -> int:
+    return prod(arith.evaluate(loop.extent, values) for loop in lanes)
+
+
+def _varies(index: arith.Expr, variables: set[arith.Var]) -> bool:
+    return not isinstance(index, arith.Var) and bool(arith.free_vars(index) & variables)
+
+
+def _same_for_all(block: ir.Block, variables: set[arith.Var]) -> bool:
+    """Whether the predicate, and whether to initialise, are the same in all lanes."""
+    bound: dict[arith.Expr, arith.Expr] = {item.var: value for item, value in zip(block.iters, block.bindings, strict=True)}
+    decisive = [binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
+    decisive.append(arith.substitute(block.predicate, bound))
+    return not any(arith.free_vars(expr) & variables for expr in decisive)
+
+
+def _places(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:
+    """The places stored to, in terms of the loops; None where there is more than stores, or a stored buffer is read elsewhere."""
+    bound: dict[arith.Expr, arith.Expr] = {}
+    if isinstance(body, ir.Block):
+        bound = {item.var: binding for item, binding in zip(body.iters, body.bindings, strict=True)}
+    places: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
+    private: set[ir.Buffer] = set()
+    stores: list[ir.Store] = []
+    for stmt in ir.walk_stmts(body):
+        match stmt:
+            case ir.Store():
+                stores.append(stmt)
+            case ir.Alloc(buffer=buffer) if not buffer.shape:
+                private.add(buffer)
+            case ir.Seq():
+                pass
+            case ir.Block() if stmt is body:
+                pass
+            case _:
+                return None
+    for store in stores:
+        place = tuple(arith.substitute(index, bound) for index in store.indices)
+        if store.buffer not in private and places.setdefault(store.buffer, place) != place:
+            return None
+    roots = [store.value for store in stores]
+    roots += [ir.Index(dtype("int64"), index) for store in stores for index in store.indices]
+    for node in ir.walk_exprs(*roots):
+        if isinstance(node, ir.Load) and node.buffer in places:
+            place = tuple(arith.substitute(index, bound) for index in node.indices)
+            if place != places[node.buffer]:
+                return None
+    return list(places.values())

@@ -1,0 +1,97 @@
+"""The interpreter of loop programs: the oracle that every schedule and every code generator is held to.
+
+A program is translated to Python source over numpy scalars and run. It checks what compiled code takes for granted: indices, block
+bindings, and memory that is read before it is written (poisoned: NaN, or the byte 0xA5). Loops marked parallel or vectorised run
+backwards, so that a dependence between their iterations shows. Nests of which it is plain that iterations are independent (one
+store per element, as tensor expressions lower to) run on whole arrays instead, with the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.errors import InputError
+from inlaid.tensor import ir, values
+from inlaid.tensor.to_python import Emitter, Semantics, capacity, execute, known_shape
+from inlaid.tensor.verify import verify
+
+__all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
+
+Array = np.ndarray[Any, Any]
+NONE: Mapping[str, Semantics] = {}
+
+
+def run(
+    program: ir.LoopProgram,
+    inputs: Sequence[Array],
+    sizes: Mapping[SizeVar, int] | None = None,
+    intrinsics: Mapping[str, Semantics] = NONE,
+) -> list[Array]:
+    """The outputs of a program, in the order of `program.outputs`.
+
+    `inputs` have the shapes and dtypes of `program.inputs`; a dimension that is a bare size variable is read from them, further
+    ones are given in `sizes`. Outputs whose shape holds a size that the program works out come back at that size.
+
+    Raises `VerifyError` for a malformed program, `InputError` when an input does not fit, `KernelFault` when a checked index or a
+    bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer, a binding outside
+    its iteration variable.
+    """
+    verify(program)
+    known = bind_sizes(program, inputs, sizes or {})
+    defined = {size for size, _ in program.defines}
+    arrays: dict[ir.Buffer, Array] = dict(zip(program.inputs, inputs, strict=True))
+    for buffer in program.outputs:
+        arrays[buffer] = values.poison(capacity(buffer, known, frozenset(defined)), buffer.dtype)
+    with np.errstate(all="ignore"):
+        execute(program, arrays, known, intrinsics)
+    for size, buffer in program.defines:
+        known[size] = int(arrays[buffer][()])
+    return [_trimmed(arrays[buffer], buffer, known, defined) for buffer in program.outputs]
+
+
+def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[SizeVar, int]) -> dict[SizeVar, int]:
+    """The values of a program's size variables, with those that bare dimensions of inputs give. Raises `InputError`."""
+    if len(inputs) != len(program.inputs):
+        raise InputError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
+    known = dict(sizes)
+    for buffer, array in zip(program.inputs, inputs, strict=True):
+        if array.dtype != buffer.dtype.numpy:
+            raise InputError(f"input {buffer} of {program.name} holds {buffer.dtype}, got {array.dtype}")
+        if array.ndim != len(buffer.shape):
+            raise InputError(f"input {buffer} of {program.name} has {len(buffer.shape)} dimensions, got {array.ndim}")
+        for dim, actual in zip(buffer.shape, array.shape, strict=True):
+            if isinstance(dim, SizeVar):
+                known.setdefault(dim, actual)
+    for buffer, array in zip(program.inputs, inputs, strict=True):
+        if known_shape(buffer, known) != array.shape:
+            raise InputError(f"input {buffer} of {program.name} has shape {list(buffer.shape)}, got {list(array.shape)}")
+    return known
+
+
+def evaluate_vector(expr: ir.Expr, arrays: Mapping[ir.Buffer, Array], intrinsics: Mapping[str, Semantics] = NONE) -> Array:
+    """A value expression over 0-d buffers at many points at once: each buffer is given an array of values, one per lane, all of
+    one shape. Returns the array of results, in the numpy dtype of the expression."""
+    shape = next(iter(arrays.values())).shape
+    code = Emitter({}, intrinsics, frozenset())
+    for buffer, array in arrays.items():
+        assert not buffer.shape, f"{buffer} has dimensions: give every lane a buffer without any"
+        code.privates[buffer] = code.bind(values.load(array, buffer.dtype))
+    code.lanes = True
+    result, bad = code.value(expr)
+    code.require(bad, "the expression")
+    code.line(f"return {result}")
+    with np.errstate(all="ignore"):
+        found = values.stored(np.asarray(code.compile()()), expr.dtype)
+    return np.broadcast_to(found, shape)
+
+
+def _trimmed(array: Array, buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: set[SizeVar]) -> Array:
+    if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & defined for dim in buffer.shape):
+        return array
+    shape = known_shape(buffer, sizes)
+    return array.reshape(-1)[: int(np.prod(shape))].reshape(shape)

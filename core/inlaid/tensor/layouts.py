@@ -1,0 +1,52 @@
+"""Loop programs over buffers of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.copies import between, copy_program, padded_program
+from inlaid.tensor.transform import remapped
+from inlaid.types import ROW_MAJOR, DType, Layout
+
+
+def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -> ir.LoopProgram:
+    """The program with buffers, parameters or allocated ones, laid out as given: every access goes to where the element lies."""
+    chosen = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
+    if not chosen:
+        return program
+    return remapped(
+        program,
+        {
+            buffer: (ir.Buffer(buffer.name, layout.shape(buffer.shape), buffer.dtype, buffer.scope), layout.indices)
+            for buffer, layout in chosen.items()
+        },
+    )
+
+
+def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:
+    """A kernel that copies a tensor from one layout to another. Where sizes are symbolic it walks along the target."""
+    sizes = [dim for dim in shape if isinstance(dim, int)]
+    if len(sizes) == len(shape) and dtype.bits >= 8:
+        dims = between(sizes, source, target)
+        program = copy_program("relayout", dtype, dims, threads) if dims is not None else None
+        program = program or padded_program("relayout", dtype, sizes, source, target, threads)
+        if program is not None:
+            return program
+    a, b = ir.Buffer("source", source.shape(shape), dtype), ir.Buffer("target", target.shape(shape), dtype)
+    variables = tuple(arith.Var(f"i{axis}") for axis in range(len(b.shape)))
+    logical: list[arith.Expr] = list(variables[: len(shape)])
+    inner: list[arith.Expr] = list(variables[len(shape) :])
+    for (axis, _), extent, lane in zip(target.blocks, b.shape[len(shape) :], inner, strict=True):
+        logical[axis] = logical[axis] * extent + lane
+    value: ir.Expr = ir.load(a, source.indices(tuple(logical)))
+    if target.pads(shape):
+        inside: arith.Expr = arith.ONE
+        for axis, _ in target.blocks:
+            inside = arith.logical_and(inside, arith.compare("<", logical[axis], shape[axis]))
+        value = ir.select(inside, value, ir.const(0, dtype))
+    body: ir.Stmt = ir.Store(b, variables, value)
+    for variable, extent in zip(reversed(variables), reversed(b.shape), strict=True):
+        body = ir.For(variable, arith.wrap(extent), body)
+    return ir.LoopProgram("relayout", (a,), (b,), body)

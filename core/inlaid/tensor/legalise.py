@@ -1,0 +1,268 @@
+"""Element types that a processor lacks, in terms of those that every one has.
+
+A narrow type is carried by the unsigned integer of its width in memory: `legalise` replaces buffers of narrow types by buffers of
+carriers, and conversions, the only thing that may be done to narrow values besides moving them, by arithmetic on bits. What little
+other arithmetic on narrow types there is goes through float32 (int8 for integers) and is rounded once.
+
+Conversions round to nearest, ties to even. Beyond the greatest finite value they give infinity where the type has one, else NaN,
+else the greatest value: as `ml_dtypes` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import DType, dtype
+
+FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")
+UINT32, INT32, INT8, UINT8 = dtype("uint32"), dtype("int32"), dtype("int8"), dtype("uint8")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A narrow binary format: bits of exponent and significand, bias, whether it is signed, and what its special codes are.
+
+    `top` is the code of the greatest finite magnitude, `over` the code of what is beyond it (infinity, NaN, or `top` itself), and
+    `nan` the code of NaN (None: there is none, and NaN becomes 0). With `unsigned_zero` the code of negative zero is NaN's.
+    """
+
+    exponent: int
+    digits: int
+    bias: int
+    top: int
+    over: int
+    nan: int | None
+    unsigned_zero: bool = False
+
+
+FORMATS = {
+    "float16": Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
+    "bfloat16": Format(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
+    "float8e4m3fn": Format(4, 3, 7, 0x7E, 0x7F, 0x7F),
+    "float8e4m3fnuz": Format(4, 3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float8e5m2": Format(5, 2, 15, 0x7B, 0x7C, 0x7E),
+    "float8e5m2fnuz": Format(5, 2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float4e2m1": Format(2, 1, 1, 0x7, 0x7, None),
+}
+EXPONENT_ONLY = "float8e8m0"
+"""Powers of two from 2 ** -127 to 2 ** 127 by their biased exponent; 255 is NaN."""
+NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
+
+
+def carrier(of: DType) -> DType:
+    """The type that carries a narrow type's values."""
+    if of.name in NARROW_INTEGERS:
+        return INT8 if of.kind == "int" else UINT8
+    return dtype(f"uint{of.bytes * 8}")
+
+
+def legalise(program: ir.LoopProgram, native: frozenset[str]) -> ir.LoopProgram:
+    """The program over the element types in `native`, which hold float32, float64, bool and the integers of 8 to 64 bits.
+
+    The same object when there is nothing to do. Mathematical functions of narrow types must be expanded before.
+    """
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    narrow = {
+        buffer: ir.Buffer(buffer.name, buffer.shape, carrier(buffer.dtype), buffer.scope)
+        for buffer in (*program.params, *local)
+        if buffer.dtype.name not in native
+    }
+    if not narrow and all(node.dtype.name in native for stmt in ir.walk_stmts(program.body) for node in _values(stmt)):
+        return program
+    return _Legaliser(narrow, native).program(program)
+
+
+def _values(stmt: ir.Stmt) -> Iterator[Expr]:
+    return ir.walk_exprs(*values_of(stmt))
+
+
+class _Legaliser(Rewriter):
+    """Rebuilds programs; a narrow value becomes its carrier."""
+
+    def __init__(self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str]) -> None:
+        super().__init__(buffers=buffers)
+        self._carriers = buffers
+        self._native = native
+        self._done: dict[ir.Expr, ir.Expr] = {}
+
+    def expr(self, expr: Expr) -> Expr:
+        """A value expression rebuilt."""
+        done = self._done.get(expr)
+        if done is None:
+            done = self._done[expr] = self._rebuilt(expr)
+        return done
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        """A statement rebuilt; of 2- and 4-bit integers only the low bits are stored, as `ml_dtypes` does."""
+        new = super().stmt(stmt)
+        if isinstance(stmt, ir.Store) and isinstance(new, ir.Store) and stmt.buffer.dtype.name in NARROW_INTEGERS:
+            return ir.Store(new.buffer, new.indices, new.value & ((1 << stmt.buffer.dtype.bits) - 1))
+        return new
+
+    def _is_narrow(self, of: DType) -> bool:
+        return of.name not in self._native
+
+    def _rebuilt(self, expr: Expr) -> Expr:
+        of = expr.dtype
+        match expr:
+            case ir.Load(buffer=buffer, indices=indices):
+                loaded = ir.load(self._carriers.get(buffer, buffer), tuple(map(self.index, indices)))
+                return _wrapped(loaded, of) if of.name in NARROW_INTEGERS else loaded
+            case ir.Const(value=value):
+                return const(code_of(value, of), carrier(of)) if self._is_narrow(of) else expr
+            case ir.Index(index=index):
+                whole = ir.Index(carrier(of) if self._is_narrow(of) else of, self.index(index))
+                return _wrapped(whole, of) if self._is_narrow(of) else whole
+            case ir.Cast(a=a):
+                return self._cast(self.expr(a), a.dtype, of)
+            case ir.Bitcast(a=a):
+                return bitcast(self.expr(a), carrier(of) if self._is_narrow(of) else of)
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                return select(self.expr(condition), self.expr(then), self.expr(otherwise))
+        old = ir.operands(expr)
+        if not any(self._is_narrow(arg.dtype) for arg in old):
+            return ir.with_operands(expr, tuple(map(self.expr, old)))
+        working = INT8 if of.kind == "int" else UINT8 if of.kind == "uint" else FLOAT32
+        args = tuple(
+            self._cast(self.expr(arg), arg.dtype, working) if self._is_narrow(arg.dtype) else self.expr(arg) for arg in old
+        )
+        return self._cast(_again(expr, args), working, of) if self._is_narrow(of) else _again(expr, args)
+
+    def _cast(self, value: Expr, source: DType, target: DType) -> Expr:
+        """A rebuilt value converted from one type to another, either of which may be narrow."""
+        if self._is_narrow(source):
+            if source.is_float:
+                value, source = decode(value, source), FLOAT32
+            else:
+                source = value.dtype
+        if not self._is_narrow(target):
+            return cast(value, target)
+        if not target.is_float:
+            return _narrow_integer(value, source, target)
+        if source.is_int and source.bits > 16:
+            value, source = cast(value, FLOAT64), FLOAT64
+        if source is FLOAT64:
+            value = round_to_odd(value)
+        return encode(cast(value, FLOAT32), target)
+
+
+def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same operation over operands of another type."""
+    match expr:
+        case ir.Binary(op=op):
+            return binary(op, *args)
+        case ir.Unary(op=op):
+            return ir.unary(op, *args)
+        case ir.Fma():
+            return ir.fma(*args)
+    raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before")
+
+
+def code_of(value: float | int | bool, of: DType) -> int:
+    """The carrier's value for a constant of a narrow type."""
+    if not of.is_float:
+        return int(value)
+    with np.errstate(all="ignore"):
+        stored = np.asarray(value, np.float64).astype(of.numpy)
+    return int(stored.view(carrier(of).numpy))
+
+
+def _bits(value: int) -> Expr:
+    return const(value, UINT32)
+
+
+def decode(code: Expr, of: DType) -> Expr:
+    """The float32 value of a code of a narrow float type; exact."""
+    wide = cast(code, UINT32)
+    if of.name == EXPONENT_ONLY:
+        normal = select(wide.equal(0), _bits(1 << 22), wide << 23)
+        return bitcast(select(wide.equal(255), _bits(0x7FC00000), normal), FLOAT32)
+    form = FORMATS[of.name]
+    if of.name == "bfloat16":
+        return bitcast(wide << 16, FLOAT32)
+    width = form.exponent + form.digits
+    magnitude = wide & ((1 << width) - 1)
+    # As a float32 with this exponent field the number is too small by a power of two, denormals included.
+    value = bitcast(magnitude << (23 - form.digits), FLOAT32) * (2.0 ** (127 - form.bias))
+    bits = bitcast(value, UINT32)
+    if form.over not in (form.top, form.nan):
+        bits = select(magnitude.equal(form.over), _bits(0x7F800000), bits)
+    if form.nan is not None and not form.unsigned_zero:
+        bits = select(_bits(max(form.top, form.over if form.over != form.nan else form.top)) < magnitude, _bits(0x7FC00000), bits)
+    bits = bits | ((wide >> width) << 31)
+    if form.unsigned_zero:
+        bits = select(wide.equal(form.nan or 0), _bits(0x7FC00000), bits)
+    return bitcast(bits, FLOAT32)
+
+
+def encode(value: Expr, of: DType) -> Expr:
+    """The code of a float32 value in a narrow float type, rounded to nearest even."""
+    all_bits = bitcast(value, UINT32)
+    bits = all_bits & 0x7FFFFFFF
+    is_nan = ir.unary("isnan", value)
+    to = carrier(of)
+    if of.name == EXPONENT_ONLY:
+        return _encode_exponent(bits, (all_bits >> 31).equal(1), is_nan, to)
+    form = FORMATS[of.name]
+    shift = 23 - form.digits
+    rounded = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
+    code = rounded - ((127 - form.bias) << form.digits)
+    if form.bias != 127:
+        # Below the least normal number the spacing is fixed: adding a number with that spacing rounds to it.
+        magic = 2.0 ** (23 + 1 - form.bias - form.digits)
+        small = bitcast(bitcast(bits, FLOAT32) + magic, UINT32) - bitcast(const(magic, FLOAT32), UINT32)
+        code = select(bits < _bits((128 - form.bias) << 23), small, code)
+    code = select(_bits(form.top) < code, _bits(form.over), code)
+    sign = (all_bits >> 31) << (form.exponent + form.digits)
+    if form.unsigned_zero:
+        sign = select(code.equal(0), _bits(0), sign)
+        code = select(is_nan, _bits(form.over), code | sign)
+    else:
+        code = select(is_nan, _bits(0 if form.nan is None else form.nan), code) | sign
+    return cast(code, to)
+
+
+def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
+    """Rounds to the nearest power of two, up where two are as near and from 2 ** -127 on, as ml_dtypes does; what is not positive
+    is NaN."""
+    code = (bits + 0x400000) >> 23
+    code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
+    bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
+    return cast(select(bad, _bits(255), code), to)
+
+
+def round_to_odd(value: Expr) -> Expr:
+    """A float64 as a float32 such that rounding that to fewer digits is rounding the float64 itself: where the float32 is inexact,
+    it is cut off and its last bit set (Boldo and Melquiond, "When double rounding is odd", 2005)."""
+    near = cast(value, FLOAT32)
+    back = cast(near, FLOAT64)
+    bits = bitcast(near, UINT32)
+    beyond = ir.unary("abs", value) < ir.unary("abs", back)
+    cut = select(beyond, bits - 1, bits) | 1
+    exact = back.equal(value) | ir.unary("isnan", value)
+    return bitcast(select(exact, bits, cut), FLOAT32)
+
+
+def _wrapped(value: Expr, of: DType) -> Expr:
+    """An integer carrier with only the bits of the narrow type, signs extended."""
+    if of.kind == "uint":
+        return value & ((1 << of.bits) - 1)
+    return (value << (8 - of.bits)) >> (8 - of.bits)
+
+
+def _narrow_integer(value: Expr, source: DType, target: DType) -> Expr:
+    """A conversion to a 2- or 4-bit integer: floats truncate and saturate, integers wrap."""
+    to = carrier(target)
+    if source.is_float:
+        low, high = target.limits
+        whole = cast(value, INT32)
+        limited = ir.minimum(ir.maximum(whole, const(low, INT32)), const(high, INT32))
+        return cast(limited, to)
+    return _wrapped(cast(value, to), target)

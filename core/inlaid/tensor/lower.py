@@ -1,0 +1,239 @@
+"""Tensor expressions to loop programs: one block per compute, unscheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.names import unique
+from inlaid.tensor import ir, te
+from inlaid.tensor.footprint import reads, whole, writes
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import dtype
+
+
+def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str) -> ir.LoopProgram:
+    """The loop program that computes `outputs` from `inputs`.
+
+    Every compute on the way becomes a perfect loop nest around one block; every extern becomes a block without iteration variables
+    around its body, and the sizes it defines become further outputs (see `ir.LoopProgram`). Tensors in between are allocated around
+    all. An output that is an input, or that is listed before, is a copy. Where a reduction axis may be empty, the identity is
+    stored first by a nest of its own, under a condition. A scan becomes a loop over its steps around the nests of one step; their
+    blocks have an opaque iteration variable for the number of the step.
+
+    Raises ValueError when a placeholder that is needed is not among the inputs.
+    """
+    lowering = _Lowering(tuple(outputs), tuple(inputs), set(), ())
+    params, results = lowering.run(name)
+    sizes = tuple(buffer for _, buffer in lowering.defines)
+    program = ir.LoopProgram(name, params, results + sizes, lowering.body(), tuple(lowering.defines))
+    return replace(program, sizes=_further_sizes(program))
+
+
+class _Lowering:
+    """One run. `names` are those of blocks, unique in a program; `steps` are the scans around, by their step numbers."""
+
+    def __init__(
+        self, outputs: tuple[te.Tensor, ...], inputs: tuple[te.Tensor, ...], names: set[str], steps: tuple[ir.IterVar, ...]
+    ) -> None:
+        self.defines: list[tuple[arith.SizeVar, ir.Buffer]] = []
+        self._outputs = outputs
+        self._inputs = inputs
+        self._names = names
+        self._steps = steps
+        self._stmts: list[ir.Stmt] = []
+        self._allocs: list[ir.Buffer] = []
+
+    def run(self, name: str) -> tuple[tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
+        """Emit everything; the buffers of inputs and of outputs."""
+        given: dict[ir.Buffer, None] = {}
+        params = []
+        for tensor in self._inputs:
+            repeated = tensor.buffer in given
+            params.append(ir.Buffer(tensor.buffer.name, tensor.shape, tensor.dtype) if repeated else tensor.buffer)
+            given[tensor.buffer] = None
+
+        results: dict[ir.Buffer, None] = {}
+        copies: list[tuple[te.Tensor, ir.Buffer]] = []
+        for tensor in self._outputs:
+            if tensor.buffer in given or tensor.buffer in results:
+                copy = ir.Buffer(f"{tensor.buffer.name}_copy", tensor.shape, tensor.dtype)
+                copies.append((tensor, copy))
+                results[copy] = None
+            else:
+                results[tensor.buffer] = None
+
+        external = given | results
+        for op in self._in_order(given):
+            match op:
+                case te.Compute():
+                    written = self._compute(op)
+                case te.Extern():
+                    written = self._extern(op)
+                case te.Scan():
+                    written = self._scan(op)
+                case _:
+                    raise ValueError(f"{name} needs {op.name}, which is not among its inputs")
+            self._allocs += [buffer for buffer in written if buffer not in external]
+        for tensor, copy in copies:
+            self._copy(tensor.buffer, copy)
+        return tuple(params), tuple(results)
+
+    def body(self) -> ir.Stmt:
+        """What has been emitted, with the buffers in between allocated around it."""
+        body: ir.Stmt = self._stmts[0] if len(self._stmts) == 1 else ir.Seq(tuple(self._stmts))
+        for buffer in reversed(self._allocs):
+            body = ir.Alloc(buffer, body)
+        return body
+
+    def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
+        """The operations that the outputs need, producers first."""
+        order: dict[te.Operation, None] = {}
+        stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in given]
+        while stack:
+            op, ready = stack.pop()
+            if ready:
+                order[op] = None
+            elif op not in order:
+                stack.append((op, True))
+                stack.extend((t.op, False) for t in reversed(op.inputs) if t.buffer not in given and t.op not in order)
+        return list(order)
+
+    def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
+        if op.defines and self._steps:
+            raise ValueError(f"{op.name} works out a size, which differs from step to step of the scan around it")
+        self.defines += op.defines
+        read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
+        self._stmts.append(ir.Block(unique(op.name, self._names), (), (), read, written, op.body))
+        defined = {buffer for _, buffer in op.defines}
+        return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
+
+    def _scan(self, op: te.Scan) -> tuple[ir.Buffer, ...]:
+        states = tuple(state.buffer for state in op.states)
+        for tensor, state in zip(op.inputs, states, strict=False):
+            self._copy(tensor.buffer, state)
+        step = ir.IterVar(op.time, op.length, ir.IterKind.OPAQUE)
+        inputs = (*op.states, *op.inputs[len(states) :])
+        inner = _Lowering(op.results, inputs, self._names, (*self._steps, step))
+        _, results = inner.run(op.name)
+        # Only when all next states are there may the present ones be overwritten.
+        for result, state in zip(results, states, strict=True):
+            inner._copy(result, state)
+        for result, stacked in zip(results, op.buffers, strict=True):
+            inner._copy(result, stacked, (op.time,))
+        inner._allocs += results
+        self._stmts.append(ir.For(op.time, op.length, inner.body()))
+        return states + op.buffers
+
+    def _copy(self, source: ir.Buffer, target: ir.Buffer, at: tuple[arith.Expr, ...] = ()) -> None:
+        """target[at] = source."""
+        axes = tuple(ir.IterVar(arith.Var(f"i{n}"), arith.wrap(extent)) for n, extent in enumerate(source.shape))
+        indices = tuple(axis.var for axis in axes)
+        steps, rename = self._own_steps()
+        place = tuple(rename.get(index, index) for index in at)
+        store = ir.Store(target, (*place, *indices), ir.load(source, indices))
+        self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
+
+    def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
+        """Iteration variables of one block for the numbers of steps, and what to put for those numbers in it."""
+        own = tuple(ir.IterVar(arith.Var(step.var.name), step.extent, step.kind) for step in self._steps)
+        return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
+
+    def _nest(
+        self, name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None, steps: tuple[ir.IterVar, ...]
+    ) -> ir.Stmt:
+        """Loops over the axes around a block, which also has the step numbers of scans around."""
+        loops = tuple(arith.Var(axis.var.name) for axis in axes)
+        bindings = (*(step.var for step in self._steps), *loops)
+        stmt: ir.Stmt = ir.Block(name, steps + axes, bindings, reads(body), writes(body), body, init)
+        for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
+            stmt = ir.For(loop, axis.extent, stmt)
+        return stmt
+
+    def _compute(self, op: te.Compute) -> tuple[ir.Buffer, ...]:
+        first = op.body[0]
+        reduction = first.reduction if isinstance(first, te.Reduce) else None
+        axes = op.axes + (reduction.axes if reduction else ())
+        # Every block has iteration variables of its own: two computes may share the variables of a reduction axis.
+        fresh = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent, axis.kind) for axis in axes)
+        steps, rename = self._own_steps()
+        rename |= {old.var: new.var for old, new in zip(axes, fresh, strict=True)}
+        rewriter = Rewriter(rename, expr=_forget_tensor)
+        indices = tuple(axis.var for axis in fresh[: len(op.axes)])
+        if reduction is None:
+            values = tuple(map(rewriter.expr, op.body))
+            stores = _store_all(op.buffers, indices, values)
+            self._stmts.append(self._nest(unique(op.name, self._names), fresh, stores, None, steps))
+            return op.buffers
+
+        buffers = _accumulators(op, reduction)
+        types = tuple(value.dtype for value in reduction.values)
+        new = tuple(map(rewriter.expr, reduction.values))
+        old = tuple(ir.load(buffer, indices) for buffer in buffers)
+        update = _store_all(buffers, indices, reduction.reducer.combine(old, new))
+        identity = reduction.reducer.identity(types)
+        name = unique(op.name, self._names)
+        empty = _may_be_empty(reduction.axes)
+        if empty != arith.ZERO:
+            spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in op.axes)
+            fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
+            nest = self._nest(unique(f"{op.name}_empty", self._names), spare, fill, None, self._own_steps()[0])
+            self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
+        if empty != arith.ONE:
+            self._stmts.append(self._nest(name, fresh, update, _store_all(buffers, indices, identity), steps))
+        return buffers
+
+
+def _accumulators(op: te.Compute, reduction: te.Reduction) -> tuple[ir.Buffer, ...]:
+    """A buffer per component of a reduction: the compute's own, and new ones for components that it does not return."""
+    own = {value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)}
+    shape = op.buffers[0].shape
+    return tuple(
+        own.get(component) or ir.Buffer(f"{op.name}_part{component}", shape, value.dtype)
+        for component, value in enumerate(reduction.values)
+    )
+
+
+def _forget_tensor(node: ir.Expr) -> ir.Expr | None:
+    return ir.Load(node.dtype, node.buffer, node.indices) if isinstance(node, te.Read) else None
+
+
+def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
+    """The condition under which no iteration of the axes runs; 0 where at least one always does."""
+    empty: arith.Expr = arith.ZERO
+    for axis in axes:
+        if not arith.prove(arith.compare("<", 0, axis.extent)):
+            empty = arith.logical_or(empty, arith.compare("<=", axis.extent, 0))
+    return empty
+
+
+def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
+    """buffers[indices] = values, all at once: a value that a later one's load needs unchanged goes through a temporary."""
+    stores: list[ir.Stmt] = []
+    late: list[ir.Stmt] = []
+    temporaries = []
+    for position, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
+        later = ir.walk_exprs(*values[position + 1 :])
+        if any(isinstance(node, ir.Load) and node.buffer is buffer for node in later):
+            temporary = ir.Buffer(f"{buffer.name}_new", (), buffer.dtype, "register")
+            temporaries.append(temporary)
+            stores.append(ir.Store(temporary, (), value))
+            late.append(ir.Store(buffer, indices, ir.load(temporary, ())))
+        else:
+            stores.append(ir.Store(buffer, indices, value))
+    stores += late
+    body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
+    for temporary in reversed(temporaries):
+        body = ir.Alloc(temporary, body)
+    return body
+
+
+def _further_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
+    """The dimensions that the body reads and no parameter's shape mentions, by name."""
+    shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
+    read: set[arith.Expr] = set()
+    for stmt in ir.walk_stmts(program.body):
+        values, indices = ir.statement_operands(stmt)
+        read.update(*map(ir.free_vars, values), *map(arith.free_vars, indices))
+    return tuple(sorted((var for var in read - shown if isinstance(var, arith.SizeVar)), key=lambda var: var.name))

@@ -1,0 +1,318 @@
+"""From scheduled blocks to the plain loops that code generators print: no blocks, no unrolled loops, simplified indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import dtype
+
+_BOOL = dtype("bool")
+
+
+def truth(condition: arith.Expr) -> ir.Expr:
+    """An integer condition as a bool value."""
+    return ir.Index(_BOOL, condition)
+
+
+def guarded(stmt: ir.Stmt, condition: arith.Expr) -> ir.Stmt:
+    """A statement under a condition."""
+    return stmt if condition == arith.ONE else ir.If(truth(condition), stmt)
+
+
+def joined(*stmts: ir.Stmt) -> ir.Stmt:
+    """Statements in order, as few as say the same."""
+    parts = [part for stmt in stmts for part in (stmt.stmts if isinstance(stmt, ir.Seq) else (stmt,))]
+    return parts[0] if len(parts) == 1 else ir.Seq(tuple(parts))
+
+
+def conjuncts(condition: arith.Expr) -> Iterator[arith.Expr]:
+    """The parts of a conjunction."""
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, arith.And):
+            stack.extend(reversed(node.operands))
+        elif node != arith.ONE:
+            yield node
+
+
+def bound_iters(block: ir.Block) -> dict[arith.Expr, arith.Expr]:
+    """What the iteration variables of a block stand for."""
+    return dict(zip((item.var for item in block.iters), block.bindings, strict=True))
+
+
+def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
+    """A statement that is no block, with its direct substatements changed; the same object when none does."""
+    match stmt:
+        case ir.For(body=body):
+            new = change(body)
+            return stmt if new is body else ir.For(stmt.var, stmt.extent, new, stmt.kind, stmt.thread, stmt.annotations)
+        case ir.While(condition=condition, body=body):
+            new = change(body)
+            return stmt if new is body else ir.While(condition, new)
+        case ir.Let(body=body):
+            new = change(body)
+            return stmt if new is body else ir.Let(stmt.var, stmt.value, new, stmt.bounds)
+        case ir.Alloc(buffer=buffer, body=body):
+            new = change(body)
+            return stmt if new is body else ir.Alloc(buffer, new)
+        case ir.If(condition=condition, then=then, otherwise=otherwise):
+            new, other = change(then), None if otherwise is None else change(otherwise)
+            return stmt if new is then and other is otherwise else ir.If(condition, new, other)
+        case ir.Seq(stmts=stmts):
+            all_new = tuple(map(change, stmts))
+            return stmt if all(a is b for a, b in zip(all_new, stmts, strict=True)) else joined(*all_new)
+    return stmt
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def flatten_blocks(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Blocks become their bodies, under their predicates, with the values of the iteration variables put in.
+
+        for i: for k: block(vi = i, vk = k): init: c[vi] = 0; c[vi] = c[vi] + a[vi, vk]
+    becomes
+        for i: c[i] = 0; for k: c[i] = c[i] + a[i, k]
+
+    An init goes before the outermost loop below which only reduction variables use the loops, where one nest of loops is all there
+    is; elsewhere it stays in place, under the condition that every reduction variable is 0.
+    """
+    body = _flatten(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+def _flatten(stmt: ir.Stmt) -> ir.Stmt:
+    if isinstance(stmt, ir.Block):
+        return _dissolved(stmt)
+    if isinstance(stmt, ir.For):
+        hoisted = _without_init(stmt)
+        if hoisted is not None:
+            return hoisted
+    return mapped(stmt, _flatten)
+
+
+def _dissolved(block: ir.Block) -> ir.Stmt:
+    rewriter = Rewriter(bound_iters(block))
+    body = rewriter.stmt(_flatten(block.body))
+    if block.init is not None:
+        first: arith.Expr = arith.ONE
+        for item, binding in zip(block.iters, block.bindings, strict=True):
+            if item.kind is ir.IterKind.REDUCTION:
+                first = arith.logical_and(first, arith.compare("==", binding, 0))
+        body = joined(guarded(rewriter.stmt(_flatten(block.init)), first), body)
+    return guarded(body, rewriter.index(block.predicate))
+
+
+def _without_init(loop: ir.For) -> ir.Stmt | None:
+    """A nest of loops that only reduce around one block, with the block's init in front of it; None where it is no such nest."""
+    loops: list[ir.For] = []
+    stmt: ir.Stmt = loop
+    while isinstance(stmt, ir.For):
+        if stmt.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
+            return None
+        loops.append(stmt)
+        stmt = stmt.body
+    if not isinstance(stmt, ir.Block) or stmt.init is None:
+        return None
+    variables = {item.var for item in loops}
+    start: dict[arith.Expr, arith.Expr] = dict.fromkeys(variables, arith.ZERO)
+    for item, binding in zip(stmt.iters, stmt.bindings, strict=True):
+        if item.kind is not ir.IterKind.REDUCTION:
+            if not variables.isdisjoint(arith.free_vars(binding)):
+                return None
+        elif arith.simplify(arith.substitute(binding, start)) != arith.ZERO:
+            return None
+    first = {var: arith.substitute(value, start) for var, value in bound_iters(stmt).items()} | start
+    rewriter = Rewriter(first)
+    init = guarded(rewriter.stmt(_flatten(stmt.init)), rewriter.index(stmt.predicate))
+    body = _dissolved(replace(stmt, init=None))
+    for around in reversed(loops):
+        body = ir.For(around.var, around.extent, body, around.kind, around.thread, around.annotations)
+    return joined(init, body)
+
+
+# --- unrolling --------------------------------------------------------------------------------------------------------
+
+
+def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Loops marked as unrolled become one copy of their body per iteration. Expects no blocks.
+
+        for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
+
+    Raises `ScheduleError` where an extent is not constant.
+    """
+    body = _unroll(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+def _unroll(stmt: ir.Stmt) -> ir.Stmt:
+    stmt = mapped(stmt, _unroll)
+    if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.UNROLLED:
+        return stmt
+    extent = arith.simplify(stmt.extent)
+    if not isinstance(extent, arith.Const):
+        raise ScheduleError(f"loop {stmt.var} is marked to be unrolled, but its extent {extent!r} is not constant")
+    return joined(*(Rewriter({stmt.var: arith.Const(count)}).stmt(stmt.body) for count in range(extent.value)))
+
+
+# --- simplification ---------------------------------------------------------------------------------------------------
+
+
+def simplify_program(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Indices, extents and conditions simplified by the ranges of the loops around; loops of one iteration, and conditions that are
+    decided or known to hold already, are gone; sequences are flat. Expects no blocks."""
+    body = _Simplifier({}, frozenset()).stmt(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+_Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
+
+
+class _Simplifier(Rewriter):
+    """Simplifies under the ranges of variables and conditions known to hold."""
+
+    def __init__(self, ranges: _Ranges, facts: frozenset[arith.Expr]) -> None:
+        super().__init__(expr=self._folded)
+        self._ranges = ranges
+        self._facts = facts
+        self._analyzer = arith.Analyzer(ranges)
+        self._loops: dict[tuple[arith.Var, arith.Expr], _Simplifier] = {}
+
+    def index(self, index: arith.Expr) -> arith.Expr:
+        if isinstance(index, arith.Const):
+            return index
+        done = self._indices.get(index)
+        if done is None:
+            # The rebuilding remembers what it does in the same place: the final word is written last.
+            done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
+            done = self._indices[index] = index if done == index else done
+        return done
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.For():
+                return self._loop(stmt, self.index(stmt.extent))
+            case ir.If():
+                return self._branch(stmt, self.expr(stmt.condition))
+            case ir.Let(var=var, value=value, body=body, bounds=bounds) if bounds is not None:
+                limits = (self.index(bounds[0]), self.index(bounds[1]))
+                return ir.Let(var, self.expr(value), self._inside({var: limits}).stmt(body), limits)
+            case ir.Seq(stmts=stmts):
+                new = tuple(map(self.stmt, stmts))
+                flat = joined(*new)
+                return stmt if isinstance(flat, ir.Seq) and flat.stmts == stmts else flat
+        return super().stmt(stmt)
+
+    def _inside(self, ranges: _Ranges, facts: frozenset[arith.Expr] = frozenset()) -> _Simplifier:
+        return _Simplifier({**self._ranges, **ranges}, self._facts | facts)
+
+    def _loop(self, loop: ir.For, extent: arith.Expr) -> ir.Stmt:
+        if isinstance(extent, arith.Const) and extent.value <= 0:
+            return ir.Seq(())
+        # Copies of a loop side by side, as unrolling makes them, share what is worked out in one.
+        inside = self._loops.get((loop.var, extent))
+        if inside is None:
+            inside = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
+        body = inside.stmt(loop.body)
+        once = extent == arith.ONE and loop.kind is not ir.ForKind.THREAD
+        if once or (isinstance(body, ir.Seq) and not body.stmts):
+            return body
+        if extent is loop.extent and body is loop.body:
+            return loop
+        return ir.For(loop.var, extent, body, loop.kind, loop.thread, loop.annotations)
+
+    def _branch(self, branch: ir.If, condition: ir.Expr) -> ir.Stmt:
+        facts: frozenset[arith.Expr] = frozenset()
+        if isinstance(condition, ir.Index):
+            unknown = self._unknown(condition.index)
+            condition = truth(unknown)
+            # What is read from data may change while the branch runs.
+            facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
+        decided = _decided(condition)
+        if decided is not None:
+            chosen = branch.then if decided else branch.otherwise
+            return ir.Seq(()) if chosen is None else self.stmt(chosen)
+        then = self._inside({}, facts).stmt(branch.then)
+        otherwise = None if branch.otherwise is None else self.stmt(branch.otherwise)
+        if isinstance(then, ir.Seq) and not then.stmts and otherwise is None:
+            return then
+        return ir.If(condition, then, otherwise)
+
+    def _unknown(self, condition: arith.Expr) -> arith.Expr:
+        """A condition without what is known to hold already."""
+        result: arith.Expr = arith.ONE
+        for part in conjuncts(condition):
+            if part not in self._facts:
+                result = arith.logical_and(result, part)
+        return result
+
+    def _folded(self, node: ir.Expr) -> ir.Expr | None:
+        match node:
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                decided = _decided(condition)
+                return None if decided is None else then if decided else otherwise
+            case ir.Binary(op=op, a=ir.Index(index=a), b=ir.Index(index=b)):
+                # 64-bit indices do not wrap, so they compare as the integers that they are.
+                if op in _COMPARISONS and node.a.dtype.bits == 64:
+                    return truth(self.index(arith.compare(_COMPARISONS[op], a, b)))
+                if op in ("and", "or") and node.dtype is _BOOL:
+                    return truth(self.index((arith.logical_and if op == "and" else arith.logical_or)(a, b)))
+            case ir.Binary(op="and" | "or" as op, a=first, b=second) if node.dtype is _BOOL:
+                for side, other in ((first, second), (second, first)):
+                    decided = _decided(side)
+                    if decided is not None:
+                        return other if decided == (op == "and") else side
+            case ir.Unary(op="not", a=ir.Index(index=index)) if node.dtype is _BOOL:
+                return truth(self.index(arith.logical_not(index)))
+        return None
+
+
+_COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+def _decided(condition: ir.Expr) -> bool | None:
+    """What a condition is known to be."""
+    if isinstance(condition, ir.Index) and isinstance(condition.index, arith.Const):
+        return bool(condition.index.value)
+    return bool(condition.value) if isinstance(condition, ir.Const) else None
+
+
+# --- registers --------------------------------------------------------------------------------------------------------
+
+
+def check_registers(program: ir.LoopProgram) -> None:
+    """Check that buffers of scope "register" have constant indices, but for the index of a vectorised loop; else they would lie in
+    memory. Raises `ScheduleError`, which names the buffer, the index and the loop."""
+    statements = list(ir.walk_stmts(program.body))
+    if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
+        return
+    lanes: set[arith.Expr] = {stmt.var for stmt in statements if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED}
+    for stmt in statements:
+        if isinstance(stmt, ir.Store):
+            _check_indices(program, stmt.buffer, stmt.indices, lanes)
+        if isinstance(stmt, ir.Intrinsic):
+            for region in stmt.regions:
+                _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
+        for node in ir.walk_exprs(*values_of(stmt)):
+            if isinstance(node, ir.Load):
+                _check_indices(program, node.buffer, node.indices, lanes)
+
+
+def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], lanes: set[arith.Expr]) -> None:
+    if buffer.scope != "register":
+        return
+    for position, index in enumerate(indices):
+        varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
+        if varying or arith.reads_data(index):
+            raise ScheduleError(
+                f"{program.name}: index {position} of register buffer {buffer}, {index!r}, varies with "
+                + (f"loop {', '.join(varying)}" if varying else "data"),
+                remedy="unroll that loop, or give the buffer another scope",
+            )

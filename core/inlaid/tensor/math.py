@@ -1,0 +1,101 @@
+"""Mathematical functions as arithmetic: fma, shifts, selects and bitcasts, so that they vectorise without a library.
+
+Errors in units in the last place of the result are at most
+
+* float32: exp, exp2, log, log1p 1; expm1, erf, rsqrt 1.5; tanh, sigmoid 2.5; all others, which go through float64, 0.6;
+* float64: log, log1p, sin, cos, acos, pow 1; exp, exp2 1.1; log2, rsqrt, asinh 1.5; expm1, tan, asin, atan, atan2, acosh, atanh,
+  cosh, erf 2; tanh, sinh, sigmoid 2.5,
+
+as the tests measure over all exponents and special values.
+Denormals, infinities, NaN and signed zeros come out as IEEE 754 recommends; arguments of sin, cos and tan may be of any size.
+Narrower floats go through float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid.tensor import exponential as e
+from inlaid.tensor import ir
+from inlaid.tensor import trigonometric as t
+from inlaid.tensor.floats import FLOAT32, FLOAT64, Format, scale
+from inlaid.tensor.ir import Expr, const, unary
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import dtype
+
+
+def _rsqrt(x: Expr, form: Format) -> Expr:
+    return const(1, x.dtype) / unary("sqrt", x)
+
+
+_EITHER: dict[str, Callable[[Expr, Format], Expr]] = {
+    "exp": e.exp,
+    "exp2": e.exp2,
+    "expm1": e.expm1,
+    "log": lambda x, form: e.log(x, form),
+    "log1p": e.log1p,
+    "log2": e.log2,
+    "erf": e.erf,
+    "sigmoid": e.sigmoid,
+    "tanh": e.tanh,
+    "rsqrt": _rsqrt,
+}
+_FROM_FLOAT64 = frozenset(("log2",))
+"""Those of the above whose float32 form goes through float64 nevertheless, to be right near 1."""
+
+_WIDE: dict[str, Callable[..., Expr]] = {
+    "asin": t.asin,
+    "acos": t.acos,
+    "atan": t.atan,
+    "atan2": t.atan2,
+    "sinh": e.sinh,
+    "cosh": e.cosh,
+    "asinh": e.asinh,
+    "acosh": e.acosh,
+    "atanh": e.atanh,
+}
+_BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
+
+
+def expand(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
+    """An expression with its mathematical functions, but those in `keep`, replaced by arithmetic."""
+    for rewriter in _rewriters(keep):
+        expr = rewriter.expr(expr)
+    return expr
+
+
+def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) -> ir.LoopProgram:
+    """A program with its mathematical functions, but those in `keep` (which the target has itself), replaced by arithmetic."""
+    for rewriter in _rewriters(keep):
+        program = rewriter.program(program)
+    return program
+
+
+def _rewriters(keep: frozenset[str]) -> tuple[Rewriter, Rewriter]:
+    """For what is made of `scalb` first, then for that itself."""
+    return _rewriter(keep | {"scalb"}), _rewriter(keep | set(ir.MATH) - {"scalb"})
+
+
+def _rewriter(keep: frozenset[str]) -> Rewriter:
+    return Rewriter(expr=lambda node: _call(node) if isinstance(node, ir.CallMath) and node.name not in keep else None)
+
+
+def _call(node: ir.CallMath) -> Expr:
+    name, args, of = node.name, node.args, node.dtype
+    if of.bits < 32:
+        return ir.cast(_call(ir.CallMath(FLOAT32.dtype, name, tuple(ir.cast(arg, FLOAT32.dtype) for arg in args))), of)
+    short = of is dtype("float32")
+    if name == "scalb":
+        return scale(args[0], args[1], FLOAT32 if short else FLOAT64)
+    if name in _EITHER and not (short and name in _FROM_FLOAT64):
+        return _EITHER[name](args[0], FLOAT32 if short else FLOAT64)
+    wide = tuple(ir.cast(arg, FLOAT64.dtype) for arg in args)
+    if name in _EITHER:
+        value = _EITHER[name](wide[0], FLOAT64)
+    elif name in _BY_LENGTH:
+        value = _BY_LENGTH[name](*wide, short)
+    elif name == "pow":
+        value = e.power_short(*wide) if short else e.power(*wide)
+    else:
+        value = _WIDE[name](*wide)
+    return ir.cast(value, of)

@@ -1,0 +1,569 @@
+"""Reading the text form of loop programs: see `tensor.text` for what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from inlaid import arith
+from inlaid.arith.text import Tokens, parse_expr, unquoted
+from inlaid.errors import ParseError
+from inlaid.tensor import ir
+from inlaid.tensor.text import INFIX
+from inlaid.types import DTYPES, DType, dtype
+
+T = TypeVar("T")
+_OPERATORS = {symbol: op for op, symbol in INFIX.items()}
+_KINDS = {kind.value: kind for kind in ir.ForKind}
+_ITERS = {kind.value: kind for kind in ir.IterKind}
+_Bare = int | float
+"""A number whose dtype the other operand gives."""
+
+
+def parse(text: str) -> ir.LoopProgram:
+    """The program that a text stands for. Raises `ParseError`, which names the line."""
+    lines = _lines(text)
+    if len(lines) != 1:
+        raise ParseError("a loop program is one line `program ...:` and an indented body")
+    return _Parser().program(lines[0])
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line and what is indented below it."""
+
+    number: int
+    indent: int
+    text: str
+    below: list[_Line] = field(default_factory=list)
+
+
+def _lines(text: str) -> list[_Line]:
+    roots: list[_Line] = []
+    open_lines: list[_Line] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        stripped = raw.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        line = _Line(number, len(raw) - len(raw.lstrip()), stripped)
+        while open_lines and open_lines[-1].indent >= line.indent:
+            open_lines.pop()
+        siblings = open_lines[-1].below if open_lines else roots
+        if siblings and siblings[0].indent != line.indent:
+            raise ParseError(f"line {number}: the indentation fits no line above")
+        siblings.append(line)
+        open_lines.append(line)
+    return roots
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._buffers: dict[str, ir.Buffer] = {}
+        self._variables: dict[str, arith.Expr] = {}
+        self._temporaries: dict[str, ir.Expr] = {}
+        self._sizes: dict[str, arith.SizeVar] = {}
+        self._tokens = Tokens("")
+
+    # -- lines --
+
+    def _on(self, line: _Line, read: Callable[[], T]) -> T:
+        """What `read` makes of a whole line. Errors name the line, whether the text or the program is wrong."""
+        try:
+            self._tokens = Tokens(line.text)
+            result = read()
+            if self._tokens.next.kind != "end":
+                self._tokens.fail("expected the end of the line")
+        except (ParseError, ValueError, AssertionError) as error:
+            detail = error.message.removeprefix("line 1: ") if isinstance(error, ParseError) else str(error)
+            raise ParseError(f"line {line.number}: {detail}") from None
+        return result
+
+    def program(self, line: _Line) -> ir.LoopProgram:
+        head = [item for item in line.below if item.text.split(maxsplit=1)[0] in ("size", "note")]
+        sizes = [item for item in head if item.text.startswith("size")]
+        # Bounds may mention any dimension, whatever the order: names first.
+        for item in sizes:
+            name = self._on(item, self._size_head)
+            self._sizes[name] = arith.SizeVar(name)
+        defines: list[tuple[str, str]] = []
+        arguments: list[str] = []
+        bounds = {}
+        for item in sizes:
+            name, lower, upper, buffer, argument = self._on(item, self._size)
+            bounds[name] = (lower, upper)
+            if buffer:
+                defines.append((name, buffer))
+            if argument:
+                arguments.append(name)
+        for name in _bounds_first(bounds):
+            lower, upper = bounds[name]
+            self._sizes[name] = arith.SizeVar(name, lower, upper and arith.unwrap(arith.substitute(upper, self._known())))
+        title, inputs, outputs = self._on(line, self._program_head)
+        notes = tuple(self._on(item, self._note) for item in head if item not in sizes)
+        body = self._stmts(line.below[len(head) :])
+        pairs = tuple((self._sizes[name], self._find_buffer(buffer)) for name, buffer in defines)
+        return ir.LoopProgram(title, inputs, outputs, body, pairs, notes, tuple(self._sizes[name] for name in arguments))
+
+    def _known(self) -> dict[arith.Expr, arith.Expr]:
+        return {size: size for size in self._sizes.values()}
+
+    def _program_head(self) -> tuple[str, tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
+        tokens = self._tokens
+        tokens.expect("program")
+        name = self._name()
+        tokens.expect("(")
+        inputs = tuple(self._list(")", self._declaration))
+        tokens.expect("->")
+        tokens.expect("(")
+        outputs = tuple(self._list(")", self._declaration))
+        tokens.expect(":")
+        return name, inputs, outputs
+
+    def _size_head(self) -> str:
+        self._tokens.expect("size")
+        name = self._size_name()
+        while self._tokens.next.kind != "end":
+            self._tokens.take()
+        return name
+
+    def _size(self) -> tuple[str, int, arith.Expr | None, str, bool]:
+        tokens = self._tokens
+        tokens.expect("size")
+        name = self._size_name()
+        tokens.expect(":")
+        lower = tokens.expect_int()
+        tokens.expect("..")
+        closed = tokens.next.kind == "end" or tokens.at("=") or tokens.at(",")
+        upper = None if closed else self._index()
+        buffer = self._name() if tokens.accept("=") else ""
+        argument = tokens.accept(",")
+        if argument:
+            tokens.expect("argument")
+        return name, lower, upper, buffer, argument
+
+    def _note(self) -> tuple[str, Any]:
+        self._tokens.expect("note")
+        return self._annotation()
+
+    def _annotation(self) -> tuple[str, Any]:
+        key = unquoted(self._tokens.expect_kind("string"))
+        self._tokens.expect("=")
+        return key, self._constant()
+
+    def _constant(self) -> Any:
+        tokens = self._tokens
+        token = tokens.take()
+        match token.kind:
+            case "string":
+                return unquoted(token.text)
+            case "number":
+                return _number(token.text)
+            case "name" if token.text in ("true", "false", "none"):
+                return {"true": True, "false": False}.get(token.text)
+            case "name":
+                return self._find_buffer(token.text)
+        items = []
+        while not tokens.accept(")"):
+            items.append(self._constant())
+            tokens.expect(",")
+        return tuple(items)
+
+    def _stmts(self, lines: list[_Line]) -> ir.Stmt:
+        """Statements of one block; those behind an open `alloc` or `let` are its body."""
+        wraps: list[Callable[[ir.Stmt], ir.Stmt]] = []
+        groups: list[list[ir.Stmt]] = [[]]
+        position = 0
+        while position < len(lines):
+            line = lines[position]
+            position += 1
+            if line.text.startswith("%"):
+                self._on(line, self._temporary)
+                continue
+            first = line.text.split(maxsplit=1)[0]
+            if first in ("alloc", "let") and not line.text.endswith(":"):
+                wraps.append(self._on(line, self._binder))
+                groups.append([])
+            elif first == "if":
+                condition = self._on(line, self._condition)
+                then = self._stmts(line.below)
+                otherwise = None
+                if position < len(lines) and lines[position].text == "else:":
+                    otherwise = self._stmts(lines[position].below)
+                    position += 1
+                groups[-1].append(ir.If(condition, then, otherwise))
+            elif first != "pass":
+                groups[-1].append(self._stmt(line, first))
+            self._temporaries = {}
+        body = _joined(groups.pop())
+        while wraps:
+            body = _joined([*groups.pop(), wraps.pop()(body)])
+        return body
+
+    def _stmt(self, line: _Line, first: str) -> ir.Stmt:
+        match first:
+            case "for":
+                wrap = self._on(line, self._for)
+            case "while":
+                condition = self._on(line, self._condition)
+                return ir.While(condition, self._stmts(line.below))
+            case "alloc" | "let":
+                wrap = self._on(line, self._binder)
+            case "block" | "block:":
+                return self._block(line)
+            case "intrinsic":
+                return self._on(line, self._intrinsic)
+            case _:
+                return self._on(line, self._store)
+        return wrap(self._stmts(line.below))
+
+    def _temporary(self) -> None:
+        name = self._tokens.expect_kind("local")
+        self._tokens.expect("=")
+        self._temporaries[name] = self._value()
+
+    def _condition(self) -> ir.Expr:
+        self._tokens.take()
+        condition = self._value()
+        self._tokens.expect(":")
+        return condition
+
+    def _for(self) -> Callable[[ir.Stmt], ir.Stmt]:
+        tokens = self._tokens
+        tokens.expect("for")
+        name = tokens.expect_kind("name")
+        tokens.expect("in")
+        extent = self._index()
+        var = self._bind(name)
+        kind, thread = ir.ForKind.SERIAL, ""
+        annotations: list[tuple[str, Any]] = []
+        while tokens.accept(","):
+            if tokens.next.kind == "name":
+                word = tokens.take().text
+                if word not in _KINDS:
+                    tokens.fail(f"{word} is no kind of loop")
+                kind = _KINDS[word]
+            elif tokens.peek(1).text == "=":
+                annotations.append(self._annotation())
+            else:
+                thread = unquoted(tokens.expect_kind("string"))
+        tokens.expect(":")
+        return lambda body: ir.For(var, extent, body, kind, thread, tuple(annotations))
+
+    def _binder(self) -> Callable[[ir.Stmt], ir.Stmt]:
+        tokens = self._tokens
+        if tokens.accept("alloc"):
+            buffer = self._declaration()
+            tokens.accept(":")
+            return lambda body: ir.Alloc(buffer, body)
+        tokens.expect("let")
+        name = tokens.expect_kind("name")
+        tokens.expect("=")
+        value = self._value()
+        bounds = None
+        if tokens.accept("in"):
+            lower = self._index()
+            tokens.expect("..")
+            bounds = (lower, self._index())
+        tokens.accept(":")
+        var = self._bind(name)
+        return lambda body: ir.Let(var, value, body, bounds)
+
+    def _store(self) -> ir.Stmt:
+        tokens = self._tokens
+        buffer = self._find_buffer(tokens.expect_kind("name"))
+        tokens.expect("[")
+        indices = tuple(self._list("]", self._index))
+        assert len(indices) == len(buffer.shape), f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices"
+        tokens.expect("=")
+        value = self._value()
+        if value.dtype is not buffer.dtype:
+            raise ValueError(f"store of {value.dtype} into {buffer.name}, which holds {buffer.dtype}")
+        return ir.Store(buffer, indices, value)
+
+    def _intrinsic(self) -> ir.Stmt:
+        tokens = self._tokens
+        tokens.expect("intrinsic")
+        name = unquoted(tokens.expect_kind("string"))
+        regions: list[ir.Region] = []
+        args: list[ir.Expr] = []
+        if tokens.accept("on"):
+            regions.append(self._region())
+            while tokens.accept(","):
+                regions.append(self._region())
+        if tokens.accept("with"):
+            args.append(self._value())
+            while tokens.accept(","):
+                args.append(self._value())
+        return ir.Intrinsic(name, tuple(regions), tuple(args))
+
+    def _block(self, line: _Line) -> ir.Stmt:
+        def head() -> str:
+            self._tokens.expect("block")
+            name = self._name()
+            self._tokens.expect(":")
+            return name
+
+        name = self._on(line, head)
+        iters: list[ir.IterVar] = []
+        bindings: list[arith.Expr] = []
+        regions: dict[str, tuple[ir.Region, ...]] = {}
+        annotations: list[tuple[str, Any]] = []
+        predicate: arith.Expr = arith.ONE
+        init: ir.Stmt | None = None
+        position = 0
+        while position < len(line.below):
+            item = line.below[position]
+            match item.text.split(maxsplit=1)[0]:
+                case "iter":
+                    found, binding = self._on(item, self._iter)
+                    iters.append(found)
+                    bindings.append(binding)
+                case "reads" | "writes" as title:
+                    regions[title] = self._on(item, self._regions)
+                case "where":
+                    predicate = self._on(item, self._where)
+                case "note":
+                    annotations.append(self._on(item, self._note))
+                case "init:":
+                    init = self._stmts(item.below)
+                case text if text.startswith("%") and _is_header(line.below, position):
+                    self._on(item, self._temporary)
+                    position += 1
+                    continue
+                case _:
+                    break
+            self._temporaries = {}
+            position += 1
+        body = self._stmts(line.below[position:])
+        reads, writes = regions.get("reads", ()), regions.get("writes", ())
+        return ir.Block(name, tuple(iters), tuple(bindings), reads, writes, body, init, predicate, tuple(annotations))
+
+    def _iter(self) -> tuple[ir.IterVar, arith.Expr]:
+        tokens = self._tokens
+        tokens.expect("iter")
+        name = tokens.expect_kind("name")
+        tokens.expect("=")
+        binding = self._index()
+        tokens.expect("in")
+        extent = self._index()
+        kind = ir.IterKind.SPATIAL
+        if tokens.accept(","):
+            word = tokens.expect_kind("name")
+            if word not in _ITERS:
+                tokens.fail(f"{word} is no kind of iteration variable")
+            kind = _ITERS[word]
+        return ir.IterVar(self._bind(name), extent, kind), binding
+
+    def _where(self) -> arith.Expr:
+        self._tokens.take()
+        return self._index()
+
+    def _regions(self) -> tuple[ir.Region, ...]:
+        self._tokens.take()
+        found = [self._region()]
+        while self._tokens.accept(","):
+            found.append(self._region())
+        return tuple(found)
+
+    def _region(self) -> ir.Region:
+        tokens = self._tokens
+        buffer = self._find_buffer(tokens.expect_kind("name"))
+        tokens.expect("[")
+
+        def pair() -> tuple[arith.Expr, arith.Expr]:
+            first = self._index()
+            tokens.expect("+")
+            tokens.expect(":")
+            return first, self._index()
+
+        return ir.Region(buffer, tuple(self._list("]", pair)))
+
+    # -- names --
+
+    def _name(self) -> str:
+        token = self._tokens.take()
+        if token.kind not in ("name", "string"):
+            self._tokens.fail("expected a name")
+        return unquoted(token.text)
+
+    def _size_name(self) -> str:
+        token = self._tokens.take()
+        if token.kind not in ("name", "size"):
+            self._tokens.fail("expected the name of a dimension")
+        return token.text.strip("`")
+
+    def _bind(self, name: str) -> arith.Var:
+        """The variable of a name. Loops side by side may share one, as the copies that unrolling makes do."""
+        if name in self._sizes:
+            raise ParseError(f"the name {name} is taken")
+        var = self._variables.get(name) or arith.Var(name)
+        assert isinstance(var, arith.Var)
+        self._variables[name] = var
+        return var
+
+    def _find_buffer(self, name: str) -> ir.Buffer:
+        if name not in self._buffers:
+            raise ParseError(f"there is no buffer {name}")
+        return self._buffers[name]
+
+    def _declaration(self) -> ir.Buffer:
+        tokens = self._tokens
+        name = tokens.expect_kind("name")
+        tokens.expect(":")
+        of = dtype(tokens.expect_kind("name"))
+        tokens.expect("[")
+        shape = tuple(arith.unwrap(dim) for dim in self._list("]", self._index))
+        scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
+        known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
+        if (known.shape, known.dtype, known.scope) != (shape, of, scope):
+            raise ParseError(f"the name {name} is taken")
+        return known
+
+    def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
+        if self._tokens.accept(end):
+            return
+        yield read()
+        while not self._tokens.accept(end):
+            self._tokens.expect(",")
+            yield read()
+
+    # -- integer expressions --
+
+    def _index(self) -> arith.Expr:
+        return parse_expr(self._tokens, self._index_leaf)
+
+    def _index_leaf(self, tokens: Tokens) -> arith.Expr:
+        token = tokens.take()
+        if token.kind == "size":
+            name = token.text.strip("`")
+            return self._sizes.get(name) or self._no_such(token.text)
+        if token.text == "checked" and tokens.accept("("):
+            value = self._value()
+            tokens.expect(",")
+            lower = self._index()
+            tokens.expect(",")
+            upper = self._index()
+            tokens.expect(")")
+            return ir.checked(value, lower, upper)
+        found = self._variables.get(token.text) or self._sizes.get(token.text)
+        return found or self._no_such(token.text)
+
+    def _no_such(self, name: str) -> arith.Expr:
+        raise ParseError(f"there is no variable {name}")
+
+    # -- value expressions --
+
+    def _value(self) -> ir.Expr:
+        found = self._operand()
+        if isinstance(found, ir.Expr):
+            return found
+        raise ParseError(f"the number {found} needs a dtype here")
+
+    def _operand(self) -> ir.Expr | _Bare:
+        tokens = self._tokens
+        token = tokens.take()
+        if token.kind == "number":
+            return _number(token.text)
+        if token.kind == "local":
+            if token.text not in self._temporaries:
+                raise ParseError(f"there is no value {token.text}")
+            return self._temporaries[token.text]
+        if token.text == "(":
+            a = self._operand()
+            symbol = tokens.take().text
+            if symbol not in _OPERATORS:
+                raise ParseError(f"{symbol!r} is no operator")
+            b = self._operand()
+            tokens.expect(")")
+            return ir.binary(_OPERATORS[symbol], a, b)
+        if token.kind != "name":
+            raise ParseError(f"expected a value, found {token.text!r}")
+        if tokens.accept("["):
+            indices = tuple(self._list("]", self._index))
+            return ir.load(self._find_buffer(token.text), indices)
+        tokens.expect("(")
+        return self._call(token.text)
+
+    def _call(self, name: str) -> ir.Expr:
+        tokens = self._tokens
+        if name in DTYPES:
+            value = tokens.take().text
+            tokens.expect(")")
+            return _typed(DTYPES[name], value)
+        if name in ("index", "cast", "bitcast", "call"):
+            of = dtype(tokens.expect_kind("name"))
+            tokens.expect(",")
+            if name == "index":
+                index = self._index()
+                tokens.expect(")")
+                return ir.Index(of, index)
+            if name == "call":
+                function = unquoted(tokens.expect_kind("string"))
+                args = []
+                while tokens.accept(","):
+                    args.append(self._value())
+                tokens.expect(")")
+                return ir.CallIntrinsic(of, function, tuple(args))
+            value_ = self._value()
+            tokens.expect(")")
+            return ir.Cast(of, value_) if name == "cast" else ir.bitcast(value_, of)
+        operands = list(self._list(")", self._operand))
+        if name in ir.BINARY and len(operands) == 2:
+            return ir.binary(name, *operands)
+        typed = [item for item in operands if isinstance(item, ir.Expr)]
+        if len(typed) == len(operands):
+            if name in ir.UNARY and len(typed) == 1:
+                return ir.unary(name, typed[0])
+            if name == "fma" and len(typed) == 3:
+                return ir.fma(*typed)
+            if name == "select" and len(typed) == 3:
+                return ir.select(*typed)
+            if name in ir.MATH and typed:
+                return ir.math(name, *typed)
+        raise ParseError(f"{name} of {len(operands)} operands is no value")
+
+
+def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]:
+    """Names of dimensions, those that the upper bound of another mentions before it."""
+    order: dict[str, None] = {}
+    stack = [(name, False) for name in reversed(bounds)]
+    entered: set[str] = set()
+    while stack:
+        name, ready = stack.pop()
+        upper = bounds[name][1]
+        if ready or upper is None:
+            order[name] = None
+        elif name not in entered:
+            entered.add(name)
+            stack.append((name, True))
+            stack.extend((size.name, False) for size in arith.free_vars(upper) if isinstance(size, arith.SizeVar))
+        elif name not in order:
+            raise ParseError(f"the bound of size {name} mentions itself")
+    return list(order)
+
+
+def _is_header(lines: list[_Line], position: int) -> bool:
+    """Whether values from here on belong to an `iter` or `where` line of a block, not to its body."""
+    while lines[position].text.startswith("%") and position + 1 < len(lines):
+        position += 1
+    return lines[position].text.split(maxsplit=1)[0] in ("iter", "where", "reads", "writes")
+
+
+def _number(text: str) -> _Bare:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _typed(of: DType, text: str) -> ir.Const:
+    if of.kind == "bool":
+        if text not in ("true", "false"):
+            raise ParseError(f"{text} is no bool")
+        return ir.Const(of, text == "true")
+    return ir.const(float(text) if of.is_float else int(text), of)
+
+
+def _joined(stmts: list[ir.Stmt]) -> ir.Stmt:
+    return stmts[0] if len(stmts) == 1 else ir.Seq(tuple(stmts))

@@ -1,0 +1,130 @@
+"""Primitives that stage data in other memory: cache_read, cache_write, set_scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.primitives.place import block_of, failed, named_buffer, outer_block, writers, written_buffer
+from inlaid.tensor.primitives.regions import Spans, domain_of, produced_box, regenerated, touched_box
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import (
+    Path,
+    Ranges,
+    Site,
+    add_alloc,
+    loop_ranges,
+    loops_around,
+    paths_to_users,
+    rebuilt,
+    replace_allocs,
+    shared_length,
+    unique_name,
+    with_body,
+)
+
+
+def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = "") -> tuple[ir.LoopProgram, str]:
+    """A block reads a copy of a buffer, which a new block makes before the block's loops.
+
+        for i: block b(v = i): c[v] = a[v]
+    cache_read("b", "a", "local") gives
+        for j: block a_local(w = j): a_local[w] = a[w]
+        for i: block b(v = i): c[v] = a_local[v]
+
+    Move the new block with compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block does not
+    read the buffer.
+    """
+    path = outer_block(program, block)
+    reader = block_of(path)
+    source = named_buffer(program, buffer)
+    if not any(region.buffer is source for region in reader.reads):
+        raise failed(program, f"block {block} does not read {buffer}", reader)
+    name = unique_name(program, f"{buffer}_{scope or 'cache'}")
+    copy = ir.Buffer(name, source.shape, source.dtype, scope)
+    changed = Rewriter(buffers={source: copy}).stmt(reader)
+    top, below = nest_of(path, source)
+    ranges = loop_ranges(*loops_around(top[:-1]))
+    boxes = [touched_box(below, box, ranges) for box in below.regions(reader.reads, source)]
+    copying = _copied(name, source, copy, boxes, ranges)
+    program = with_body(program, rebuilt(top, joined(copying, rebuilt(path[len(top) - 1 :], changed))))
+    return add_alloc(program, copy), name
+
+
+def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[ir.LoopProgram, str]:
+    """A block writes to a buffer of its own, which a new block copies to the old place behind the block's loops.
+
+        for i: block b(v = i): c[v] = a[v]
+    cache_write("b", "register") gives
+        for i: block b(v = i): c_register[v] = a[v]
+        for j: block c_register(w = j): c[w] = c_register[w]
+
+    Move the new block with reverse_compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block
+    writes several buffers, or another block writes the same.
+    """
+    path = outer_block(program, block)
+    writer = block_of(path)
+    target = written_buffer(program, writer)
+    if len(writers(program, target)) > 1:
+        raise failed(program, f"{target} is written by other blocks than {block}", writer)
+    name = unique_name(program, f"{target.name}_{scope or 'cache'}")
+    own = ir.Buffer(name, target.shape, target.dtype, scope)
+    changed = Rewriter(buffers={target: own}).stmt(writer)
+    top, below = nest_of(path, target)
+    ranges = loop_ranges(*loops_around(top[:-1]))
+    box, condition = last_box(program, below, target, ranges)
+    copying = _copied(name, own, target, [box], ranges, condition)
+    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], changed), copying)))
+    return add_alloc(replace_allocs(program, (target,)), own), name
+
+
+def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgram:
+    """An intermediate buffer lies in another memory.
+
+        alloc t: for i: ...    becomes    alloc t in "shared": for i: ...
+
+    Raises `ScheduleError` for inputs and outputs.
+    """
+    old = named_buffer(program, buffer)
+    if old in program.params:
+        raise failed(program, f"{buffer} is a parameter of the program, its memory is given")
+    new = ir.Buffer(old.name, old.shape, old.dtype, scope)
+    return with_body(program, Rewriter(buffers={old: new}).stmt(program.body))
+
+
+def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
+    """The way to the outermost statement around a block beside which a copy of a buffer can stand: inside whatever allocates the
+    buffer or uses it elsewhere. Also the block with the loops from there on."""
+    start = next(place for place, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
+    for place, stmt in enumerate(path[:-1]):
+        if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:
+            start = max(start, place + 1)
+    for other in paths_to_users(path[0], buffer):
+        if other[-1] is not path[-1]:
+            start = max(start, shared_length(path, other))
+    return path[: start + 1], Site(block_of(path), tuple(loops_around(path[start:])))
+
+
+def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
+    """What a block writes of a buffer before anything else can use it (None: all that anyone writes), and under which condition."""
+    if not outer:
+        return None, arith.ONE
+    box = produced_box(site, buffer, outer)
+    if box is None:
+        raise failed(program, f"what one iteration around block {site.block.name} writes of {buffer} is not one box", site.block)
+    return box
+
+
+def _copied(
+    name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges, condition: arith.Expr = arith.ONE
+) -> ir.Stmt:
+    """Loops that copy at least the boxes of a buffer (None: all of it), where a condition on the loops outside holds."""
+    iters = tuple(ir.IterVar(Var(f"v{place}"), arith.wrap(extent)) for place, extent in enumerate(source.shape))
+    indices = tuple(item.var for item in iters)
+    box = tuple((index, arith.ONE) for index in indices)
+    body = ir.Store(target, indices, ir.Load(source.dtype, source, indices))
+    block = ir.Block(name, iters, (), (ir.Region(source, box),), (ir.Region(target, box),), body)
+    return regenerated(block, domain_of(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer, condition)

@@ -1,0 +1,214 @@
+"""Primitives that move a block into the loops of its neighbour: compute_at, reverse_compute_at."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.primitives.place import block_of, check_lasting, failed, loop_of, outer_block, outer_loop, writers
+from inlaid.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
+from inlaid.tensor.transform import (
+    Path,
+    Ranges,
+    Site,
+    allocated,
+    loop_ranges,
+    loops_around,
+    rebuilt,
+    replace_allocs,
+    sites,
+    with_body,
+)
+
+
+def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
+    """A producer is computed inside a loop of its consumers, as much of it at a time as they need there.
+
+        for i in 8: block b(v = i): t[v] = a[v]
+        for j in 2: for k in 4: block c(w = j * 4 + k): c[w] = t[w]
+    compute_at("b", j) gives
+        for j in 2:
+            for i in 4: block b(v = j * 4 + i): t[v] = a[v]
+            for k in 4: block c(w = j * 4 + k): c[w] = t[w]
+
+    What the consumers of several iterations need is computed several times. The buffer's allocation moves along, so that it may
+    shrink to what one iteration needs. Raises `ScheduleError` where a reader is not inside the loop, the block writes an output of
+    the program, or what it reads is computed inside the loop too late.
+    """
+    path = outer_block(program, block)
+    producer = block_of(path)
+    _movable(program, path, loop)
+    check_lasting(program, producer)
+    buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
+    bare = with_body(program, rebuilt(path, None))
+    where = outer_loop(bare, loop)
+    target = loop_of(where)
+    inside = list(sites(target.body))
+    blocks_inside = {site.block for site in inside}
+    for buffer in buffers:
+        if allocated(program, buffer) is None:
+            raise failed(program, f"{buffer}, which block {block} writes, is an output", producer, "use reverse_compute_at")
+        for site in sites(bare.body):
+            if (site.reads(buffer) or site.writes(buffer)) and site.block not in blocks_inside:
+                raise failed(program, f"block {site.block.name} uses {buffer} outside loop {loop}", site.block)
+    ranges = loop_ranges(*loops_around(where))
+    needed = [
+        (buffer, touched_box(site, box, ranges))
+        for buffer in buffers
+        for site in inside
+        for box in site.regions(site.block.reads, buffer)
+    ]
+    if not needed:
+        raise failed(program, f"nothing inside loop {loop} reads what block {block} writes", target)
+    domain = domain_of(producer, needed, arith.Analyzer(ranges))
+    stmt = regenerated(producer, domain, ranges)
+    at, children = _children(where)
+    first = next(place for place, child in enumerate(children) if any(site.reads(b) for site in sites(child) for b in buffers))
+    sources = dict.fromkeys(region.buffer for region in producer.reads)
+    for child in children[first:]:
+        for site in sites(child):
+            if any(site.writes(source) for source in sources):
+                raise failed(
+                    program, f"block {site.block.name} inside loop {loop} computes what {block} reads, too late", site.block
+                )
+    program = with_body(bare, rebuilt(at, joined(*children[:first], stmt, *children[first:])))
+    return replace_allocs(program, (*buffers, *sources))
+
+
+def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
+    """A consumer is computed inside a loop of its producer, on what that has produced there.
+
+        for i in 2: for j in 4: block b(v = i * 4 + j): t[v] = a[v]
+        for k in 8: block c(w = k): c[w] = t[w]
+    reverse_compute_at("c", i) gives
+        for i in 2:
+            for j in 4: block b(v = i * 4 + j): t[v] = a[v]
+            for k in 4: block c(w = i * 4 + k): c[w] = t[w]
+
+    Raises `ScheduleError` where one iteration does not complete what the consumer reads, or other inputs of it come too late.
+    """
+    path = outer_block(program, block)
+    consumer = block_of(path)
+    _movable(program, path, loop)
+    bare = with_body(program, rebuilt(path, None))
+    where = outer_loop(bare, loop)
+    target = loop_of(where)
+    inside = list(sites(target.body))
+    everything = list(sites(bare.body))
+    start = next(place for place, site in enumerate(everything) if site.block is inside[0].block)
+    ranges = loop_ranges(*loops_around(where))
+    analyzer = arith.Analyzer(ranges)
+    produced: list[tuple[ir.Buffer, Spans]] = []
+    condition: arith.Expr = arith.ONE
+    blocks_inside = {site.block for site in inside}
+    unfinished = {site.block for site in sites(loops_around(where)[0].body)}
+    for buffer in dict.fromkeys(region.buffer for region in consumer.reads):
+        for place, site in enumerate(everything):
+            if site.writes(buffer) and site.block in blocks_inside:
+                _check_complete(program, site, where)
+            elif site.writes(buffer) and (
+                place > start or site.block in unfinished or any(other.writes(buffer) for other in inside)
+            ):
+                raise failed(program, f"block {site.block.name}, which {block} needs, is not finished before {loop}", site.block)
+        written = [produced_box(site, buffer, ranges) for site in inside if site.writes(buffer)]
+        if written:
+            first = written[0]
+            if first is None or not all(other is not None and _same(first[0], other[0], analyzer) for other in written):
+                raise failed(program, f"what one iteration of loop {loop} writes of {buffer} is not one box", target)
+            produced.append((buffer, first[0]))
+            for part in written:
+                condition = condition if part is None else arith.logical_and(condition, part[1])
+    if not produced:
+        raise failed(program, f"nothing inside loop {loop} computes what block {block} reads", target)
+    domain = _inverse_domain(program, consumer, produced, analyzer)
+    stmt = regenerated(consumer, domain, ranges, condition)
+    _check_covered(program, consumer, stmt, produced, ranges)
+    at, children = _children(where)
+    last = max(place for place, child in enumerate(children) if any(site.writes(b) for site in sites(child) for b, _ in produced))
+    program = with_body(bare, rebuilt(at, joined(*children[: last + 1], stmt, *children[last + 1 :])))
+    return replace_allocs(program, (region.buffer for region in (*consumer.reads, *consumer.writes)))
+
+
+def _same(a: Spans, b: Spans, analyzer: arith.Analyzer) -> bool:
+    return covers(a, b, analyzer) and covers(b, a, analyzer)
+
+
+def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
+    block = block_of(path)
+    if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
+        raise failed(program, f"block {block.name} is inside loop {loop} already", block)
+    if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
+        raise failed(program, f"block {block.name} has no iteration variables to choose from, or their order matters", block)
+    for region in block.writes:
+        if len(writers(program, region.buffer)) > 1:
+            raise failed(program, f"{region.buffer} is written by other blocks than {block.name}", block)
+
+
+def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
+    """The way to the statement below a loop that holds the sequence of its parts, and the parts."""
+    loop = loop_of(where)
+    path = (*where, loop.body)
+    while isinstance(path[-1], ir.Alloc):
+        path = (*path, path[-1].body)
+    last = path[-1]
+    return path, list(last.stmts) if isinstance(last, ir.Seq) else [last]
+
+
+def _inverse_domain(
+    program: ir.LoopProgram,
+    block: ir.Block,
+    produced: list[tuple[ir.Buffer, Spans]],
+    analyzer: arith.Analyzer,
+) -> dict[Var, arith.Span]:
+    """The ranges of iteration variables for which the block reads only what is produced."""
+    found: dict[Var, arith.Span] = {}
+    for buffer, box in produced:
+        for region in block.reads:
+            if region.buffer is not buffer:
+                continue
+            for place, (first, extent) in enumerate(region.ranges):
+                for item in block.iters:
+                    if item.kind is not ir.IterKind.SPATIAL:
+                        continue
+                    offset = offset_of(first, item.var)
+                    if offset is None or extent != arith.ONE or not isinstance(offset, arith.Const) or item.var in found:
+                        continue
+                    dim = buffer.shape[place]
+                    if offset.value < 0 or not analyzer.prove(arith.compare("<=", item.extent + offset, dim)):
+                        raise failed(
+                            program, f"index {place} that block {block.name} reads of {buffer}, {first!r}, leaves it", block
+                        )
+                    found[item.var] = (box[place][0] - offset, box[place][1] - offset)
+    return found
+
+
+# --- what an iteration of a producer completes ------------------------------------------------------------------------
+
+
+def _check_complete(program: ir.LoopProgram, site: Site, where: Path) -> None:
+    """Check that a block inside a loop has finished reducing when an iteration of the loop ends."""
+    outside = {loop.var for loop in loops_around(where)}
+    for item, binding in zip(site.block.iters, site.block.bindings, strict=True):
+        if item.kind is not ir.IterKind.SPATIAL and not outside.isdisjoint(arith.free_vars(binding)):
+            loop = next(var for var in arith.free_vars(binding) if var in outside)
+            inner = loop_of(where).var
+            problem = f"block {site.block.name} is not finished inside loop {inner}: {item.var} runs over {loop}"
+            raise failed(program, problem, site.block)
+
+
+def _check_covered(
+    program: ir.LoopProgram,
+    consumer: ir.Block,
+    stmt: ir.Stmt,
+    produced: list[tuple[ir.Buffer, Spans]],
+    ranges: Ranges,
+) -> None:
+    """Check that the consumer, over its new loops, reads no more than is produced."""
+    (site,) = sites(stmt)
+    analyzer = arith.Analyzer(ranges)
+    for buffer, box in produced:
+        for region in site.regions(consumer.reads, buffer):
+            wanted = touched_box(site, region, ranges)
+            if wanted is None or not covers(box, wanted, analyzer):
+                raise failed(program, f"block {consumer.name} reads more of {buffer} than one iteration produces", consumer)

@@ -1,0 +1,97 @@
+"""Primitives on how buffers lie in memory: transform_layout, storage_align."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import writes
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.primitives.cache import nest_of
+from inlaid.tensor.primitives.independence import determined
+from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
+from inlaid.tensor.transform import nest, rebuilt, remapped, sites, unique_name, with_body
+
+ALIGNMENTS = "storage_align"
+"""Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.align` reads it."""
+
+
+def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: int | float | None = None) -> ir.LoopProgram:
+    """The elements of a buffer lie elsewhere: at the indices that an index map gives.
+
+        c[v, w] = a[v, w] + 1
+    transform_layout("c", "(i, j) -> (i, (j // 4), (j % 4))") gives
+        c[v, w // 4, w % 4] = a[v, w] + 1
+
+    A parameter of the program changes its shape, and its owner packs or unpacks it. Where a factor does not divide its extent, the
+    buffer has elements to spare; `fill` stores a value there, in a block of its own before the buffer is written. Raises
+    `ScheduleError` where two elements would lie at the same place, or `fill` is given for an input.
+    """
+    old = named_buffer(program, buffer)
+    index_map = arith.parse_index_map(layout)
+    if len(index_map.variables) != len(old.shape):
+        raise failed(program, f"{layout} maps {len(index_map.variables)} indices, {buffer} has {len(old.shape)} dimensions")
+    analyzer = arith.Analyzer(
+        {var: (0, arith.unwrap(arith.wrap(dim) - 1)) for var, dim in zip(index_map.variables, old.shape, strict=True)}
+    )
+    for var, dim in zip(index_map.variables, old.shape, strict=True):
+        if not determined(var, arith.wrap(dim), index_map.results, analyzer):
+            raise failed(program, f"{layout} puts elements of {buffer} that differ in {var} at the same place")
+    for site in sites(program.body):
+        if site.reads(old) or site.writes(old):
+            check_open(program, site.block)
+    try:
+        new = ir.Buffer(old.name, index_map.shape(old.shape), old.dtype, old.scope)
+    except ValueError as error:
+        raise failed(program, str(error)) from error
+    program = remapped(program, {old: (new, index_map)})
+    if fill is None or arith.Analyzer().equal(arith.product(new.shape), arith.product(old.shape)):
+        return program
+    if new in program.inputs:
+        raise failed(program, f"{buffer} is an input, which its owner fills")
+    return _filled(program, old, new, index_map, fill)
+
+
+def _filled(
+    program: ir.LoopProgram, old: ir.Buffer, new: ir.Buffer, index_map: arith.IndexMap, fill: int | float
+) -> ir.LoopProgram:
+    """A block before the first writer of a buffer that stores `fill` where no element of the old one lies."""
+    loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(new.shape)]
+    iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
+    places = dict(zip(index_map.results, (item.var for item in iters), strict=True))
+    spare: arith.Expr = arith.ZERO
+    for var, dim in zip(index_map.variables, old.shape, strict=True):
+        for result in index_map.results:
+            if isinstance(result, arith.FloorDiv) and result.operands[0] is var:
+                low = places.get(var % result.operands[1])
+                if low is None:
+                    raise failed(program, f"{index_map!r} cannot be turned round to find what {new} has to spare")
+                spare = arith.logical_or(spare, arith.compare("<=", dim, places[result] * result.operands[1] + low))
+    store = ir.Store(new, tuple(item.var for item in iters), ir.const(fill, new.dtype))
+    bindings = tuple(var for var, _ in loops)
+    bound: dict[arith.Expr, arith.Expr] = {item.var: var for item, (var, _) in zip(iters, loops, strict=True)}
+    name = unique_name(program, f"{new.name}_fill")
+    block = ir.Block(name, iters, bindings, (), writes(store), store, None, arith.substitute(spare, bound))
+    top, _ = nest_of(block_path(program, writers(program, new)[0].block.name), new)
+    return with_body(program, rebuilt(top, joined(nest(loops, block), top[-1])))
+
+
+def storage_align(program: ir.LoopProgram, buffer: str, axis: int, factor: int, offset: int = 0) -> ir.LoopProgram:
+    """Steps along an axis of an intermediate buffer are `offset` elements more than a multiple of `factor`.
+
+        alloc t[8, 30]
+    storage_align("t", 0, 32, 1) gives, once buffers have their final sizes (`tensor.align`),
+        alloc t[8, 33]
+
+    Raises `ScheduleError` for parameters and for the last axis, whose step is always one element.
+    """
+    found = named_buffer(program, buffer)
+    if found in program.params:
+        raise failed(program, f"{buffer} is a parameter of the program, its memory is given")
+    if not 0 <= axis < len(found.shape) - 1 or factor < 1 or not 0 <= offset < factor:
+        raise failed(program, f"cannot align axis {axis} of {buffer} to {offset} modulo {factor}")
+    listed = dict(program.annotations).get(ALIGNMENTS, ())
+    others = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
+    return replace(program, annotations=(*others, (ALIGNMENTS, (*listed, (buffer, axis, factor, offset)))))

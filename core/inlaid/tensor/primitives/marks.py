@@ -1,0 +1,121 @@
+"""Primitives that say how a loop runs, and nothing else: parallel, vectorize, unroll, bind, vthread, annotate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.primitives.independence import check_independent
+from inlaid.tensor.primitives.place import failed, loop_of, loop_path
+from inlaid.tensor.transform import Path, loops_around, rebuilt, with_body
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationKey:
+    """A key that loops may be annotated with, declared by whoever reads it; values have the given type."""
+
+    name: str
+    type: type[int] | type[str] | type[bool]
+
+
+def parallel(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
+    """The iterations of a loop may run on several threads.
+
+        for i: block    becomes    for i, parallel: block
+
+    Raises `ScheduleError` where iterations are not independent.
+    """
+    return _independent(program, loop_path(program, loop), ir.ForKind.PARALLEL)
+
+
+def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
+    """The iterations of a loop run as lanes of vectors.
+
+        for i in 8: block    becomes    for i in 8, vectorized: block
+
+    Raises `ScheduleError` where iterations are not independent, the extent is not constant, a loop around or below is vectorised,
+    or the extent of one below varies with this one.
+    """
+    path = loop_path(program, loop)
+    _constant(program, loop_of(path))
+    below = [stmt for stmt in ir.walk_stmts(loop_of(path).body) if isinstance(stmt, ir.For)]
+    for other in (*loops_around(path[:-1]), *below):
+        if other.kind is ir.ForKind.VECTORIZED:
+            raise failed(program, f"loop {loop} cannot be vectorised: loop {other.var} is", other)
+    for other in below:
+        if loop in arith.free_vars(other.extent):
+            raise failed(program, f"loop {loop} cannot be vectorised: the extent {other.extent!r} varies with it", other)
+    return _independent(program, path, ir.ForKind.VECTORIZED)
+
+
+def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
+    """The iterations of a loop are written out, once scheduling is done.
+
+        for i in 4: block    becomes    for i in 4, unrolled: block
+
+    Raises `ScheduleError` where the extent is not constant.
+    """
+    path = loop_path(program, loop)
+    _constant(program, loop_of(path))
+    return _marked(program, path, ir.ForKind.UNROLLED)
+
+
+def bind(program: ir.LoopProgram, loop: Var, thread: str) -> ir.LoopProgram:
+    """The iterations of a loop run on the threads of an axis, such as "threadIdx.x".
+
+        for i: block    becomes    for i, threadIdx.x: block
+
+    Raises `ScheduleError` where iterations are not independent or a loop around or below is bound to the same axis.
+    """
+    path = loop_path(program, loop)
+    for other in (*loops_around(path[:-1]), *(stmt for stmt in ir.walk_stmts(path[-1]) if isinstance(stmt, ir.For))):
+        if other.thread == thread:
+            raise failed(program, f"loop {loop} cannot be bound to {thread}: loop {other.var} is", other)
+    return _independent(program, path, ir.ForKind.THREAD, thread)
+
+
+def vthread(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
+    """The iterations of a loop run as virtual threads, whose statements a lowering interleaves.
+
+        for i in 2: block    becomes    for i in 2, vthread: block
+
+    Raises `ScheduleError` where iterations are not independent or the extent is not constant.
+    """
+    path = loop_path(program, loop)
+    _constant(program, loop_of(path))
+    return _independent(program, path, ir.ForKind.VTHREAD)
+
+
+def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int | str | bool) -> ir.LoopProgram:
+    """A loop carries a value for whoever declared the key.
+
+        for i: block    becomes    for i {key: value}: block
+
+    Raises `ScheduleError` where the value has another type than the key declares.
+    """
+    path = loop_path(program, loop)
+    old = loop_of(path)
+    if type(value) is not key.type:
+        raise failed(program, f"annotation {key.name} takes {key.type.__name__}, got {value!r}", old)
+    annotations: tuple[tuple[str, Any], ...] = (*(pair for pair in old.annotations if pair[0] != key.name), (key.name, value))
+    return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, old.kind, old.thread, annotations)))
+
+
+def _constant(program: ir.LoopProgram, loop: ir.For) -> None:
+    if not isinstance(arith.simplify(loop.extent), arith.Const):
+        raise failed(program, f"the extent {loop.extent!r} of loop {loop.var} is not constant", loop, "split it first")
+
+
+def _independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
+    check_independent(program, path)
+    return _marked(program, path, kind, thread)
+
+
+def _marked(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
+    old = loop_of(path)
+    if old.kind is not ir.ForKind.SERIAL:
+        raise failed(program, f"loop {old.var} is marked {old.kind.value} already", old)
+    return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, kind, thread, old.annotations)))

@@ -1,0 +1,154 @@
+"""The primitive that makes extents fit: pad."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.primitives.cache import nest_of
+from inlaid.tensor.primitives.place import check_open, failed, outer_block
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import nest, rebuilt, unique_name, with_body
+
+
+def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:
+    """The iteration variables of a block run over multiples of numbers: what it reads is padded with zeros, what it writes is cut.
+
+        for i in 10: block b(v = i): c[v] = a[v] * 2
+    pad("b", (4,)) gives
+        for i in 12: block a_pad(v = i): a_pad[v] = select(v < 10, a[v], 0)
+        for i in 12: block b(v = i): c_pad[v] = a_pad[v] * 2
+        for i in 10: block c_cut(v = i): c[v] = c_pad[v]
+
+    Inputs that are named in `owned` are not copied: they change their shape, and their owner pads them with zeros.
+
+    A reduction is padded where it sums products of what is padded along. Raises `ScheduleError` where the loops around the block
+    are no longer those of its iteration variables, a variable to pad is used otherwise than as an index, zeros would change a
+    sum, or what is `owned` is no input.
+    """
+    path = outer_block(program, block)
+    old = path[-1]
+    assert isinstance(old, ir.Block)
+    check_open(program, old)
+    if len(multiples) != len(old.iters) or any(multiple < 1 for multiple in multiples):
+        raise failed(program, f"block {block} has {len(old.iters)} iteration variables, got multiples {multiples}", old)
+    top, site = nest_of(path, old.writes[0].buffer)
+    if (
+        old.predicate != arith.ONE
+        or [binding for binding in old.bindings if binding != arith.ZERO] != [loop.var for loop in site.loops]
+        or any(binding == arith.ZERO and multiple != 1 for binding, multiple in zip(old.bindings, multiples, strict=True))
+        or any(not isinstance(stmt, ir.For) for stmt in path[len(top) - 1 : -1])
+    ):
+        raise failed(
+            program, f"the loops around block {block} are not those of its iteration variables", old, "pad before all else"
+        )
+    iters = tuple(
+        ir.IterVar(item.var, arith.simplify(arith.ceildiv(item.extent, multiple) * multiple), item.kind)
+        for item, multiple in zip(old.iters, multiples, strict=True)
+    )
+    grown = {
+        new.var: new.extent
+        for item, new in zip(old.iters, iters, strict=True)
+        if not arith.Analyzer().equal(item.extent, new.extent)
+    }
+    _check_sum(program, old, grown)
+    inputs = {buffer.name for buffer in program.inputs}
+    if not inputs.issuperset(owned):
+        raise failed(program, f"{', '.join(sorted({*owned} - inputs))} is no input, which its owner pads", old)
+    before: list[ir.Stmt] = []
+    after: list[ir.Stmt] = []
+    fresh: list[ir.Buffer] = []
+    taken: dict[ir.Buffer, ir.Buffer] = {}
+    grown_inputs: dict[ir.Buffer, ir.Buffer] = {}
+    for region in (*old.reads, *old.writes):
+        buffer = region.buffer
+        shape = _grown_shape(program, old, region, grown)
+        if shape == buffer.shape or buffer in taken or buffer in grown_inputs:
+            continue
+        if buffer.name in owned:
+            grown_inputs[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
+            continue
+        taken[buffer] = new = ir.Buffer(f"{buffer.name}_pad", shape, buffer.dtype)
+        fresh.append(new)
+        name = unique_name(program, f"{buffer.name}_pad")
+        if region in old.writes:
+            after.append(_copy(unique_name(program, f"{buffer.name}_cut"), new, buffer, buffer.shape, None))
+        else:
+            before.append(_copy(name, buffer, new, shape, buffer.shape))
+    inner = _replaced(with_body(program, replace(old, iters=iters)), taken).body
+    # What has no loop is of one iteration.
+    extents = [item.extent for item, binding in zip(iters, old.bindings, strict=True) if binding != arith.ZERO]
+    loops = [(loop.var, extent) for loop, extent in zip(site.loops, extents, strict=True)]
+    body: ir.Stmt = joined(*before, nest(loops, inner), *after)
+    for new in reversed(fresh):
+        body = ir.Alloc(new, body)
+    return _replaced(with_body(program, rebuilt(top, body)), grown_inputs)
+
+
+def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
+    """The program with buffers replaced by others, in which the elements have the same indices."""
+    return Rewriter(buffers=buffers).program(program)
+
+
+def _grown_shape(
+    program: ir.LoopProgram, block: ir.Block, region: ir.Region, grown: dict[Var, arith.Expr]
+) -> tuple[arith.Dim, ...]:
+    """The shape of a buffer where the dimensions that grown iteration variables index grow with them."""
+    shape = list(region.buffer.shape)
+    for place, (first, extent) in enumerate(region.ranges):
+        used = [var for var in grown if var in arith.free_vars(first) | arith.free_vars(extent)]
+        if not used:
+            continue
+        if first is not used[0]:
+            raise failed(program, f"index {place} of {region.buffer}, {first!r}, is more than the variable {used[0]} to pad", block)
+        shape[place] = arith.unwrap(grown[used[0]])
+    return tuple(shape)
+
+
+def _check_sum(program: ir.LoopProgram, block: ir.Block, grown: dict[Var, arith.Expr]) -> None:
+    """Check that zeros read along padded reduction variables add nothing."""
+    variables = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.var in grown}
+    if not variables:
+        return
+    store = block.body
+    if isinstance(store, ir.Store) and isinstance(store.value, ir.Binary) and store.value.op == "add":
+        for acc, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
+            if isinstance(acc, ir.Load) and acc.buffer is store.buffer and _vanishes(term, variables):
+                return
+    raise failed(
+        program, f"block {block.name} is no sum of products of what is padded along {', '.join(map(repr, variables))}", block
+    )
+
+
+def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
+    """Whether a term is a product of elements that are all read along each of the variables: zero, where those are padding."""
+    match term:
+        case ir.Load(indices=indices):
+            return all(any(index is var for index in indices) for var in variables)
+        case ir.Cast(a=a):
+            return _vanishes(a, variables)
+        case ir.Binary(op="mul", a=a, b=b):
+            return _vanishes(a, variables) and _vanishes(b, variables)
+    return False
+
+
+def _copy(
+    name: str, source: ir.Buffer, target: ir.Buffer, shape: tuple[arith.Dim, ...], inside: tuple[arith.Dim, ...] | None
+) -> ir.Stmt:
+    """Loops that copy a box of a buffer; beyond `inside` they store zeros."""
+    loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(shape)]
+    iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
+    indices = tuple(item.var for item in iters)
+    value: ir.Expr = ir.load(source, indices)
+    if inside is not None:
+        condition: arith.Expr = arith.ONE
+        for index, extent, limit in zip(indices, shape, inside, strict=True):
+            if extent != limit:
+                condition = arith.logical_and(condition, arith.compare("<", index, limit))
+        value = ir.select(condition, value, ir.const(0, source.dtype))
+    store = ir.Store(target, indices, value)
+    return nest(loops, ir.Block(name, iters, tuple(var for var, _ in loops), reads(store), writes(store), store))

@@ -1,0 +1,258 @@
+"""Primitives that overlap what fetches data with what computes: double_buffer, software_pipeline, prefetch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import with_footprint
+from inlaid.tensor.lower_blocks import joined, mapped
+from inlaid.tensor.primitives.place import check_open, failed, loop_of, outer_block, outer_loop, written_buffer
+from inlaid.tensor.primitives.regions import touched_box
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import (
+    Ranges,
+    fresh_copy,
+    loop_ranges,
+    loops_around,
+    nest,
+    rebound,
+    rebuilt,
+    sites,
+    unique_name,
+    uses,
+    with_body,
+)
+from inlaid.types import dtype
+
+PREFETCH = "prefetch"
+"""An intrinsic on one element: bring the cache line around it nearer. It has no effect on values."""
+SEMANTICS: Mapping[str, ir.LoopProgram] = {
+    PREFETCH: ir.LoopProgram(PREFETCH, (ir.Buffer("element", (), dtype("uint8")),), (), ir.Seq(()))
+}
+"""What the intrinsics that primitives emit mean, for the interpreter."""
+
+
+def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...]) -> ir.LoopProgram:
+    """The statements in a loop run in stages: what is in a later stage works on an earlier iteration.
+
+        for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
+    software_pipeline(i, (0, 1)) gives
+        alloc t[2]:
+            block b(v = 0): t[0] = a[v]
+            for i in 7: { block b(v = i + 1): t[(i + 1) % 2] = a[v]; block c(w = i): c[w] = t[i % 2] }
+            block c(w = 7): c[w] = t[7 % 2]
+
+    `stages` has a number for each statement directly in the loop. Buffers allocated in the loop get a copy per iteration that is
+    under way. Raises `ScheduleError` where the extent is not constant, or a stage needs what a later one computes.
+    """
+    path = outer_loop(program, loop)
+    old = loop_of(path)
+    allocs, parts = _parts(old)
+    last = max(stages, default=0)
+    extent = arith.simplify(old.extent)
+    if len(stages) != len(parts) or min(stages, default=0) < 0:
+        raise failed(program, f"loop {loop} holds {len(parts)} statements, got stages {stages}", old)
+    if not isinstance(extent, arith.Const) or extent.value <= last or old.kind is not ir.ForKind.SERIAL:
+        raise failed(program, f"loop {loop} of extent {old.extent!r} is too short to run in {last + 1} stages, or not serial", old)
+    staged = list(zip(stages, parts, strict=True))
+    _check_stages(program, old, staged, set(allocs))
+    around = loops_around(path)
+    inner: list[ir.Buffer] = []
+    for buffer in allocs:
+        using = [stage for stage, part in staged if uses(part, buffer)]
+        copies = max(using, default=0) - min(using, default=0) + 1
+        if copies == 1:
+            inner.append(buffer)
+            continue
+        for site in sites(old.body):
+            if site.reads(buffer) or site.writes(buffer):
+                check_open(program, site.block)
+        ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
+        staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
+        allocs = [ring if item is buffer else item for item in allocs]
+    names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
+    ranges = loop_ranges(*around[:-1])
+    before = _round(staged, loop, range(last), extent.value, ranges, names, inner)
+    after = _round(staged, loop, range(extent.value, extent.value + last), extent.value, ranges, names, inner)
+    steady = arith.Analyzer({**ranges, loop: (0, extent.value - last - 1)})
+    body = joined(*(rebound(part, {loop: loop + (last - stage)}, steady) for stage, part in staged))
+    whole = joined(*before, ir.For(loop, arith.Const(extent.value - last), _allocated(inner, body)), *after)
+    return with_body(program, rebuilt(path, _allocated([item for item in allocs if item not in inner], whole)))
+
+
+def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
+    """What fills a buffer allocated in a loop works one iteration ahead, on a second copy of the buffer.
+
+        for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
+    double_buffer("b") is software_pipeline(i, (0, 1))
+
+    Raises `ScheduleError` where the block's buffer is not allocated directly in a loop, and where software_pipeline does.
+    """
+    path = outer_block(program, block)
+    buffer = written_buffer(program, path[-1]) if isinstance(path[-1], ir.Block) else None
+    loop = next((stmt for stmt in reversed(path) if isinstance(stmt, ir.For) and buffer in _parts(stmt)[0]), None)
+    if loop is None:
+        raise failed(program, f"the buffer of block {block} is not allocated directly in a loop", path[-1], "use compute_at first")
+    stages = []
+    filling = True
+    for part in _parts(loop)[1]:
+        filling = filling and not any(site.reads(buffer) for site in sites(part) if buffer is not None)
+        stages.append(0 if filling else 1)
+    return software_pipeline(program, loop.var, tuple(stages))
+
+
+def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distance: int) -> tuple[ir.LoopProgram, str]:
+    """What a block will read of a buffer some iterations of a loop later is asked for now.
+
+        for i: for j in 16: block b(v = i, w = j): c[v] += a[v, w]
+    prefetch("b", "a", i, 2) gives
+        for i:
+            for l in 1: block a_prefetch(p = i + 2, q = l * 16): prefetch(a[p, q])
+            for j in 16: block b(v = i, w = j): c[v] += a[v, w]
+
+    One element per cache line of 64 bytes is asked for; past the end, the last one. Returns the new block's name. Raises
+    `ScheduleError` where the block is not in the loop, does not read the buffer, or reads no box of constant size.
+    """
+    path = outer_loop(program, loop)
+    old = loop_of(path)
+    site = next((site for site in sites(old.body) if site.block.name == block), None)
+    if site is None:
+        raise failed(program, f"block {block} is not inside loop {loop}", old)
+    source = next((region.buffer for region in site.block.reads if region.buffer.name == buffer), None)
+    if source is None:
+        raise failed(program, f"block {block} does not read {buffer}", site.block)
+    if any(isinstance(stmt, ir.Alloc) and stmt.buffer is source for stmt in ir.walk_stmts(old.body)):
+        raise failed(program, f"{buffer} is allocated in loop {loop}: nothing of it is there before", old)
+    ranges = loop_ranges(*loops_around(path))
+    analyzer = arith.Analyzer(ranges)
+    box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
+    later: dict[arith.Expr, arith.Expr] = {loop: loop + distance}
+    loops: list[tuple[Var, arith.Expr]] = []
+    bindings: list[arith.Expr] = []
+    for place, dim in enumerate(source.shape):
+        extent = None if box is None else analyzer.bounds(box[place][1] - box[place][0] + 1)[1]
+        if box is None or extent is None:
+            raise failed(
+                program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block
+            )
+        step = max(64 // source.dtype.bytes, 1) if place == len(source.shape) - 1 else 1
+        var = Var(f"l{place}")
+        first = arith.substitute(box[place][0], later) + var * step
+        loops.append((var, arith.Const(-(-extent // step))))
+        bindings.append(analyzer.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
+    iters = tuple(ir.IterVar(Var(f"p{place}"), arith.wrap(dim)) for place, dim in enumerate(source.shape))
+    region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
+    name = unique_name(program, f"{buffer}_prefetch")
+    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
+    return with_body(program, rebuilt((*path, old.body), joined(nest(loops, asking), old.body))), name
+
+
+# --- parts of loops ---------------------------------------------------------------------------------------------------
+
+
+def _parts(loop: ir.For) -> tuple[list[ir.Buffer], list[ir.Stmt]]:
+    """What is allocated directly in a loop, and the statements in it."""
+    allocs = []
+    stmt = loop.body
+    while isinstance(stmt, ir.Alloc):
+        allocs.append(stmt.buffer)
+        stmt = stmt.body
+    return allocs, list(stmt.stmts) if isinstance(stmt, ir.Seq) else [stmt]
+
+
+def _allocated(buffers: list[ir.Buffer], stmt: ir.Stmt) -> ir.Stmt:
+    for buffer in reversed(buffers):
+        stmt = ir.Alloc(buffer, stmt)
+    return stmt
+
+
+def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int, ir.Stmt]], private: set[ir.Buffer]) -> None:
+    for stage, part in staged:
+        for buffer in dict.fromkeys(region.buffer for site in sites(part) for region in site.block.writes):
+            for other, reader in staged:
+                if other == stage or not uses(reader, buffer):
+                    continue
+                if other < stage or buffer not in private or any(site.writes(buffer) for site in sites(reader)):
+                    raise failed(
+                        program,
+                        f"stage {other} of loop {loop.var} uses {buffer}, which stage {stage} writes"
+                        + ("" if other < stage else " and which is not allocated in the loop"),
+                        reader,
+                    )
+
+
+def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) -> tuple[ir.Buffer, tuple[int | None, ...]]:
+    """A buffer with room for some iterations, and the extent per dimension that one iteration uses (None: all)."""
+    window: list[int | None] = []
+    analyzer = arith.Analyzer(ranges)
+    boxes = [
+        touched_box(site, box, ranges)
+        for part in parts
+        for site in sites(part)
+        for box in (*site.regions(site.block.reads, buffer), *site.regions(site.block.writes, buffer))
+    ]
+    for place, dim in enumerate(buffer.shape):
+        low: arith.Expr | None = None
+        high: arith.Expr | None = None
+        for box in boxes:
+            if box is None:
+                low = high = None
+                break
+            low = box[place][0] if low is None else arith.minimum(low, box[place][0])
+            high = box[place][1] if high is None else arith.maximum(high, box[place][1])
+        extent = None if low is None or high is None else analyzer.bounds(high - low + 1)[1]
+        window.append(None if extent is None or (isinstance(dim, int) and dim <= extent) else extent)
+    shape = (copies, *(dim if extent is None else extent for dim, extent in zip(buffer.shape, window, strict=True)))
+    return ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope), tuple(window)
+
+
+def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int | None, ...], loop: Var, copies: int) -> ir.Stmt:
+    """A statement that uses a ring instead of a buffer: the copy for the iteration, and indices that wrap round in the window."""
+    if isinstance(stmt, ir.Block):
+        if not any(region.buffer is buffer for region in (*stmt.reads, *stmt.writes)):
+            return stmt
+        version = ir.IterVar(Var("version"), arith.Const(copies), ir.IterKind.OPAQUE)
+        analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters})
+
+        def place(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+            wrapped = (index if extent is None else index % extent for index, extent in zip(indices, window, strict=True))
+            return (version.var, *map(analyzer.simplify, wrapped))
+
+        def load(node: ir.Expr) -> ir.Expr | None:
+            return ir.load(ring, place(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
+
+        def store(node: ir.Stmt) -> ir.Stmt | None:
+            match node:
+                case ir.Store() if node.buffer is buffer:
+                    return ir.Store(ring, place(node.indices), node.value)
+                case ir.Block():
+                    return with_footprint(node)
+            return None
+
+        new = Rewriter(expr=load, stmt=store).stmt(stmt)
+        assert isinstance(new, ir.Block)
+        return replace(new, iters=(*new.iters, version), bindings=(*new.bindings, loop % copies))
+    return mapped(stmt, lambda child: _ringed(child, buffer, ring, window, loop, copies))
+
+
+def _round(
+    staged: list[tuple[int, ir.Stmt]],
+    loop: Var,
+    rounds: range,
+    extent: int,
+    ranges: Ranges,
+    names: set[str],
+    inner: list[ir.Buffer],
+) -> list[ir.Stmt]:
+    """Rounds of a pipeline that is filling or running empty: the stages that have an iteration to work on."""
+    done = []
+    analyzer = arith.Analyzer(ranges)
+    for step in rounds:
+        parts = [rebound(part, {loop: arith.Const(step - stage)}, analyzer) for stage, part in staged if 0 <= step - stage < extent]
+        if parts:
+            done.append(fresh_copy(_allocated(inner, joined(*parts)), names))
+    return done

@@ -1,0 +1,96 @@
+"""The primitive that gives a reduction's init a place of its own: decompose_reduction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.lower_blocks import conjuncts, joined
+from inlaid.tensor.primitives.place import block_of, failed, outer_block
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import (
+    Path,
+    fresh_iters,
+    loops_around,
+    nest,
+    rebuilt,
+    replace_allocs,
+    unique_name,
+    with_body,
+)
+
+
+def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:
+    """The init of a reduction becomes a block of its own, in front of a loop.
+
+        for i: for k: block b(v = i, r = k): init: c[v] = 0; c[v] += a[v, r]
+    decompose_reduction("b", k) gives
+        for i:
+            block b_init(v = i): c[v] = 0
+            for k: block b(v = i, r = k): c[v] += a[v, r]
+
+    Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside runs the reduction.
+    """
+    path = outer_block(program, block)
+    old = block_of(path)
+    place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.For) and stmt.var is loop), None)
+    if old.init is None or place is None:
+        problem = "has no init" if old.init is None else f"is not inside loop {loop}"
+        raise failed(program, f"block {block} {problem}", old)
+    outside = {item.var for item in loops_around(path[:place])}
+    reducing: set[arith.Expr] = set()
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            reducing |= arith.free_vars(binding)
+    check_start(program, old, reducing)
+    if not outside.isdisjoint(reducing):
+        raise failed(program, f"loop {loop} is inside the reduction of block {block}", old, "choose a loop further out")
+    inner = [item for item in loops_around(path[place:]) if item.var not in reducing]
+    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, place):
+        raise failed(program, f"what block {block} writes goes round in loop {loop}", old, "choose a loop inside")
+    renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
+    spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
+    iters, variables = fresh_iters(spatial)
+    bindings = []
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is not ir.IterKind.REDUCTION:
+            if not reducing.isdisjoint(arith.free_vars(binding)):
+                raise failed(program, f"{item.var} of block {block} shares loops with the reduction", old)
+            bindings.append(arith.substitute(binding, renamed))
+    predicate: arith.Expr = arith.ONE
+    for part in conjuncts(old.predicate):
+        used = arith.free_vars(part)
+        if reducing.isdisjoint(used):
+            predicate = arith.logical_and(predicate, arith.substitute(part, renamed))
+        elif not used <= reducing | {item for item in used if isinstance(item, arith.SizeVar)}:
+            raise failed(program, f"the condition {part!r} of block {block} joins the reduction with other loops", old)
+    body = Rewriter(variables).stmt(old.init)
+    name = unique_name(program, f"{block}_init")
+    init = ir.Block(name, iters, tuple(bindings), reads(body), writes(body), body, None, predicate)
+    loops = [(var, item.extent) for item, var in zip(inner, renamed.values(), strict=True) if isinstance(var, Var)]
+    update = rebuilt(path[place:], replace(old, init=None))
+    program = with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update)))
+    return replace_allocs(program, (region.buffer for region in old.writes)), name
+
+
+def _goes_round(path: Path, place: int) -> bool:
+    """Whether what the last block on a path writes may be overwritten in turn by the loops from a place inwards: they feed a
+    variable whose order matters, or hold the buffer's allocation."""
+    block = block_of(path)
+    inner = {loop.var for loop in loops_around(path[place:])}
+    buffers = {region.buffer for region in block.writes}
+    return any(isinstance(stmt, ir.Alloc) and stmt.buffer in buffers for stmt in path[place:]) or any(
+        item.kind is ir.IterKind.OPAQUE and not inner.isdisjoint(arith.free_vars(binding))
+        for item, binding in zip(block.iters, block.bindings, strict=True)
+    )
+
+
+def check_start(program: ir.LoopProgram, block: ir.Block, loops: set[arith.Expr]) -> None:
+    """Check that the first round of the loops of a reduction is the one that initialises it."""
+    start = dict.fromkeys(loops, arith.ZERO)
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION and arith.simplify(arith.substitute(binding, start)) != arith.ZERO:
+            raise failed(program, f"the loops around block {block.name} do not start {item.var}, {binding!r}, at 0", block)

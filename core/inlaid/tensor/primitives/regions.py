@@ -1,0 +1,155 @@
+"""Boxes of buffers that blocks touch, and new loops around a block for the box that is asked for."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import Box, inside
+from inlaid.tensor.lower_blocks import conjuncts
+from inlaid.tensor.transform import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
+
+Spans = list[arith.Span]
+"""First and last index per dimension."""
+
+
+def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
+    """First and last index per dimension of a box over the loops of a site, None where no bound is known."""
+    analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
+    spans = spans_of(*site.loops)
+    result = []
+    for first, extent in box:
+        span = inside(first, extent, spans, analyzer)
+        if span is None:
+            return None
+        result.append(span)
+    return result
+
+
+def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
+    """Whether one box is known to hold another."""
+    return all(
+        analyzer.prove(arith.compare("<=", have[0], need[0])) and analyzer.prove(arith.compare("<=", need[1], have[1]))
+        for have, need in zip(given, wanted, strict=True)
+    )
+
+
+def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
+    """The conditions, simplified, that iteration variables of a block lie in their ranges."""
+    limits = set()
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
+            limits.add(analyzer.simplify(limit))
+    return limits
+
+
+def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, arith.Expr] | None:
+    """The box of a buffer that a block fills in one run of the loops of a site, and the condition, on the loops outside, under
+    which it does. None where what it writes is not all of one box, but for elements outside the block's extents."""
+    block = site.block
+    analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
+    limits = index_limits(block, analyzer)
+    moving = {loop.var for loop in site.loops}
+    condition: arith.Expr = arith.ONE
+    for part in conjuncts(block.predicate):
+        if moving.isdisjoint(arith.free_vars(part)):
+            condition = arith.logical_and(condition, part)
+        elif analyzer.simplify(part) not in limits:
+            return None
+    for box in site.regions(block.writes, buffer):
+        touched = touched_box(site, box, outer) if _without_gaps(site, box) else None
+        if touched is not None:
+            return touched, condition
+    return None
+
+
+def _without_gaps(site: Site, box: Box) -> bool:
+    """Whether a box is filled wholly: each loop moves along one dimension, in steps that leave nothing out."""
+    left = {loop.var: loop.extent for loop in site.loops}
+    analyzer = arith.Analyzer(loop_ranges(*site.loops))
+    for first, extent in box:
+        reach: int | None = analyzer.bounds(extent)[0] or 1
+        terms = analyzer.linear(first).terms.items()
+        moving = [(atom, count) for atom, count in terms if not arith.free_vars(atom).isdisjoint(left)]
+        for atom, count in sorted(moving, key=lambda term: abs(term[1])):
+            if reach is None or not isinstance(atom, Var) or atom not in left or abs(count) > reach:
+                return False
+            most = analyzer.bounds(left.pop(atom))[1]
+            reach = None if most is None else reach + abs(count) * (most - 1)
+    return True
+
+
+def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
+    """`c` where the index is `var + c`, c free of the variable; else None."""
+    if index is var:
+        return arith.ZERO
+    parts = arith.affine(index, var)
+    return parts[1] if parts is not None and parts[0] == arith.ONE else None
+
+
+def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, condition: arith.Expr = arith.ONE) -> ir.Stmt:
+    """New loops around a block, over the given ranges of its iteration variables, where a condition on the loops outside holds."""
+    loops: list[tuple[Var, arith.Expr]] = []
+    bindings: list[arith.Expr] = []
+    wanted: list[tuple[ir.IterVar, arith.Expr]] = []
+    analyzer = arith.Analyzer(outer)
+    for item in block.iters:
+        low, extent = _range(item, domain.get(item.var), analyzer)
+        if extent == arith.ONE:
+            bindings.append(low)
+        else:
+            var = Var(item.var.name)
+            loops.append((var, extent))
+            bindings.append(analyzer.simplify(low + var))
+        if item.var in domain:
+            wanted.append((item, bindings[-1]))
+    inner = arith.Analyzer(outer | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops})
+    predicate = condition
+    for item, binding in wanted:
+        for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
+            predicate = arith.logical_and(predicate, inner.simplify(limit))
+    return nest(loops, with_bindings(block, tuple(bindings), predicate))
+
+
+def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) -> tuple[arith.Expr, arith.Expr]:
+    """First value and number of values of an iteration variable."""
+    if span is None:
+        return arith.ZERO, item.extent
+    low = analyzer.simplify(span[0])
+    extent = analyzer.simplify(span[1] - low + 1)
+    if not isinstance(extent, arith.Const):
+        most = analyzer.bounds(extent)[1]
+        extent = extent if most is None else arith.Const(most)
+    if analyzer.prove(arith.compare("<=", item.extent, extent)):
+        return arith.ZERO, item.extent
+    return low, extent
+
+
+def domain_of(block: ir.Block, needed: list[tuple[ir.Buffer, Spans | None]], analyzer: arith.Analyzer) -> dict[Var, arith.Span]:
+    """The ranges of iteration variables that compute at least the needed boxes. A variable left out has its whole range."""
+    found: dict[Var, arith.Span] = {}
+    for item in block.iters:
+        spans: Spans = []
+        for buffer, box in needed:
+            span = None if box is None else _needed_of(block, item, buffer, box)
+            if span is None:
+                break
+            spans.append(span)
+        else:
+            low, high = spans[0]
+            for other in spans[1:]:
+                low, high = analyzer.simplify(arith.minimum(low, other[0])), analyzer.simplify(arith.maximum(high, other[1]))
+            found[item.var] = (low, high)
+    return found
+
+
+def _needed_of(block: ir.Block, item: ir.IterVar, buffer: ir.Buffer, box: Spans) -> arith.Span | None:
+    if item.kind is not ir.IterKind.SPATIAL:
+        return None
+    for region in block.writes:
+        if region.buffer is buffer:
+            for (first, extent), (low, high) in zip(region.ranges, box, strict=True):
+                offset = offset_of(first, item.var)
+                if offset is not None and extent == arith.ONE and isinstance(offset, arith.Const):
+                    return low - offset, high - offset
+    return None

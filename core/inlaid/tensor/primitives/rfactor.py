@@ -1,0 +1,180 @@
+"""The primitive that runs a reduction in independent parts: rfactor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.primitives.cache import last_box, nest_of
+from inlaid.tensor.primitives.place import block_of, failed, outer_block, written_buffer
+from inlaid.tensor.primitives.reduction import check_start
+from inlaid.tensor.primitives.regions import domain_of, regenerated
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import add_alloc, fresh_iters, loop_ranges, loops_around, rebuilt, unique_name, with_body
+
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
+"""Binary operators by which a reduction may combine."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """`buffer[indices] = buffer[indices] op value`, from `identity` on."""
+
+    op: str
+    buffer: ir.Buffer
+    indices: tuple[arith.Expr, ...]
+    value: ir.Expr
+    identity: ir.Expr
+
+    @property
+    def neutral(self) -> ir.Expr:
+        """What changes nothing when combined with any value: of sums of floats -0.0, since 0.0 + -0.0 is not -0.0."""
+        return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
+
+    def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
+        """The same update of another place with another value."""
+        return ir.Store(buffer, place, ir.binary(self.op, ir.Load(buffer.dtype, buffer, place), value))
+
+
+def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tuple[ir.LoopProgram, str]:
+    """A loop of a reduction runs outside it: partial results, one per iteration, are reduced at the end.
+
+        for i: for k: for j in 4: block b(v = i, r = k * 4 + j): init: c[v] = 0; c[v] += a[v, r]
+    rfactor("b", j) gives
+        for i: for k: for j in 4: block b_rf(v = i, p = j, r = k): init: c_rf[p, v] = -0.0; c_rf[p, v] += a[v, r * 4 + p]
+        for i: for j in 4: block b(v = i, p = j): init: c[v] = 0; c[v] += c_rf[p, v]
+
+    `axis` is the place of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name of
+    the block of partial results; the other keeps its name. Raises `ScheduleError` where the loop does not run the reduction alone,
+    or the block combines otherwise than by one of add, mul, min, max, and, or, xor.
+    """
+    path = outer_block(program, block)
+    old = block_of(path)
+    buffer = written_buffer(program, old)
+    chosen = next((item for item in loops_around(path) if item.var is loop), None)
+    if chosen is None or old.init is None:
+        problem = "has no init" if old.init is None else f"is not inside loop {loop}"
+        raise failed(program, f"block {block} {problem}", old)
+    update = _update_of(program, old)
+    over = _reducing_loops(program, old, loops_around(path), loop)
+    if not 0 <= axis <= len(buffer.shape):
+        raise failed(program, f"axis {axis} is none of a buffer of {len(buffer.shape) + 1} dimensions", old)
+    shape = (*buffer.shape[:axis], arith.unwrap(chosen.extent), *buffer.shape[axis:])
+    name = unique_name(program, f"{block}_rf")
+    partial = ir.Buffer(buffer.name + name.removeprefix(block), shape, buffer.dtype, buffer.scope)
+    first = _partial_block(program, name, old, update, over, chosen, partial, axis)
+    final = _final_block(old, update, chosen, partial, axis)
+    top, below = nest_of(path, buffer)
+    outer = loop_ranges(*loops_around(top[:-1]))
+    box, condition = last_box(program, below, buffer, outer)
+    summed = regenerated(final, domain_of(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
+    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], first), summed)))
+    return add_alloc(program, partial), name
+
+
+def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For], wanted: Var) -> list[ir.For]:
+    """The loops that run the reduction of a block, and nothing else."""
+    reducing: set[arith.Expr] = set()
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            reducing |= arith.free_vars(binding)
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        if item.kind is ir.IterKind.OPAQUE:
+            raise failed(program, f"what block {block.name} writes goes round", block)
+        if item.kind is ir.IterKind.SPATIAL and not reducing.isdisjoint(arith.free_vars(binding)):
+            raise failed(program, f"{item.var} of block {block.name} shares loops with the reduction", block)
+    check_start(program, block, reducing)
+    if wanted not in reducing:
+        raise failed(program, f"loop {wanted} runs no reduction of block {block.name}", block)
+    return [loop for loop in loops if loop.var in reducing]
+
+
+def _partial_block(
+    program: ir.LoopProgram,
+    name: str,
+    old: ir.Block,
+    update: _Update,
+    over: list[ir.For],
+    chosen: ir.For,
+    partial: ir.Buffer,
+    axis: int,
+) -> ir.Block:
+    """The block that works out partial results: the loops of the reduction become its iteration variables, the chosen one a spatial
+    one."""
+    iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
+    part = ir.IterVar(Var(chosen.var.name), chosen.extent)
+    others = [loop for loop in over if loop is not chosen]
+    rest = tuple(ir.IterVar(Var(loop.var.name), loop.extent, ir.IterKind.REDUCTION) for loop in others)
+    as_iters: dict[arith.Expr, arith.Expr] = {loop.var: item.var for loop, item in zip(others, rest, strict=True)}
+    as_iters[chosen.var] = part.var
+    bindings: list[arith.Expr] = []
+    for item, binding in zip(old.iters, old.bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            variables[item.var] = arith.substitute(binding, as_iters)
+        else:
+            bindings.append(binding)
+    rewriter = Rewriter(variables)
+    at = tuple(map(rewriter.index, update.indices))
+    place = (*at[:axis], part.var, *at[axis:])
+    value = rewriter.expr(update.value)
+    predicate: arith.Expr = arith.ONE
+    for condition in conjuncts(old.predicate):
+        if arith.free_vars(condition).isdisjoint(as_iters):
+            predicate = arith.logical_and(predicate, condition)
+        else:  # a partial result is initialised even where the condition never holds
+            value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
+    body = update.store(partial, place, value)
+    return ir.Block(
+        name,
+        (*iters, part, *rest),
+        (*bindings, chosen.var, *(loop.var for loop in others)),
+        reads(body),
+        writes(body),
+        body,
+        ir.Store(partial, place, update.neutral),
+        predicate,
+        old.annotations,
+    )
+
+
+def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buffer, axis: int) -> ir.Block:
+    """The block that reduces the partial results, not bound to loops yet."""
+    iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
+    last = ir.IterVar(Var(chosen.var.name), chosen.extent, ir.IterKind.REDUCTION)
+    at = tuple(arith.substitute(index, variables) for index in update.indices)
+    body = update.store(update.buffer, at, ir.load(partial, (*at[:axis], last.var, *at[axis:])))
+    init = ir.Store(update.buffer, at, update.identity)
+    return ir.Block(old.name, (*iters, last), (), reads(body), writes(body), body, init)
+
+
+def _update_of(program: ir.LoopProgram, block: ir.Block) -> _Update:
+    """What a reducing block does. Raises `ScheduleError` where it is no such update."""
+    store, init = block.body, block.init
+    if isinstance(store, ir.Store) and isinstance(init, ir.Store) and isinstance(store.value, ir.Binary):
+        a, b = store.value.a, store.value.b
+        for acc, value in ((a, b), (b, a)):
+            if (
+                isinstance(acc, ir.Load)
+                and acc.buffer is store.buffer
+                and acc.indices == store.indices
+                and store.value.op in COMMUTATIVE
+                and isinstance(init.value, ir.Const)
+                and not any(isinstance(node, ir.Load) and node.buffer is store.buffer for node in ir.walk_exprs(value))
+            ):
+                return _Update(store.value.op, store.buffer, store.indices, value, init.value)
+    raise failed(program, f"block {block.name} is no reduction by one of {', '.join(COMMUTATIVE)}", block)
+
+
+def _over_iters(
+    program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, as_iters: dict[arith.Expr, arith.Expr]
+) -> arith.Expr:
+    """A condition on the loops of a reduction, in terms of iteration variables."""
+    inside = arith.substitute(condition, as_iters)
+    known = set(as_iters.values())
+    if any(isinstance(var, Var) and var not in known for var in arith.free_vars(inside)):
+        raise failed(program, f"the condition {condition!r} of block {block.name} joins the reduction with other loops", block)
+    return inside

@@ -1,0 +1,94 @@
+"""The primitive that spreads fetching evenly: stream."""
+
+from __future__ import annotations
+
+from math import prod
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.primitives.pipeline import PREFETCH
+from inlaid.tensor.primitives.place import failed, loop_of, outer_loop
+from inlaid.tensor.primitives.regions import touched_box
+from inlaid.tensor.transform import loop_ranges, loops_around, nest, rebuilt, sites, unique_name, with_body
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var) -> tuple[ir.LoopProgram, str]:
+    """What the next iteration of a loop will read of a buffer is asked for during this one, bit by bit: in each iteration of a loop
+    inside it a share of the lines.
+
+        for c: for r in 4: for k in 8: for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
+    stream("b", "a", c, k) gives
+        for c: for r in 4: for k in 8:
+            for l in 1: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
+            for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
+
+    A line lies along the last dimensions. It is asked for several times where there are more iterations than lines. Past the end of
+    the buffer the last element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the
+    inner loop, that is not in the outer one, a loop between them has no constant extent, or the block does not read the buffer, or
+    reads no box of constant size.
+    """
+    path = outer_loop(program, inner)
+    around = loops_around(path)
+    place = next((place for place, other in enumerate(around[:-1]) if other.var is loop), None)
+    if place is None:
+        raise failed(program, f"loop {inner} is not inside loop {loop}", loop_of(path))
+    top = path.index(around[place])
+    site = next((site for site in sites(around[place].body) if site.block.name == block), None)
+    if site is None or inner not in [other.var for other in site.loops]:
+        raise failed(program, f"block {block} is not inside loop {inner}", loop_of(path))
+    source = next((region.buffer for region in site.block.reads if region.buffer.name == buffer), None)
+    if source is None:
+        raise failed(program, f"block {block} does not read {buffer}", site.block)
+    ranges = loop_ranges(*loops_around(path[: top + 1]))
+    analyzer = arith.Analyzer(ranges)
+    box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
+    extents = [] if box is None else [analyzer.bounds(last - first + 1)[1] for first, last in box]
+    between = [other.extent for other in around[place + 1 :]]
+    if box is None or None in extents or not all(isinstance(extent, arith.Const) for extent in between):
+        raise failed(program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block)
+    sizes = [extent for extent in extents if extent is not None]
+    rounds = prod(extent.value for extent in between if isinstance(extent, arith.Const))
+    number: arith.Expr = arith.ZERO
+    for other in around[place + 1 :]:
+        number = number * other.extent + other.var
+    steps = _line(source, sizes)
+    sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
+    lines = prod(sizes)
+    share = -(-lines // rounds)
+    some = Var("l")
+    # Where lines do not suffice for all iterations, several ask for the same one.
+    line = number * share + some if share > 1 else number * lines // rounds
+    later: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
+    inside = arith.Analyzer(loop_ranges(*around) | {some: (0, share - 1)})
+    bindings: list[arith.Expr] = []
+    left = lines
+    for axis, dim in enumerate(source.shape):
+        left //= sizes[axis]
+        offset = line // left % sizes[axis] * steps[axis]
+        first = arith.substitute(box[axis][0], later) + offset
+        bindings.append(inside.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
+    iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
+    region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
+    name = unique_name(program, f"{buffer}_stream")
+    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
+    body = joined(nest([(some, arith.Const(share))], asking), loop_of(path).body)
+    return with_body(program, rebuilt((*path, loop_of(path).body), body)), name
+
+
+def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
+    """How many indices of each axis of a buffer a cache line holds, of which the box of these sizes is read: all of the last axes,
+    where they are shorter than a line."""
+    steps = [1] * len(sizes)
+    rest = max(LINE // buffer.dtype.bytes, 1)
+    for axis in reversed(range(len(sizes))):
+        if sizes[axis] != buffer.shape[axis] or rest % sizes[axis]:
+            steps[axis] = rest
+            break
+        steps[axis] = sizes[axis]
+        rest //= sizes[axis]
+    return steps

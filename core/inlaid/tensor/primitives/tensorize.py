@@ -1,0 +1,260 @@
+"""Primitives that hand a nest of loops to a tensor intrinsic: blockize, tensorize."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.lower_blocks import conjuncts, flatten_blocks
+from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import (
+    Site,
+    fresh_iters,
+    loop_ranges,
+    nest,
+    rebuilt,
+    sites,
+    unique_name,
+    with_bindings,
+    with_body,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIntrin:
+    """An instruction of a target on boxes of buffers.
+
+    `semantics` says what it does, and is what the interpreter runs: loops around one store, over the boxes as buffers of their own,
+    of fixed or symbolic extents. Its inputs are what the instruction reads; its output is what it writes, or updates.
+    """
+
+    name: str
+    semantics: ir.LoopProgram
+
+
+def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
+    """The loops from one on inwards become part of a block around them, which counts in tiles.
+
+        for i: for j in 4: block b(v = i * 4 + j): c[v] = a[v]
+    blockize(j) gives
+        for i: block b_tile(w = i): for j in 4: block b(v = w * 4 + j): c[v] = a[v]
+
+    An init moves to the new block, with loops of its own. Returns the new block's name. Raises `ScheduleError` where the loops hold
+    more than one block, or do not fill whole tiles.
+    """
+    path = loop_path(program, loop)
+    block = _chain_end(loop_of(path))
+    if not isinstance(block, ir.Block):
+        raise failed(program, f"loop {loop} holds more than a nest around one block", loop_of(path))
+    (site,) = sites(path[-1])
+    outer_iters: list[ir.IterVar] = []
+    outer_bindings: list[arith.Expr] = []
+    inner_bindings: list[arith.Expr] = []
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        outer, inner, size = _divided(program, site, item, binding)
+        if outer == arith.ZERO:
+            inner_bindings.append(inner)
+            continue
+        tiles = arith.simplify(arith.ceildiv(item.extent, size))
+        var = Var(item.var.name)
+        outer_iters.append(ir.IterVar(var, tiles, item.kind))
+        outer_bindings.append(outer)
+        inner_bindings.append(arith.simplify(var * size + inner))
+    inside = {item.var for item in site.loops}
+    for part in conjuncts(block.predicate):
+        if not inside.isdisjoint(arith.free_vars(part)):
+            raise failed(program, f"the tiles of block {block.name} are not all whole: {part!r}", block, "pad it first")
+    body = rebuilt((*site.loops, block), with_bindings(replace(block, init=None), tuple(inner_bindings), arith.ONE))
+    init = None if block.init is None else _tile_init(program, site, tuple(inner_bindings))
+    name = unique_name(program, f"{block.name}_tile")
+    tile = ir.Block(
+        name, tuple(outer_iters), tuple(outer_bindings), reads(body), writes(body), body, init, block.predicate, block.annotations
+    )
+    return with_body(program, rebuilt(path, tile)), name
+
+
+def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir.LoopProgram:
+    """The loops from one on inwards are done by a tensor intrinsic, whose semantics they match.
+
+        for i: for j in 4: block b(v = i * 4 + j): c[v] = c[v] + a[v]
+    tensorize(j, vadd4) gives
+        for i: block b_tile(w = i): vadd4(a[w * 4 .. + 4], c[w * 4 .. + 4])
+
+    Raises `ScheduleError` where the loops do not match, saying what differs, and where blockize does.
+    """
+    program, name = blockize(program, loop)
+    path = block_path(program, name)
+    tile = block_of(path)
+    target = _flat_nest(tile.body)
+    pattern = _flat_nest(flatten_blocks(intrinsic.semantics).body)
+    match = _Match(intrinsic)
+    problem = match.nests(pattern, target)
+    if problem:
+        raise failed(program, f"loop {loop} does not match intrinsic {intrinsic.name}: {problem}", tile)
+    body = ir.Intrinsic(intrinsic.name, tuple(match.region(buffer) for buffer in intrinsic.semantics.params))
+    return with_body(program, rebuilt(path, replace(tile, body=body)))
+
+
+def _chain_end(loop: ir.For) -> ir.Stmt:
+    stmt: ir.Stmt = loop
+    while isinstance(stmt, ir.For):
+        stmt = stmt.body
+    return stmt
+
+
+def _divided(
+    program: ir.LoopProgram, site: Site, item: ir.IterVar, binding: arith.Expr
+) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
+    """(o, r, size) with `binding == o * size + r` and r, which reads the inner loops alone, running over all of [0, size)."""
+    inside = {loop.var: loop for loop in site.loops}
+    analyzer = arith.Analyzer(loop_ranges(*site.loops))
+    form = analyzer.linear(binding)
+    moving = {atom: count for atom, count in form.terms.items() if not arith.free_vars(atom).isdisjoint(inside)}
+    reach: arith.Expr = arith.ONE
+    for atom, count in sorted(moving.items(), key=lambda term: term[1]):
+        if not isinstance(atom, Var) or not analyzer.equal(reach, count):
+            raise failed(program, f"{item.var} of block {site.block.name}, {binding!r}, does not run over whole tiles", site.block)
+        reach = analyzer.simplify(reach * inside[atom].extent)
+    inner = arith.Linear(moving, 0).expr()
+    outer = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in moving}, form.constant).expr()
+    tile = analyzer.simplify(outer // reach)
+    if not analyzer.equal(tile * reach, outer):
+        raise failed(program, f"{item.var} of block {site.block.name}, {binding!r}, does not start at a whole tile", site.block)
+    return tile, inner, reach
+
+
+def _tile_init(program: ir.LoopProgram, site: Site, bindings: tuple[arith.Expr, ...]) -> ir.Stmt:
+    """The init of a block over the loops inside a tile that do not reduce."""
+    block = site.block
+    assert block.init is not None
+    reducing: set[arith.Expr] = set()
+    for item, binding in zip(block.iters, bindings, strict=True):
+        if item.kind is ir.IterKind.REDUCTION:
+            reducing |= arith.free_vars(binding)
+    loops = [loop for loop in site.loops if loop.var not in reducing]
+    renamed: dict[arith.Expr, arith.Expr] = {loop.var: Var(loop.var.name) for loop in loops}
+    spatial = tuple(item for item in block.iters if item.kind is not ir.IterKind.REDUCTION)
+    iters, variables = fresh_iters(spatial)
+    body = Rewriter(variables).stmt(block.init)
+    values = tuple(
+        arith.substitute(binding, renamed)
+        for item, binding in zip(block.iters, bindings, strict=True)
+        if item.kind is not ir.IterKind.REDUCTION
+    )
+    init = ir.Block(unique_name(program, f"{block.name}_init"), iters, values, reads(body), writes(body), body)
+    return nest([(var, loop.extent) for loop, var in zip(loops, renamed.values(), strict=True) if isinstance(var, Var)], init)
+
+
+def _flat_nest(stmt: ir.Stmt) -> tuple[list[ir.For], ir.Stmt]:
+    flat = flatten_blocks(ir.LoopProgram("", (), (), stmt)).body
+    loops = []
+    while isinstance(flat, ir.For):
+        loops.append(flat)
+        flat = flat.body
+    return loops, flat
+
+
+class _Match:
+    """What the parts of an intrinsic's semantics stand for in a program, found out while both are walked side by side. Methods
+    return what differs, or an empty string."""
+
+    def __init__(self, intrinsic: TensorIntrin) -> None:
+        self._intrinsic = intrinsic
+        self._values: dict[arith.Expr, arith.Expr] = {}
+        self._places: dict[ir.Buffer, tuple[ir.Buffer, tuple[arith.Expr, ...]]] = {}
+        self._inner: set[arith.Expr] = set()
+        self._analyzer = arith.Analyzer()
+
+    def region(self, buffer: ir.Buffer) -> ir.Region:
+        """The box of the program that a buffer of the semantics stands for."""
+        target, base = self._places[buffer]
+        lead = len(base) - len(buffer.shape)
+        extents = [arith.ONE] * lead + [arith.simplify(self._known(arith.wrap(dim))) for dim in buffer.shape]
+        return ir.Region(target, tuple(zip(base, extents, strict=True)))
+
+    def _known(self, expr: arith.Expr) -> arith.Expr:
+        return arith.substitute(expr, self._values)
+
+    def nests(self, pattern: tuple[list[ir.For], ir.Stmt], target: tuple[list[ir.For], ir.Stmt]) -> str:
+        (loops, store), (actual_loops, actual) = pattern, target
+        if len(loops) != len(actual_loops):
+            return f"it has {len(loops)} loops, the program {len(actual_loops)}"
+        for loop, other in zip(loops, actual_loops, strict=True):
+            if isinstance(loop.extent, SizeVar):
+                self._values.setdefault(loop.extent, other.extent)
+            if not self._analyzer.equal(self._known(loop.extent), other.extent):
+                return f"loop {other.var} runs {other.extent!r} times, not {loop.extent!r}"
+            self._values[loop.var] = other.var
+            self._inner.add(other.var)
+        self._analyzer = arith.Analyzer(loop_ranges(*actual_loops))
+        if not isinstance(store, ir.Store) or not isinstance(actual, ir.Store):
+            return "only loops around one store are matched"
+        missing = [buffer for buffer in self._intrinsic.semantics.params if not self._named(buffer, store)]
+        assert not missing, f"{self._intrinsic.name} does not use its parameters {missing}"
+        return self._access(store.buffer, store.indices, actual.buffer, actual.indices) or self._exprs(store.value, actual.value)
+
+    @staticmethod
+    def _named(buffer: ir.Buffer, store: ir.Store) -> bool:
+        loads = (node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load))
+        return buffer is store.buffer or buffer in loads
+
+    def _access(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], other: ir.Buffer, actual: tuple[arith.Expr, ...]) -> str:
+        if buffer.dtype is not other.dtype:
+            return f"{other} holds {other.dtype}, not {buffer.dtype}"
+        if buffer.scope not in ("", other.scope):
+            return f"{other} lies in scope {other.scope!r}, not {buffer.scope!r}"
+        lead = len(actual) - len(indices)
+        if lead < 0:
+            return f"{other} has {len(actual)} dimensions, {buffer} has {len(indices)}"
+        wanted = [arith.ZERO] * lead + [self._known(index) for index in indices]
+        base = tuple(self._analyzer.simplify(have - want) for have, want in zip(actual, wanted, strict=True))
+        for place, first in enumerate(base):
+            if not self._inner.isdisjoint(arith.free_vars(first)):
+                return f"index {place} of {other}, {actual[place]!r}, does not move as index {place - lead} of {buffer} does"
+        known = self._places.setdefault(buffer, (other, base))
+        if known[0] is not other or not all(map(self._analyzer.equal, known[1], base)):
+            return f"{buffer} stands for two places, of {known[0]} and of {other}"
+        return ""
+
+    def _exprs(self, pattern: ir.Expr, actual: ir.Expr) -> str:
+        if type(pattern) is not type(actual) or pattern.dtype is not actual.dtype:
+            return f"a {type(actual).__name__} of {actual.dtype} stands where a {type(pattern).__name__} of {pattern.dtype} should"
+        match pattern, actual:
+            case ir.Load(buffer=buffer, indices=indices), ir.Load(buffer=other, indices=found):
+                return self._access(buffer, indices, other, found)
+            case ir.Index(index=index), ir.Index(index=found_index):
+                same = self._analyzer.equal(self._known(index), found_index)
+                return "" if same else f"{found_index!r} stands where {index!r} should"
+            case ir.Const(value=value), ir.Const(value=found_value):
+                return "" if value == found_value else f"{found_value} stands where {value} should"
+            case ir.Binary(op=op), ir.Binary(op=found_op) if op == found_op and op in (
+                "add",
+                "mul",
+                "min",
+                "max",
+                "and",
+                "or",
+                "xor",
+            ):
+                kept = dict(self._places)
+                problem = self._all(pattern, actual)
+                if problem:  # a commutative operator may have its operands the other way round
+                    self._places = kept
+                    turned = ir.with_operands(actual, tuple(reversed(ir.operands(actual))))
+                    return problem if self._all(pattern, turned) else ""
+                return ""
+        for field in ("op", "name"):
+            if getattr(pattern, field, None) != getattr(actual, field, None):
+                return f"{getattr(actual, field)} stands where {getattr(pattern, field)} should"
+        return self._all(pattern, actual)
+
+    def _all(self, pattern: ir.Expr, actual: ir.Expr) -> str:
+        for part, found in zip(ir.operands(pattern), ir.operands(actual), strict=True):
+            problem = self._exprs(part, found)
+            if problem:
+                return problem
+        return ""

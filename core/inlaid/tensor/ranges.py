@@ -1,0 +1,304 @@
+"""What values integers of a loop program can have, and the program without what that makes idle.
+
+Quantised kernels are written for every multiplier, shift and zero point. Where those are known to lie in some range, shifts by
+nothing, clips that never clip and sums that need no 64 bits go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.unread import without_unread
+from inlaid.types import DType, dtype
+
+Range = tuple[int, int]
+"""The least and the greatest value, inclusive."""
+INT32 = dtype("int32")
+_BOOL = (0, 1)
+_WIDEST = 64
+
+
+class Ranges:
+    """The ranges of the integer values of a program. `known` are those of elements of buffers that it reads and never writes."""
+
+    def __init__(self, program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> None:
+        self._buffers: dict[ir.Buffer, Range] = dict(known or {})
+        self._memo: dict[ir.Expr, Range | None] = {}
+        spans: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
+        for stmt in ir.walk_stmts(program.body):
+            if isinstance(stmt, ir.For):
+                last = arith.unwrap(stmt.extent - 1)
+                # Copies of a loop that unrolling makes have one variable.
+                if stmt.var not in spans or spans[stmt.var] == (0, last):
+                    spans[stmt.var] = (0, last)
+                else:
+                    spans[stmt.var] = (0, None)
+            elif isinstance(stmt, ir.Let) and stmt.bounds is not None:
+                spans[stmt.var] = (arith.unwrap(stmt.bounds[0]), arith.unwrap(stmt.bounds[1]))
+        self.indices = arith.Analyzer(spans)
+        self._buffers.update(self._sums(program))
+
+    def of(self, expr: ir.Expr) -> Range | None:
+        """The range of a value; None for one that is no integer or bool."""
+        if expr not in self._memo:
+            stack = [expr]
+            while stack:
+                waiting = [item for item in ir.operands(stack[-1]) if item not in self._memo]
+                if waiting:
+                    stack += waiting
+                else:
+                    node = stack.pop()
+                    self._memo[node] = self._range(node)
+        return self._memo[expr]
+
+    def exact(self, expr: ir.Binary) -> bool:
+        """Whether a sum, difference or product of integers never wraps."""
+        found = _ends(expr.op, self.of(expr.a), self.of(expr.b))
+        return found is not None and _within(found, expr.dtype)
+
+    def _range(self, expr: ir.Expr) -> Range | None:
+        of = expr.dtype
+        if of.kind == "bool":
+            return _BOOL
+        if not of.is_int:
+            return None
+        found = self._narrower(expr)
+        return found if found is not None and _within(found, of) else _limits(of)
+
+    def _narrower(self, expr: ir.Expr) -> Range | None:
+        """The range as far as the node says; not within the element type where the value may wrap."""
+        match expr:
+            case ir.Const(value=value):
+                return int(value), int(value)
+            case ir.Index(index=index):
+                low, high = self.indices.bounds(index)
+                return None if low is None or high is None else (low, high)
+            case ir.Load(buffer=buffer):
+                return self._buffers.get(buffer)
+            case ir.Cast(a=a):
+                return self.of(a)
+            case ir.Select(then=then, otherwise=otherwise):
+                return _union(self.of(then), self.of(otherwise))
+            case ir.Binary(op=op, a=a, b=b):
+                return _ends(op, self.of(a), self.of(b))
+            case ir.Unary(op="neg", a=a):
+                return _ends("sub", (0, 0), self.of(a))
+            case ir.Unary(op="abs", a=a):
+                of = self.of(a)
+                return None if of is None else (max(of[0], -of[1], 0), max(-of[0], of[1]))
+        return None
+
+    def _sums(self, program: ir.LoopProgram) -> dict[ir.Buffer, Range]:
+        """The ranges of local buffers that kernels sum in: everything that is stored there is known, or is the element itself plus
+        something known, as often as the loops around may come back to one element."""
+        found: dict[ir.Buffer, list[Range]] = {}
+        open_: set[ir.Buffer] = set()
+        if any(isinstance(stmt, ir.While) for stmt in ir.walk_stmts(program.body)):
+            return {}
+        for stmt, loops in _stores(program.body):
+            if isinstance(stmt, ir.Intrinsic):
+                open_.update(region.buffer for region in stmt.regions)
+                continue
+            buffer = stmt.buffer
+            if not buffer.dtype.is_int or buffer in program.params:
+                continue
+            added, times = stmt.value, 1
+            if _adds_to(stmt):
+                assert isinstance(added, ir.Binary)
+                added = added.b
+                for loop in loops:
+                    # A loop whose variable is an index is at an element once, in each round of the loops around it.
+                    if loop.var not in stmt.indices:
+                        extent = self.indices.bounds(loop.extent)[1]
+                        times = 0 if extent is None else times * max(extent, 1)
+            values = self.of(added) if times and not _reads(added, buffer) else None
+            if values is None:
+                open_.add(buffer)
+            elif added is stmt.value:
+                found.setdefault(buffer, []).append((min(values[0], 0), max(values[1], 0)))
+            else:
+                found.setdefault(buffer, []).append((min(values[0] * times, 0), max(values[1] * times, 0)))
+        sums = {
+            buffer: (sum(low for low, _ in parts), sum(high for _, high in parts))
+            for buffer, parts in found.items()
+            if buffer not in open_
+        }
+        self._memo.clear()
+        return {buffer: range_ for buffer, range_ in sums.items() if _within(range_, buffer.dtype)}
+
+
+def _stores(root: ir.Stmt) -> list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]]:
+    """Every store and intrinsic, with the loops around it that stand in the allocation of what it writes."""
+    found: list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]] = []
+    stack: list[tuple[ir.Stmt, tuple[ir.For | ir.Alloc, ...]]] = [(root, ())]
+    while stack:
+        stmt, around = stack.pop()
+        if isinstance(stmt, ir.Store):
+            inside = next((n for n, item in enumerate(around) if isinstance(item, ir.Alloc) and item.buffer is stmt.buffer), 0)
+            found.append((stmt, tuple(item for item in around[inside:] if isinstance(item, ir.For))))
+        elif isinstance(stmt, ir.Intrinsic):
+            found.append((stmt, ()))
+        within = (*around, stmt) if isinstance(stmt, (ir.For, ir.Alloc)) else around
+        stack += [(child, within) for child in ir.substatements(stmt)]
+    return found
+
+
+def _adds_to(store: ir.Store) -> bool:
+    """Whether a store adds to the element that it writes."""
+    match store.value:
+        case ir.Binary(op="add", a=ir.Load(buffer=buffer, indices=indices)):
+            return buffer is store.buffer and indices == store.indices
+    return False
+
+
+def _reads(expr: ir.Expr, buffer: ir.Buffer) -> bool:
+    return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(expr))
+
+
+def _limits(of: DType) -> Range:
+    low, high = of.limits
+    return int(low), int(high)
+
+
+def _within(found: Range, of: DType) -> bool:
+    low, high = _limits(of)
+    return low <= found[0] and found[1] <= high
+
+
+def _union(a: Range | None, b: Range | None) -> Range | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _ends(op: str, a: Range | None, b: Range | None) -> Range | None:
+    """The range of a binary operation before it wraps; None where it is not worked out."""
+    if a is None or b is None:
+        return None
+    match op:
+        case "add":
+            return a[0] + b[0], a[1] + b[1]
+        case "sub":
+            return a[0] - b[1], a[1] - b[0]
+        case "mul":
+            return _corners(lambda x, y: x * y, a, b)
+        case "min":
+            return min(a[0], b[0]), min(a[1], b[1])
+        case "max":
+            return max(a[0], b[0]), max(a[1], b[1])
+        case "div" if b[0] > 0:
+            return _corners(lambda x, y: abs(x) // y * (1 if x >= 0 else -1), a, b)
+        case "mod" if b[0] > 0 and a[0] >= 0:
+            return 0, min(a[1], b[1] - 1)
+        case "shr" if b[0] >= 0 and b[1] < _WIDEST:
+            return _corners(lambda x, y: x >> y, a, b)
+        case "shl" if b[0] >= 0 and b[1] < _WIDEST:
+            return _corners(lambda x, y: x << y, a, b)
+        case "and" if a[0] >= 0 and b[0] >= 0:
+            return 0, min(a[1], b[1])
+        case "or" | "xor" if a[0] >= 0 and b[0] >= 0:
+            return 0, (1 << max(a[1].bit_length(), b[1].bit_length())) - 1
+    return None
+
+
+def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
+    values = [of(x, y) for x in a for y in b]
+    return min(values), max(values)
+
+
+def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
+    """The program without what the ranges of its values make idle: minima and maxima, choices and shifts that are decided,
+    arithmetic in 64 bits on what 32 bits hold, and local buffers that nothing reads any more. `known`: as for `Ranges`. Expects no
+    blocks."""
+    return without_unread(_Narrower(Ranges(program, known)).program(program))
+
+
+class _Narrower(Rewriter):
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__(expr=self._changed)
+        self._ranges = ranges
+
+    def _changed(self, node: ir.Expr) -> ir.Expr | None:
+        if isinstance(node, ir.Const) or not (node.dtype.is_int or node.dtype.kind == "bool"):
+            return self._chosen(node)
+        found = self._ranges.of(node)
+        if found is not None and found[0] == found[1] and node.dtype.is_int:
+            return ir.const(found[0], node.dtype)
+        if isinstance(node, ir.Binary):
+            return self._binary(node)
+        if isinstance(node, ir.Cast):
+            return self._in_int32(node.a) if node.dtype is INT32 and node.a.dtype.bits > INT32.bits else self._direct(node)
+        return self._chosen(node)
+
+    def _chosen(self, node: ir.Expr) -> ir.Expr | None:
+        match node:
+            case ir.Select(condition=ir.Const(value=value), then=then, otherwise=otherwise):
+                return then if value else otherwise
+        return None
+
+    def _direct(self, node: ir.Cast) -> ir.Expr | None:
+        """A conversion of a conversion that loses nothing, in one."""
+        if isinstance(node.a, ir.Cast) and node.a.dtype.is_int and node.a.a.dtype.is_int:
+            found = self._ranges.of(node.a.a)
+            if found is not None and _within(found, node.a.dtype):
+                return ir.cast(node.a.a, node.dtype)
+        return None
+
+    def _binary(self, node: ir.Binary) -> ir.Expr | None:
+        a, b = self._ranges.of(node.a), self._ranges.of(node.b)
+        if a is None or b is None:
+            return None
+        match node.op:
+            case "min" if a[1] <= b[0]:
+                return node.a
+            case "min" if b[1] <= a[0]:
+                return node.b
+            case "max" if a[0] >= b[1]:
+                return node.a
+            case "max" if b[0] >= a[1]:
+                return node.b
+            case "shl" | "shr" | "add" | "sub" if b == (0, 0):
+                return node.a
+            case "add" if a == (0, 0):
+                return node.b
+            case "mul" | "div" if b == (1, 1):
+                return node.a
+            case "lt" if a[1] < b[0] or a[0] >= b[1]:
+                return ir.const(a[1] < b[0], node.dtype)
+            case "le" if a[1] <= b[0] or a[0] > b[1]:
+                return ir.const(a[1] <= b[0], node.dtype)
+        return None
+
+    def _in_int32(self, expr: ir.Expr) -> ir.Expr | None:
+        """A value of 64 bits worked out in int32; None where int32 does not hold it."""
+        found = self._ranges.of(expr)
+        if found is None or not _within(found, INT32):
+            return None
+        match expr:
+            case ir.Cast(a=a) if a.dtype.is_int:
+                inner = self._ranges.of(a)
+                if inner is not None and _within(inner, INT32):
+                    return ir.cast(a, INT32)
+            case ir.Binary(op="add" | "sub" | "mul" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" as op, a=a, b=b):
+                left, right = self._in_int32(a), self._in_int32(b)
+                shift = self._ranges.of(b)
+                fits = op not in ("shl", "shr") or (shift is not None and shift[0] >= 0 and shift[1] < INT32.bits)
+                if left is not None and right is not None and fits:
+                    changed = ir.binary(op, left, right)
+                    return self._changed(changed) or changed
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                left, right = self._in_int32(then), self._in_int32(otherwise)
+                if left is not None and right is not None:
+                    return ir.select(self._compared(condition), left, right)
+            case ir.Const(value=value):
+                return ir.const(int(value), INT32)
+        return ir.Cast(INT32, expr)
+
+    def _compared(self, condition: ir.Expr) -> ir.Expr:
+        """A comparison of 64 bits in int32, where that holds both sides."""
+        if isinstance(condition, ir.Binary) and condition.op in ir.COMPARISONS and condition.a.dtype.bits > INT32.bits:
+            left, right = self._in_int32(condition.a), self._in_int32(condition.b)
+            if left is not None and right is not None:
+                return ir.binary(condition.op, left, right)
+        return condition

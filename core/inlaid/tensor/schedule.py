@@ -1,0 +1,360 @@
+"""A schedule: primitives applied to a program one after another, and the trace of what was done.
+
+    schedule = Schedule(program)
+    i, j, k = schedule.loops("matmul")
+    i_0, i_1 = schedule.split(i, (None, 4))
+    schedule.vectorize(j)
+    print(schedule.trace)
+
+prints
+
+    i, j, k = loops("matmul")
+    i_0, i_1 = split(i, (None, 4))
+    vectorize(j)
+
+and `replay(program, text)` does the same again. Blocks and buffers go by their names, loops by names that the trace gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, TypeVar
+
+from inlaid.arith import Var
+from inlaid.arith.text import Tokens, quoted, unquoted
+from inlaid.errors import ScheduleError
+from inlaid.names import unique
+from inlaid.tensor import ir, primitives
+from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
+from inlaid.tensor.primitives.place import block_path
+from inlaid.tensor.transform import loops_around
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopName:
+    """A loop in a trace."""
+
+    name: str
+
+
+Argument = LoopName | str | int | float | bool | None | tuple["Argument", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One primitive applied. `results` are the names of the loops that it returned."""
+
+    primitive: str
+    args: tuple[Argument, ...]
+    results: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        call = f"{self.primitive}({', '.join(map(_text, self.args))})"
+        return f"{', '.join(self.results)} = {call}" if self.results else call
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a schedule did, step by step. `str` gives a text that `parse_trace` reads."""
+
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+
+def _text(argument: Argument) -> str:
+    match argument:
+        case LoopName(name=name):
+            return name
+        case str():
+            return quoted(argument)
+        case tuple():
+            return f"({', '.join(map(_text, argument))}{',' if len(argument) == 1 else ''})"
+    return repr(argument)
+
+
+class Schedule:
+    """The current `program`, changed by the primitives (see `tensor.primitives` for what each does and when it fails).
+
+    `intrinsics` are those that `tensorize` knows, `annotation_keys` the keys that `annotate` takes.
+    """
+
+    def __init__(
+        self,
+        program: ir.LoopProgram,
+        intrinsics: tuple[TensorIntrin, ...] = (),
+        annotation_keys: tuple[AnnotationKey, ...] = (),
+    ) -> None:
+        self.program = program
+        self._intrinsics = {intrinsic.name: intrinsic for intrinsic in intrinsics}
+        self._keys = {key.name: key for key in annotation_keys}
+        self._steps: list[Step] = []
+        self._names: dict[Var, str] = {}
+        self._taken = set(_CONSTANTS)
+
+    @property
+    def trace(self) -> Trace:
+        """What was done so far."""
+        return Trace(tuple(self._steps))
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of all blocks, in order."""
+        return tuple(stmt.name for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Block))
+
+    def loops(self, block: str) -> tuple[Var, ...]:
+        """The loops around a block, outermost first."""
+        found = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
+        self._record("loops", (block,), found)
+        return found
+
+    # --- loops ------------------------------------------------------------------------------------------------------------
+
+    def split(self, loop: Var, factors: tuple[int | None, ...]) -> tuple[Var, ...]:
+        """Split a loop into a nest; returns the new loops, outermost first."""
+        return self._returning(primitives.split, loop, factors)
+
+    def fuse(self, *loops: Var) -> Var:
+        """Fuse directly nested loops, outermost first; returns the new loop."""
+        return self._returning(primitives.fuse, loops)
+
+    def reorder(self, *loops: Var) -> None:
+        """Give nested loops a new order."""
+        self._apply(primitives.reorder, loops)
+
+    def tile(self, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[Var, ...]:
+        """Split nested loops and move the inner parts inside; returns the outer loops, then the inner ones."""
+        return self._returning(primitives.tile, loops, factors)
+
+    # --- how loops run ----------------------------------------------------------------------------------------------------
+
+    def parallel(self, loop: Var) -> None:
+        """Run the iterations of a loop on several threads."""
+        self._apply(primitives.parallel, loop)
+
+    def vectorize(self, loop: Var) -> None:
+        """Run the iterations of a loop as lanes of vectors."""
+        self._apply(primitives.vectorize, loop)
+
+    def unroll(self, loop: Var) -> None:
+        """Write out the iterations of a loop."""
+        self._apply(primitives.unroll, loop)
+
+    def bind(self, loop: Var, thread: str) -> None:
+        """Run the iterations of a loop on a thread axis, such as "threadIdx.x"."""
+        self._apply(primitives.bind, loop, thread)
+
+    def vthread(self, loop: Var) -> None:
+        """Run the iterations of a loop as virtual threads."""
+        self._apply(primitives.vthread, loop)
+
+    def annotate(self, loop: Var, key: str, value: int | str | bool) -> None:
+        """Leave a value for whoever declared the key."""
+        known = self._keys.get(key)
+        if known is None:
+            raise ScheduleError(f"{key} is no annotation key here", remedy=f"the keys are {', '.join(self._keys) or 'none'}")
+        self.program = primitives.annotate(self.program, loop, known, value)
+        self._record("annotate", (loop, key, value))
+
+    # --- blocks -----------------------------------------------------------------------------------------------------------
+
+    def compute_inline(self, block: str) -> None:
+        """Merge an element-wise block into its consumers."""
+        self._apply(primitives.compute_inline, block)
+
+    def reverse_compute_inline(self, block: str) -> None:
+        """Merge an element-wise block into its producer."""
+        self._apply(primitives.reverse_compute_inline, block)
+
+    def compute_at(self, block: str, loop: Var) -> None:
+        """Compute a producer inside a loop of its consumers."""
+        self._apply(primitives.compute_at, block, loop)
+
+    def reverse_compute_at(self, block: str, loop: Var) -> None:
+        """Compute a consumer inside a loop of its producer."""
+        self._apply(primitives.reverse_compute_at, block, loop)
+
+    def decompose_reduction(self, block: str, loop: Var) -> str:
+        """Move the init of a reduction in front of a loop; returns the new block."""
+        return self._returning(primitives.decompose_reduction, block, loop)
+
+    def rfactor(self, block: str, loop: Var, axis: int = 0) -> str:
+        """Reduce in independent parts, one per iteration of a loop; returns the block of the parts."""
+        return self._returning(primitives.rfactor, block, loop, axis)
+
+    # --- memory -----------------------------------------------------------------------------------------------------------
+
+    def cache_read(self, block: str, buffer: str, scope: str = "") -> str:
+        """Let a block read a copy of a buffer; returns the block that makes it."""
+        return self._returning(primitives.cache_read, block, buffer, scope)
+
+    def cache_write(self, block: str, scope: str = "") -> str:
+        """Let a block write to a buffer of its own; returns the block that copies it back."""
+        return self._returning(primitives.cache_write, block, scope)
+
+    def set_scope(self, buffer: str, scope: str) -> None:
+        """Put an intermediate buffer into another memory."""
+        self._apply(primitives.set_scope, buffer, scope)
+
+    def transform_layout(self, buffer: str, layout: str, fill: int | float | None = None) -> None:
+        """Lay a buffer out anew by an index map, such as `(i, j) -> (j, i)`."""
+        self._apply(primitives.transform_layout, buffer, layout, fill)
+
+    def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
+        """Widen a buffer so that steps along an axis are `offset` modulo `factor` elements."""
+        self._apply(primitives.storage_align, buffer, axis, factor, offset)
+
+    def pad(self, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> None:
+        """Let a block run over multiples of numbers, one per iteration variable; inputs that are `owned` grow where they are."""
+        self._apply(primitives.pad, block, multiples, owned)
+
+    # --- hardware ---------------------------------------------------------------------------------------------------------
+
+    def blockize(self, loop: Var) -> str:
+        """Make a block of a loop and what it holds; returns the new block."""
+        return self._returning(primitives.blockize, loop)
+
+    def tensorize(self, loop: Var, intrinsic: str) -> None:
+        """Let an intrinsic do what a loop holds."""
+        known = self._intrinsics.get(intrinsic)
+        if known is None:
+            raise ScheduleError(f"{intrinsic} is no intrinsic here", remedy=f"there is {', '.join(self._intrinsics) or 'none'}")
+        self.program = primitives.tensorize(self.program, loop, known)
+        self._record("tensorize", (loop, intrinsic))
+
+    def software_pipeline(self, loop: Var, stages: tuple[int, ...]) -> None:
+        """Run the statements of a loop in stages, on several iterations at once."""
+        self._apply(primitives.software_pipeline, loop, stages)
+
+    def double_buffer(self, block: str) -> None:
+        """Fill the buffer of a block one iteration ahead of its use."""
+        self._apply(primitives.double_buffer, block)
+
+    def rolling_buffer(self, block: str) -> None:
+        """Keep what neighbouring iterations share of what a block computes."""
+        self._apply(primitives.rolling_buffer, block)
+
+    def prefetch(self, block: str, buffer: str, loop: Var, distance: int) -> str:
+        """Ask for what a block will read some iterations later; returns the new block."""
+        return self._returning(primitives.prefetch, block, buffer, loop, distance)
+
+    def stream(self, block: str, buffer: str, loop: Var, inner: Var) -> str:
+        """Ask, bit by bit, for what a block will read in the next iteration of a loop; returns the new block."""
+        return self._returning(primitives.stream, block, buffer, loop, inner)
+
+    # --- recording --------------------------------------------------------------------------------------------------------
+
+    def _apply(self, primitive: Callable[..., ir.LoopProgram], *args: Any) -> None:
+        self.program = primitive(self.program, *args)
+        self._record(primitive.__name__, args)
+
+    def _returning(self, primitive: Callable[..., tuple[ir.LoopProgram, T]], *args: Any) -> T:
+        self.program, result = primitive(self.program, *args)
+        loops = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
+        self._record(primitive.__name__, args, loops)
+        return result
+
+    def _record(self, primitive: str, args: tuple[Any, ...], loops: tuple[Var, ...] = ()) -> None:
+        self._steps.append(Step(primitive, tuple(map(self._argument, args)), tuple(map(self._name, loops))))
+
+    def _argument(self, value: Any) -> Argument:
+        if isinstance(value, tuple):
+            return tuple(map(self._argument, value))
+        if isinstance(value, Var):
+            return LoopName(self._name(value))
+        assert value is None or isinstance(value, (str, int, float, bool)), f"{value!r} has no place in a trace"
+        return value
+
+    def _name(self, loop: Var) -> str:
+        name = self._names.get(loop)
+        if name is None:
+            name = self._names[loop] = unique(loop.name, self._taken)
+        return name
+
+
+_CONSTANTS = {"None": None, "True": True, "False": False}
+_SPREAD = frozenset({"fuse", "reorder"})
+PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in ("trace", "blocks", "program"))
+"""What a trace may call."""
+
+
+def parse_trace(text: str) -> Trace:
+    """The trace that `str` printed. Raises `ParseError`."""
+    tokens = Tokens(text)
+    steps = []
+    while tokens.next.kind != "end":
+        names = [tokens.expect_kind("name")]
+        while tokens.accept(","):
+            names.append(tokens.expect_kind("name"))
+        results = tuple(names) if tokens.accept("=") else ()
+        if not results and len(names) > 1:
+            tokens.fail("expected '='")
+        primitive = tokens.expect_kind("name") if results else names[0]
+        if primitive not in PRIMITIVES:
+            tokens.fail(f"{primitive} is no schedule primitive")
+        args = _parse_argument(tokens)
+        assert isinstance(args, tuple)
+        steps.append(Step(primitive, args, results))
+    return Trace(tuple(steps))
+
+
+def _parse_argument(tokens: Tokens) -> Argument:
+    if tokens.accept("("):
+        items: list[Argument] = []
+        while not tokens.accept(")"):
+            items.append(_parse_argument(tokens))
+            if not tokens.at(")"):
+                tokens.expect(",")
+        return tuple(items)
+    if tokens.next.kind == "number":
+        text = tokens.take().text
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    if tokens.next.kind == "string":
+        return unquoted(tokens.take().text)
+    name = tokens.expect_kind("name")
+    return _CONSTANTS[name] if name in _CONSTANTS else LoopName(name)
+
+
+def replay(
+    program: ir.LoopProgram,
+    trace: Trace | str,
+    intrinsics: tuple[TensorIntrin, ...] = (),
+    annotation_keys: tuple[AnnotationKey, ...] = (),
+) -> Schedule:
+    """The schedule that a trace makes of a program.
+
+    Raises `ParseError` for a text that is no trace and `ScheduleError` where a step does not apply to this program.
+    """
+    trace = parse_trace(trace) if isinstance(trace, str) else trace
+    schedule = Schedule(program, intrinsics, annotation_keys)
+    loops: dict[str, Var] = {}
+
+    def value(argument: Argument) -> Any:
+        if isinstance(argument, tuple):
+            return tuple(map(value, argument))
+        if isinstance(argument, LoopName):
+            if argument.name not in loops:
+                raise ScheduleError(f"the trace uses loop {argument.name} before a step returns it")
+            return loops[argument.name]
+        return argument
+
+    for step in trace.steps:
+        args = tuple(map(value, step.args))
+        if step.primitive in _SPREAD and len(args) == 1 and isinstance(args[0], tuple):
+            args = args[0]
+        method = getattr(schedule, step.primitive)
+        try:
+            signature(method).bind(*args)
+        except TypeError as error:
+            raise ScheduleError(f"step {step} of the trace has other arguments than {step.primitive} takes") from error
+        result = method(*args)
+        found = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
+        if step.results and len(found) != len(step.results):
+            raise ScheduleError(f"step {step} of the trace gives {len(found)} loops of this program")
+        loops.update(zip(step.results, found, strict=False))
+    return schedule

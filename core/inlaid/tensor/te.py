@@ -1,0 +1,326 @@
+"""Tensor expressions: what to compute, not how.
+
+    a = placeholder((n, k), "float32", "a")
+    k_ = reduce_axis(k, "k")
+    c = compute((n, m), lambda i, j: sum_(a[i, k_] * b[k_, j], k_), "c")
+
+A `Tensor` is indexed with integers, integer expressions, iteration variables or `checked` values, and yields a value expression.
+`compute` may read tensors anywhere in its body; a reduction stands only at the root of the body.
+
+| names | what they make |
+|---|---|
+| `placeholder` | an input tensor |
+| `compute` | tensors given element by element |
+| `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | an axis to reduce over, and reductions over it |
+| `comm_reducer`, `Reducer` | a reduction of one's own |
+| `scan` | the states of a recurrence, stacked |
+| `extern` | tensors given by a loop program, for what `compute` cannot say |
+| `const`, `cast`, `bitcast` | a literal; a value in another dtype; its bits as another dtype |
+| `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values, by name where they are many |
+| `checked` | a value as an index that faults out of range |
+| `Tensor` | what all of these give and read |
+
+Values also have Python's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.tensor import ir
+from inlaid.tensor.build import Builder
+from inlaid.tensor.ir import (
+    Expr,
+    bitcast,
+    cast,
+    checked,
+    const,
+    fma,
+    math,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+from inlaid.types import DType, dtype
+
+__all__ = [
+    "Reducer", "Tensor", "bitcast", "cast", "checked", "comm_reducer", "compute", "const", "extern", "fma", "math", "max_",
+    "maximum", "min_", "minimum", "placeholder", "prod", "reduce_axis", "scan", "select", "sum_", "unary",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tensor:
+    """A tensor expression: one output of an operation. `buffer` stands for its elements; reading it yields an `ir.Load`."""
+
+    buffer: ir.Buffer
+    op: Operation
+    index: int = 0
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.buffer.shape)
+
+    def __getitem__(self, indices: Any) -> Expr:
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        plain = ir.load(self.buffer, tuple(item.var if isinstance(item, ir.IterVar) else item for item in indices))
+        return Read(plain.dtype, plain.buffer, plain.indices, self)
+
+    def __repr__(self) -> str:
+        return f"<te.Tensor {self.buffer.name}{list(self.shape)} {self.dtype}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Read(ir.Load):
+    """A load that remembers which tensor it reads."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """What produces tensors; `inputs` are the tensors that it reads."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placeholder(Operation):
+    """An input."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute(Operation):
+    """One value expression per output over the iteration variables `axes`, in the order of the output's dimensions; `buffers` are
+    those of the outputs."""
+
+    axes: tuple[ir.IterVar, ...]
+    body: tuple[Expr, ...]
+    buffers: tuple[ir.Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extern(Operation):
+    """A loop program given directly: `body` reads `input_buffers` and writes `output_buffers` (both in order).
+
+    `defines`: see `ir.LoopProgram`.
+    """
+
+    body: ir.Stmt
+    input_buffers: tuple[ir.Buffer, ...]
+    output_buffers: tuple[ir.Buffer, ...]
+    defines: tuple[tuple[arith.SizeVar, ir.Buffer], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan(Operation):
+    """States carried through steps: `results` are tensors over the `states` (placeholders) and the step number `time`; the outputs,
+    `buffers`, hold the states after every step. `inputs` are the initial states, then whatever else the steps read."""
+
+    time: arith.Var
+    length: arith.Expr
+    states: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    buffers: tuple[ir.Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reducer:
+    """A commutative, associative combination of tuples of values.
+
+    `combine(accumulator values, new values)` gives the new accumulator values, `identity(dtypes)` what it starts from.
+    """
+
+    name: str
+    combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
+    identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
+
+    def __call__(self, values: Expr | tuple[Expr, ...], axes: ir.IterVar | Sequence[ir.IterVar]) -> Any:
+        """The reduction of a value, or of several together, over reduction axes."""
+        axes = (axes,) if isinstance(axes, ir.IterVar) else tuple(axes)
+        several = values if isinstance(values, tuple) else (values,)
+        shared = Reduction(self, several, axes)
+        items = tuple(Reduce(value.dtype, shared, index) for index, value in enumerate(several))
+        return items if isinstance(values, tuple) else items[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    """A reducer applied to values over axes; shared by the `Reduce` nodes of its components."""
+
+    reducer: Reducer
+    values: tuple[Expr, ...]
+    axes: tuple[ir.IterVar, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reduce(Expr):
+    """One component of a reduction; only at the root of a compute body."""
+
+    reduction: Reduction
+    component: int = field(default=0)
+
+
+def placeholder(shape: Sequence[Dim], of: str | DType, name: str = "x") -> Tensor:
+    """An input tensor."""
+    return Tensor(ir.Buffer(name, tuple(shape), dtype(of)), Placeholder(name, ()))
+
+
+def reduce_axis(extent: Dim, name: str = "k") -> ir.IterVar:
+    """An axis to reduce over: [0, extent). Usable as an index."""
+    return ir.IterVar(arith.Var(name), arith.wrap(extent), ir.IterKind.REDUCTION)
+
+
+def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
+    """A tensor (or several of one shape, when the body returns a tuple) given element by element.
+
+    `body` gets one `arith.Var` per dimension. Raises ValueError when a reduction stands below the root of the body, or when the
+    outputs are not components of one reduction.
+    """
+    axes = tuple(ir.IterVar(arith.Var(f"i{index}"), arith.wrap(extent)) for index, extent in enumerate(shape))
+    result = body(*(axis.var for axis in axes))
+    values = result if isinstance(result, tuple) else (result,)
+    _check_reductions(name, values)
+    buffers = tuple(
+        ir.Buffer(name if len(values) == 1 else f"{name}_{index}", tuple(shape), value.dtype) for index, value in enumerate(values)
+    )
+    op = Compute(name, _tensors_read(values), axes, values, buffers)
+    tensors = tuple(Tensor(buffer, op, index) for index, buffer in enumerate(buffers))
+    return tensors if isinstance(result, tuple) else tensors[0]
+
+
+def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
+    roots = [value for value in values if isinstance(value, Reduce)]
+    if roots:
+        if len(roots) < len(values) or any(root.reduction is not roots[0].reduction for root in roots):
+            raise ValueError(f"the outputs of {name} are not components of one reduction: give each its own compute")
+        if len({root.component for root in roots}) < len(roots):
+            raise ValueError(f"{name} returns a component of its reduction twice")
+    below = roots[0].reduction.values if roots else values
+    if any(isinstance(node, Reduce) for node in ir.walk_exprs(*below)):
+        raise ValueError(f"a reduction stands below the root of {name}: compute it as a tensor of its own, then read that")
+
+
+def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
+    return tuple(dict.fromkeys(node.tensor for node in ir.walk_exprs(*_roots(values)) if isinstance(node, Read)))
+
+
+def _roots(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The value expressions of a compute's body: below its reduction where it has one."""
+    first = values[0]
+    return first.reduction.values if isinstance(first, Reduce) else values
+
+
+def extern(
+    outputs: Sequence[tuple[Sequence[Dim], str | DType]],
+    inputs: Sequence[Tensor],
+    body: Callable[..., None],
+    name: str = "extern",
+    defines: Sequence[arith.SizeVar] = (),
+) -> tuple[Tensor, ...]:
+    """Tensors computed by a loop program, for what `compute` cannot say (sorting, selection).
+
+    `body(builder, input_buffers, output_buffers)` emits statements through the `Builder`. For each existential dimension in
+    `defines` there is one more output buffer, 0-d int64, behind the others, where the body stores the actual size.
+    """
+    in_buffers = tuple(tensor.buffer for tensor in inputs)
+    out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), dtype(of)) for index, (shape, of) in enumerate(outputs))
+    sizes = tuple(ir.Buffer(f"{name}_size{index}", (), dtype("int64")) for index in range(len(defines)))
+    builder = Builder()
+    body(builder, in_buffers, out_buffers + sizes)
+    op = Extern(name, tuple(inputs), builder.finish(), in_buffers, out_buffers + sizes, tuple(zip(defines, sizes, strict=True)))
+    return tuple(Tensor(buffer, op, index) for index, buffer in enumerate(out_buffers))
+
+
+def scan(
+    init: Sequence[Tensor],
+    length: Dim,
+    step: Callable[[arith.Var, tuple[Tensor, ...]], Sequence[Tensor]],
+    name: str = "scan",
+) -> tuple[Tensor, ...]:
+    """The states after each of `length` steps, stacked along a new first dimension.
+
+    `step(number, states)` gives the next states as tensors computed from the present ones, from other tensors and from the number
+    of the step; it may take several computes, and reductions:
+
+        (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
+
+    What a step computes from neither states nor its number is computed once. Only computes read the number. Raises ValueError when
+    the next states do not have the shapes and dtypes of the initial ones.
+    """
+    time = arith.Var("t")
+    states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
+    results = tuple(step(time, states))
+    wanted, found = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
+    if wanted != found:
+        raise ValueError(f"a step of {name} turns states {wanted} into {found}")
+    buffers = tuple(
+        ir.Buffer(f"{name}_{index}", (arith.unwrap(length), *tensor.shape), tensor.dtype) for index, tensor in enumerate(init)
+    )
+    outside = _read_by_steps(time, states, results)
+    op = Scan(name, (*init, *outside), time, arith.wrap(length), states, results, buffers)
+    return tuple(Tensor(buffer, op, index) for index, buffer in enumerate(buffers))
+
+
+def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors, none of which changes from step to step, that steps read."""
+    moves: dict[Operation, bool] = {state.op: True for state in states}
+    stack = [tensor.op for tensor in reversed(results)]
+    while stack:
+        op = stack[-1]
+        missing = [tensor.op for tensor in op.inputs if tensor.op not in moves]
+        if op in moves or not missing:
+            stack.pop()
+            if op not in moves:
+                moves[op] = any(moves[tensor.op] for tensor in op.inputs) or time in _free_in(op)
+        else:
+            stack.extend(reversed(missing))
+    read = [tensor for op, moving in moves.items() if moving for tensor in op.inputs]
+    return tuple(dict.fromkeys(tensor for tensor in (*read, *results) if not moves[tensor.op]))
+
+
+def _free_in(op: Operation) -> frozenset[arith.Expr]:
+    """The index variables that a compute, or the steps of a scan, read from outside."""
+    if isinstance(op, Scan):
+        return frozenset().union(*(_free_in(tensor.op) for tensor in op.results))
+    roots = _roots(op.body) if isinstance(op, Compute) else ()
+    return frozenset().union(*map(ir.free_vars, roots))
+
+
+def comm_reducer(
+    combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]],
+    identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]],
+    name: str = "reducer",
+) -> Reducer:
+    """A reducer of one's own; argmax, for one, combines (value, index) pairs."""
+    return Reducer(name, combine, identity)
+
+
+def lowest(of: DType) -> Expr:
+    """The least value of a dtype: minus infinity for floats."""
+    return const(-float("inf") if of.is_float else of.limits[0], of)
+
+
+def highest(of: DType) -> Expr:
+    """The greatest value of a dtype: plus infinity for floats."""
+    return const(float("inf") if of.is_float else of.limits[1], of)
+
+
+sum_ = Reducer("sum", lambda acc, new: (acc[0] + new[0],), lambda types: (const(0, types[0]),))
+prod = Reducer("prod", lambda acc, new: (acc[0] * new[0],), lambda types: (const(1, types[0]),))
+max_ = Reducer("max", lambda acc, new: (maximum(acc[0], new[0]),), lambda types: (lowest(types[0]),))
+min_ = Reducer("min", lambda acc, new: (minimum(acc[0], new[0]),), lambda types: (highest(types[0]),))

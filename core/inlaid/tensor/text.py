@@ -1,0 +1,358 @@
+"""The text form of loop programs.
+
+    program matmul(a: float32[n, 4], b: float32[4, 8]) -> (c: float32[n, 8]):
+      size n: 1..64
+      for i in n, parallel:
+        for j in 8:
+          for k in 4:
+            block c:
+              iter vi = i in n
+              iter vj = j in 8
+              iter vk = k in 4, reduction
+              reads a[vi +: 1, vk +: 1], b[vk +: 1, vj +: 1]
+              writes c[vi +: 1, vj +: 1]
+              init:
+                c[vi, vj] = float32(0.0)
+              c[vi, vj] = (c[vi, vj] + (a[vi, vk] * b[vk, vj]))
+
+Nesting is by indentation. `alloc` and `let` reach to the end of their block, or hold an indented body if they end in a colon. A
+value that a statement uses several times has a line of its own in front, `%0 = ...`. A plain number beside an operator has the
+dtype of the other operand. Names are made unique; `tensor.parse` reads the text back, equal up to names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith.text import quoted
+from inlaid.names import unique
+from inlaid.tensor import ir
+from inlaid.types import dtype
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_NAME = re.compile(r"\??[A-Za-z_]\w*")
+_DEEP = 12
+"""A value nested deeper than this gets a line of its own."""
+
+
+def show(program: ir.LoopProgram, mark: ir.Stmt | None = None) -> str:
+    """A program as text. Under the first line of the statement `mark` stands a row of carets (a comment to the parser)."""
+    return "\n".join(_Printer(program, mark).lines())
+
+
+def show_stmt(stmt: ir.Stmt) -> str:
+    """A statement as text, for reading."""
+    return show(ir.LoopProgram("", (), (), stmt)).partition("\n")[2]
+
+
+def show_expr(expr: ir.Expr) -> str:
+    """A value expression as text, for reading."""
+    printer = _Printer(ir.LoopProgram("", (), (), ir.Seq(())), None)
+    text = printer.value(expr)
+    return "\n".join((*printer.before, text))
+
+
+class _Printer:
+    def __init__(self, program: ir.LoopProgram, mark: ir.Stmt | None) -> None:
+        self.program = program
+        self.mark = mark
+        self.before: list[str] = []
+        self._taken: set[str] = {"", "checked", "min", "max", "not", "select"}
+        self._names: dict[object, str] = {}
+        self._temporaries: dict[ir.Expr, str] = {}
+        self._count = 0
+
+    # -- names --
+
+    def name(self, item: ir.Buffer | arith.Var) -> str:
+        """A unique name for a buffer or variable."""
+        found = self._names.get(item)
+        if found is None:
+            base = re.sub(r"\W", "_", item.name)
+            base = base if _NAME.fullmatch(base) else f"_{base}"
+            found = self._names[item] = unique(base, self._taken)
+        return found
+
+    # -- lines --
+
+    def lines(self) -> Iterator[str]:
+        program = self.program
+        sizes = _sizes(program)
+        self._taken |= {size.name for size in sizes}
+        inputs, outputs = (", ".join(map(self._declaration, side)) for side in (program.inputs, program.outputs))
+        yield f"program {quoted_name(program.name)}({inputs}) -> ({outputs}):"
+        defines = dict(program.defines)
+        for size in sizes:
+            upper = "" if size.upper is None else self.index(arith.wrap(size.upper))
+            defined = f" = {self.name(defines[size])}" if size in defines else ", argument" if size in program.sizes else ""
+            yield f"  size {size_name(size)}: {size.lower}..{upper}{defined}"
+        for key, value in program.annotations:
+            yield f"  note {quoted(key)} = {self._constant(value)}"
+        yield from _indented(self._stmts(program.body))
+
+    def _declaration(self, buffer: ir.Buffer) -> str:
+        dims = ", ".join(self.index(arith.wrap(dim)) for dim in buffer.shape)
+        scope = f" in {quoted(buffer.scope)}" if buffer.scope else ""
+        return f"{self.name(buffer)}: {buffer.dtype}[{dims}]{scope}"
+
+    def _constant(self, value: Any) -> str:
+        match value:
+            case str():
+                return quoted(value)
+            case ir.Buffer():
+                return self.name(value)
+            case tuple():
+                return f"({''.join(f'{self._constant(item)}, ' for item in value)})"
+            case bool() | None:
+                return str(value).lower()
+            case int() | float():
+                return repr(value)
+        raise AssertionError(f"annotations are numbers, strings, buffers and tuples of these, not {value!r}")
+
+    def _stmts(self, stmt: ir.Stmt) -> Iterator[str]:
+        """The lines of a statement that is the rest of its block."""
+        flat = list(flattened(stmt))
+        for position, item in enumerate(flat):
+            last = position == len(flat) - 1
+            if last and isinstance(item, (ir.Alloc, ir.Let)):
+                yield from self._headed(item, self._head(item))
+                yield from self._stmts(item.body)
+            else:
+                yield from self._stmt(item)
+        if not flat:
+            yield from self._headed(stmt, "pass")
+
+    def _headed(self, stmt: ir.Stmt, head: str) -> Iterator[str]:
+        """The values that a statement's first line needs, the line, and the mark."""
+        yield from self.before
+        yield head
+        if stmt is self.mark:
+            yield "#" + "^" * max(len(head) - 1, 1)
+        self.before = []
+        self._temporaries = {}
+
+    def _head(self, stmt: ir.Stmt) -> str:
+        match stmt:
+            case ir.For(var=var, extent=extent, kind=kind, thread=thread, annotations=annotations):
+                marks = "" if kind is ir.ForKind.SERIAL else f", {kind.value}"
+                marks += f", {quoted(thread)}" if thread else ""
+                marks += "".join(f", {quoted(key)} = {self._constant(value)}" for key, value in annotations)
+                return f"for {self.name(var)} in {self._shared_index(extent)}{marks}"
+            case ir.While(condition=condition):
+                return f"while {self._shared(condition)}"
+            case ir.If(condition=condition):
+                return f"if {self._shared(condition)}"
+            case ir.Let(var=var, value=value, bounds=bounds):
+                text = self._shared(value)
+                reach = "" if bounds is None else f" in {self.index(bounds[0])}..{self.index(bounds[1])}"
+                return f"let {self.name(var)} = {text}{reach}"
+            case ir.Alloc(buffer=buffer):
+                return f"alloc {self._declaration(buffer)}"
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                roots = (value, *(ir.Index(dtype("int64"), index) for index in indices))
+                self._share(*roots)
+                return f"{self.name(buffer)}[{', '.join(map(self.index, indices))}] = {self.value(value)}"
+            case ir.Intrinsic(name=name, regions=regions, args=args):
+                self._share(*args)
+                places = f" on {', '.join(map(self._region, regions))}" if regions else ""
+                scalars = f" with {', '.join(map(self.value, args))}" if args else ""
+                return f"intrinsic {quoted(name)}{places}{scalars}"
+        raise AssertionError(f"{type(stmt).__name__} has no line")
+
+    def _stmt(self, stmt: ir.Stmt) -> Iterator[str]:
+        match stmt:
+            case ir.Store() | ir.Intrinsic():
+                yield from self._headed(stmt, self._head(stmt))
+            case ir.Block():
+                yield from self._block(stmt)
+            case ir.If(then=then, otherwise=otherwise):
+                yield from self._headed(stmt, f"{self._head(stmt)}:")
+                yield from _indented(self._stmts(then))
+                if otherwise is not None:
+                    yield "else:"
+                    yield from _indented(self._stmts(otherwise))
+            case ir.For(body=body) | ir.While(body=body) | ir.Let(body=body) | ir.Alloc(body=body):
+                yield from self._headed(stmt, f"{self._head(stmt)}:")
+                yield from _indented(self._stmts(body))
+
+    def _block(self, block: ir.Block) -> Iterator[str]:
+        yield from self._headed(block, f"block {quoted_name(block.name)}:")
+        for item, binding in zip(block.iters, block.bindings, strict=False):  # programs that are wrong print too
+            kind = "" if item.kind is ir.IterKind.SPATIAL else f", {item.kind.value}"
+            binding_text, extent = self._shared_index(binding), self.index(item.extent)
+            yield from _indented(self._headed(_NOTHING, f"iter {self.name(item.var)} = {binding_text} in {extent}{kind}"))
+        for title, regions in (("reads", block.reads), ("writes", block.writes)):
+            if regions:
+                yield from _indented(self._headed(_NOTHING, f"{title} {', '.join(map(self._region, regions))}"))
+        if block.predicate != arith.ONE:
+            yield from _indented(self._headed(_NOTHING, f"where {self._shared_index(block.predicate)}"))
+        for key, value in block.annotations:
+            yield f"  note {quoted(key)} = {self._constant(value)}"
+        if block.init is not None:
+            yield "  init:"
+            yield from _indented(_indented(self._stmts(block.init)))
+        yield from _indented(self._stmts(block.body))
+
+    def _region(self, region: ir.Region) -> str:
+        ranges = (f"{self.index(first)} +: {self.index(extent)}" for first, extent in region.ranges)
+        return f"{self.name(region.buffer)}[{', '.join(ranges)}]"
+
+    # -- integer expressions --
+
+    def index(self, expr: arith.Expr) -> str:
+        """An integer expression."""
+        match expr:
+            case arith.Var():
+                return self.name(expr)
+            case arith.SizeVar():
+                return size_name(expr)
+            case arith.Opaque(payload=payload, lower=lower, upper=upper):
+                assert isinstance(payload, ir.Expr)
+                return f"checked({self.value(payload)}, {self.index(lower)}, {self.index(upper)})"
+            case arith.Const():
+                return repr(expr)
+        operands = list(map(self.index, expr.operands))
+        symbol = expr.op if isinstance(expr, arith.Compare) else expr.symbol
+        if symbol:
+            return f"({operands[0]} {symbol} {operands[1]})"
+        return f"{type(expr).__name__.lower()}({', '.join(operands)})"
+
+    def _shared_index(self, expr: arith.Expr) -> str:
+        self._share(ir.Index(dtype("int64"), expr))
+        return self.index(expr)
+
+    # -- value expressions --
+
+    def _shared(self, expr: ir.Expr) -> str:
+        self._share(expr)
+        return self.value(expr)
+
+    def _share(self, *roots: ir.Expr) -> None:
+        """Give the values that stand below the roots several times, or very deep, lines of their own."""
+        uses: dict[ir.Expr, int] = {}
+        order: list[ir.Expr] = []
+        depth: dict[ir.Expr, int] = {}
+        stack = [(root, False) for root in reversed(roots)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+                continue
+            uses[node] = uses.get(node, 0) + 1
+            if uses[node] == 1:
+                stack.append((node, True))
+                stack.extend((part, False) for part in reversed(ir.parts(node)))
+        for node in order:
+            depth[node] = 1 + max((depth[part] for part in ir.parts(node)), default=0)
+            worth_it = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _DEEP
+            if worth_it and node not in self._temporaries:
+                text = self.value(node)
+                self._temporaries[node] = f"%{self._count}"
+                self.before.append(f"%{self._count} = {text}")
+                self._count += 1
+                depth[node] = 0
+
+    def value(self, expr: ir.Expr) -> str:
+        """A value expression; recursive, but only as deep as `_share` leaves it."""
+        done = self._temporaries.get(expr)
+        if done is not None:
+            return done
+        match expr:
+            case ir.Const(value=value):
+                return f"{expr.dtype}({str(value).lower() if isinstance(value, bool) else repr(value)})"
+            case ir.Index(index=index):
+                return f"index({expr.dtype}, {self.index(index)})"
+            case ir.Load(buffer=buffer, indices=indices):
+                return f"{self.name(buffer)}[{', '.join(map(self.index, indices))}]"
+            case ir.Binary(op=op, a=a, b=b):
+                texts = [self.value(a), self.value(b)]
+                for position, (item, other) in enumerate(((a, b), (b, a))):
+                    if isinstance(item, ir.Const) and not isinstance(other, ir.Const) and plain(item):
+                        texts[position] = repr(item.value)
+                return f"({texts[0]} {INFIX[op]} {texts[1]})" if op in INFIX else f"{op}({', '.join(texts)})"
+            case ir.Cast():
+                return f"cast({expr.dtype}, {self.value(expr.a)})"
+            case ir.Bitcast():
+                return f"bitcast({expr.dtype}, {self.value(expr.a)})"
+        args = list(map(self.value, ir.operands(expr)))
+        match expr:
+            case ir.Unary(op=op):
+                return f"{op}({args[0]})"
+            case ir.Fma():
+                return f"fma({', '.join(args)})"
+            case ir.Select():
+                return f"select({', '.join(args)})"
+            case ir.CallMath(name=name):
+                return f"{name}({', '.join(args)})"
+            case ir.CallIntrinsic(name=name):
+                return f"call({expr.dtype}, {', '.join((quoted(name), *args))})"
+        raise AssertionError(f"{type(expr).__name__} has no text form")
+
+
+_NOTHING = ir.Seq(())
+
+
+def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
+    """The statements that a nest of sequences holds, in order."""
+    stack = [stmt]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.Seq):
+            stack.extend(reversed(node.stmts))
+        else:
+            yield node
+
+
+def plain(item: ir.Const) -> bool:
+    """Whether a constant beside an operator may stand without its dtype."""
+    value = item.value
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, float) == item.dtype.is_float and abs(value) < float("inf")
+
+
+def quoted_name(name: str) -> str:
+    """A name, in quotes unless it is a plain one."""
+    return name if _NAME.fullmatch(name) else quoted(name)
+
+
+def size_name(size: arith.SizeVar) -> str:
+    """The name of a dimension, in backticks unless it is a plain one."""
+    return size.name if _NAME.fullmatch(size.name) else f"`{size.name}`"
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
+    """Every dimension that a program mentions: what shapes give, then arguments and definitions in their order."""
+    found: dict[arith.SizeVar, None] = {}
+    pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
+    pending += [*program.sizes, *(size for size, _ in program.defines)]
+    for stmt in ir.walk_stmts(program.body):
+        values, indices = ir.statement_operands(stmt)
+        pending += map(arith.wrap, indices)
+        checked = (value for index in indices for value in ir.payloads(arith.wrap(index)))
+        for value in ir.walk_exprs(*values, *checked):
+            pending += ir.index_operands(value)
+    seen: set[arith.Expr] = set()
+    queue = deque(pending)
+    while queue:
+        node = queue.popleft()
+        if node in seen:
+            continue
+        seen.add(node)
+        queue += node.operands
+        if isinstance(node, arith.Opaque):
+            queue += (node.lower, node.upper)
+        elif isinstance(node, arith.SizeVar):
+            found[node] = None
+            if node.upper is not None:
+                queue.append(arith.wrap(node.upper))
+    ordered = (*program.sizes, *(size for size, _ in program.defines))
+    return [*(size for size in found if size not in ordered), *ordered]

@@ -1,0 +1,469 @@
+"""Loop programs as Python source over numpy: how the interpreter runs them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.errors import InputError
+from inlaid.tensor import ir, values
+from inlaid.tensor.checked import OUT_OF_BOUNDS, SUPPORT
+from inlaid.tensor.independent import Nest, independent_nest
+from inlaid.types import DType
+
+Array = np.ndarray[Any, Any]
+Semantics = ir.LoopProgram | Callable[..., Any]
+"""What an intrinsic means. Of an `ir.Intrinsic`: a loop program; its inputs are the first regions, then the scalar arguments as 0-d
+buffers, its outputs the remaining regions. Of an `ir.CallIntrinsic`: a function of numpy values (carriers, see tensor.values)."""
+
+_MAX_LANES = 1 << 16
+_MIN_LANES = 16
+_MAX_NESTING = 10
+"""Python allows twenty nested loops in a function; deeper ones go to functions of their own."""
+
+
+def execute(
+    program: ir.LoopProgram,
+    arrays: Mapping[ir.Buffer, Array],
+    sizes: Mapping[SizeVar, int],
+    intrinsics: Mapping[str, Semantics],
+) -> None:
+    """Run a program on arrays given for all its parameters, in place."""
+    code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines))
+    for buffer, array in arrays.items():
+        code.buffers[buffer] = code.bind(array)
+    code.defined = {size: f"int({code.buffers[buffer]}[()])" for size, buffer in program.defines}
+    code.stmt(program.body)
+    code.compile()()
+
+
+def known_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, ...]:
+    """The shape of a buffer at given sizes."""
+    return tuple(arith.evaluate(dim, _by_expr(sizes)) for dim in buffer.shape)
+
+
+def capacity(buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: frozenset[SizeVar]) -> tuple[int, ...]:
+    """The shape to allocate: a size that the kernel itself defines counts with its upper bound."""
+    bounds = _by_expr(sizes)
+    for dim in buffer.shape:
+        for node in arith.walk(arith.wrap(dim)):
+            if isinstance(node, SizeVar) and node not in bounds:
+                if node.upper is None or node not in defined:
+                    raise InputError(f"size {node} of {buffer} is not known", remedy="give it in sizes")
+                bounds[node] = arith.evaluate(node.upper, bounds)
+    return tuple(arith.evaluate(dim, bounds) for dim in buffer.shape)
+
+
+def _by_expr(sizes: Mapping[SizeVar, int]) -> dict[arith.Expr, int]:
+    return dict(sizes.items())
+
+
+# --- translation ------------------------------------------------------------------------------------------------------
+
+_INLINE = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+class Emitter:
+    """Translates statements and expressions to lines of Python.
+
+    Every value is a pair: the text of its value, and the text of a flag that is nonzero where an index on the way is out of
+    range, or None where none can be. `Select` drops the flag of the side not chosen; what a statement uses must have flag 0.
+    While `lanes` is set, index variables may be arrays, one element per lane.
+    """
+
+    def __init__(self, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], defined: frozenset[SizeVar]) -> None:
+        self.sizes = sizes
+        self.intrinsics = intrinsics
+        self.defined: dict[SizeVar, str] = {}
+        self.buffers: dict[ir.Buffer, str] = {}
+        self.privates: dict[ir.Buffer, str] = {}
+        self.variables: dict[arith.Expr, str] = {}
+        self.lanes = False
+        self._moving = defined
+        self._lines: list[str] = []
+        self._indent = 1
+        self._nesting = 0
+        self._names = itertools.count()
+        self._objects: dict[str, Any] = {}
+        self._values: dict[ir.Expr, tuple[str, str | None]] = {}
+        self._indices: dict[arith.Expr, tuple[str, str | None]] = {}
+
+    # -- text --
+
+    def bind(self, value: Any) -> str:
+        """A name for an object in the generated code."""
+        name = f"k{next(self._names)}"
+        self._objects[name] = value
+        return name
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._indent + text)
+
+    def temporary(self, text: str) -> str:
+        name = f"t{next(self._names)}"
+        self.line(f"{name} = {text}")
+        return name
+
+    def compile(self) -> Callable[[], Any]:
+        """The function that the lines make."""
+        source = "\n".join(["def generated():", *self._lines, "    return None"])
+        space: dict[str, Any] = {}
+        exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, space)
+        function: Callable[[], Any] = space["generated"]
+        return function
+
+    def require(self, flag: str | None, what: str) -> None:
+        """Fail where a flag is set."""
+        if flag is not None:
+            self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {what!r})")
+
+    def _forget(self) -> None:
+        """Memory may have changed: values computed before hold no longer."""
+        self._values.clear()
+        self._indices.clear()
+
+    def _any(self, *flags: str | None) -> str | None:
+        given = sorted({flag for flag in flags if flag is not None})
+        if len(given) < 2:
+            return given[0] if given else None
+        if not self.lanes:
+            return self.temporary(" or ".join(given))
+        text = given[0]
+        for flag in given[1:]:
+            text = f"np.maximum({text}, {flag})"
+        return self.temporary(text)
+
+    def _choose(self, condition: str, then: str, otherwise: str) -> str:
+        if self.lanes:
+            return f"np.where({condition}, {then}, {otherwise})"
+        return f"({then} if {condition} else {otherwise})"
+
+    # -- integer expressions --
+
+    def index(self, expr: arith.Expr) -> tuple[str, str | None]:
+        """The text of an integer expression and its flag."""
+        done = self._indices.get(expr)
+        if done is None:
+            done = self._indices[expr] = self._index(expr)
+        return done
+
+    def integer(self, expr: arith.Expr, what: str) -> str:
+        """The text of an integer expression that must be defined."""
+        text, flag = self.index(expr)
+        self.require(flag, what)
+        return text
+
+    def _index(self, expr: arith.Expr) -> tuple[str, str | None]:
+        match expr:
+            case arith.Const(value=value):
+                return repr(value), None
+            case arith.Var():
+                return self.variables[expr], None
+            case SizeVar():
+                if expr in self.defined:
+                    return self.defined[expr], None
+                return repr(self.sizes[expr]), None
+            case arith.Opaque(payload=payload, lower=lower, upper=upper):
+                assert isinstance(payload, ir.Expr)
+                (data, bad), (low, low_bad), (high, high_bad) = self.value(payload), self.index(lower), self.index(upper)
+                name = self.temporary(f"check_index(as_int({data}), {low}, {high})")
+                return f"{name}[0]", self._any(f"{name}[1]", bad, low_bad, high_bad)
+        parts = [self.index(operand) for operand in expr.operands]
+        texts = [text for text, _ in parts]
+        flags = [flag for _, flag in parts]
+        match expr:
+            case arith.Select():
+                chosen = None
+                if flags[1] is not None or flags[2] is not None:
+                    chosen = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
+                return self.temporary(self._choose(texts[0], texts[1], texts[2])), self._any(flags[0], chosen)
+            case arith.And() if flags[1] is not None:
+                chosen = self.temporary(self._choose(texts[0], flags[1], "0"))
+                return self.temporary(f"(({texts[0]} != 0) & ({texts[1]} != 0)) * 1"), self._any(flags[0], chosen)
+            case arith.FloorDiv() | arith.FloorMod():
+                sign = "//" if isinstance(expr, arith.FloorDiv) else "%"
+                if isinstance(expr.operands[1], arith.Const) and expr.operands[1].value:
+                    return f"({texts[0]} {sign} {texts[1]})", self._any(*flags)
+                zero = self.temporary(f"({texts[1]} == 0) * {OUT_OF_BOUNDS}")
+                return self.temporary(f"({texts[0]} {sign} ({texts[1]} + {zero}))"), self._any(zero, *flags)
+        return self._plain(expr, texts), self._any(*flags)
+
+    def _plain(self, expr: arith.Expr, texts: list[str]) -> str:
+        match expr:
+            case arith.Add():
+                return f"({texts[0]} + {texts[1]})"
+            case arith.Mul():
+                return f"({texts[0]} * {texts[1]})"
+            case arith.Min() | arith.Max():
+                name = "min" if isinstance(expr, arith.Min) else "max"
+                return f"np.{name}imum({texts[0]}, {texts[1]})" if self.lanes else f"{name}({texts[0]}, {texts[1]})"
+            case arith.Compare(op=op):
+                return f"(({texts[0]} {op} {texts[1]}) * 1)"
+            case arith.And():
+                return f"((({texts[0]}) != 0) & (({texts[1]}) != 0)) * 1"
+            case arith.Or():
+                return f"((({texts[0]}) != 0) | (({texts[1]}) != 0)) * 1"
+            case arith.Not():
+                return f"((({texts[0]}) == 0) * 1)"
+        raise AssertionError(f"{type(expr).__name__} is no integer expression")
+
+    # -- value expressions --
+
+    def value(self, expr: ir.Expr) -> tuple[str, str | None]:
+        """The text of a value expression and its flag. Iterative: fused expressions may be thousands of nodes deep."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            if node in self._values:
+                stack.pop()
+                continue
+            missing = [arg for arg in ir.operands(node) if arg not in self._values]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            self._values[node] = self._value(node)
+        return self._values[expr]
+
+    def _value(self, node: ir.Expr) -> tuple[str, str | None]:
+        parts = [self._values[arg] for arg in ir.operands(node)]
+        texts = [text for text, _ in parts]
+        flags = [flag for _, flag in parts]
+        of = node.dtype
+        match node:
+            case ir.Const(value=value):
+                return self.bind(values.constant(value, of)), None
+            case ir.Index(index=index):
+                text, flag = self.index(index)
+                return self.temporary(f"values.from_index({text}, {self.bind(of)})"), flag
+            case ir.Load(buffer=buffer, indices=indices):
+                return self._load(buffer, indices)
+            case ir.Select():
+                chosen = None
+                if flags[1] is not None or flags[2] is not None:
+                    chosen = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
+                return self.temporary(self._choose(*texts)), self._any(flags[0], chosen)
+        return self.temporary(self._compute(node, texts)), self._any(*flags)
+
+    def _compute(self, node: ir.Expr, texts: list[str]) -> str:
+        of = node.dtype
+        args = ", ".join(texts)
+        match node:
+            case ir.Binary(op=op, a=a):
+                if op in _INLINE and (a.dtype.bits >= 8 or op in ir.COMPARISONS) and values.carrier(a.dtype) == a.dtype.numpy:
+                    return f"{texts[0]} {_INLINE[op]} {texts[1]}"
+                return f"values.binary({op!r}, {self.bind(a.dtype)}, {args})"
+            case ir.Unary(op=op, a=a):
+                return f"values.unary({op!r}, {self.bind(a.dtype)}, {args})"
+            case ir.Fma():
+                return f"values.fma({self.bind(of)}, {args})"
+            case ir.Cast(a=a):
+                return f"values.cast({args}, {self.bind(a.dtype)}, {self.bind(of)})"
+            case ir.Bitcast(a=a):
+                return f"values.bitcast({args}, {self.bind(a.dtype)}, {self.bind(of)})"
+            case ir.CallMath(name=name):
+                return f"values.math({name!r}, {self.bind(of)}, {args})"
+            case ir.CallIntrinsic(name=name):
+                return f"{self.bind(self.intrinsics[name])}({args})"
+        raise AssertionError(f"{type(node).__name__} is no value expression")
+
+    def _load(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[str, str | None]:
+        if buffer in self.privates:
+            return self.privates[buffer], None
+        parts = [self.index(index) for index in indices]
+        place = "".join(f"{text}, " for text, _ in parts)
+        array = self._array(buffer)
+        name = self.temporary(f"{'gather' if self.lanes else 'element'}({array}, ({place}), {self.bind(buffer.dtype)})")
+        return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
+
+    def _array(self, buffer: ir.Buffer) -> str:
+        """The array of a buffer; one whose shape the kernel works out is viewed at its present size."""
+        name = self.buffers[buffer]
+        if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & self._moving for dim in buffer.shape):
+            return name
+        shape = "".join(f"{self.index(arith.wrap(dim))[0]}, " for dim in buffer.shape)
+        return self.temporary(f"strided({name}, ({shape}))")
+
+    # -- statements --
+
+    def stmt(self, stmt: ir.Stmt) -> None:
+        """The lines of a statement."""
+        self._forget()
+        if isinstance(stmt, ir.For) and not self.lanes:
+            nest = independent_nest(stmt, self.sizes, _MIN_LANES, _MAX_LANES)
+            if nest is not None:
+                self._lanes(nest)
+                return
+        match stmt:
+            case ir.For(var=var, extent=extent, body=body, kind=kind):
+                count = self.integer(extent, f"the extent of {var}")
+                backwards = kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
+                self._loop(var, count, lambda: self.stmt(body), backwards)
+            case ir.While(condition=condition, body=body):
+                self._open("while True:")
+                value, flag = self.value(condition)
+                self.require(flag, "the condition of a loop")
+                self.line(f"if not {value}: break")
+                self.stmt(body)
+                self._close()
+            case ir.Block():
+                self._block(stmt)
+            case ir.Store():
+                self._store(stmt)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                value, flag = self.value(condition)
+                self.require(flag, "a condition")
+                self._inside(f"if {value}:", lambda: self.stmt(then))
+                if otherwise is not None:
+                    self._inside("else:", lambda: self.stmt(otherwise))
+            case ir.Let(var=var, value=value, body=body, bounds=bounds):
+                text, flag = self.value(value)
+                self.require(flag, f"the value of {var}")
+                name = self.temporary(f"as_int({text})")
+                if bounds is not None:
+                    low, high = (self.integer(bound, f"the bounds of {var}") for bound in bounds)
+                    self.require(self.temporary(f"check_index({name}, {low}, {high})[1]"), f"the value of {var}")
+                self.variables[var] = name
+                self.stmt(body)
+            case ir.Alloc(buffer=buffer, body=body):
+                self._alloc(buffer)
+                self.stmt(body)
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    self.stmt(item)
+            case ir.Intrinsic():
+                self._intrinsic(stmt)
+            case _:
+                raise AssertionError(f"{type(stmt).__name__} is no statement")
+
+    def _open(self, head: str) -> None:
+        self.line(head)
+        self._indent += 1
+        self._forget()
+
+    def _close(self) -> None:
+        self.line("pass")
+        self._indent -= 1
+        self._forget()
+
+    def _inside(self, head: str, body: Callable[[], None]) -> None:
+        self._open(head)
+        body()
+        self._close()
+
+    def _loop(self, var: arith.Var, count: str, body: Callable[[], None], backwards: bool) -> None:
+        self.variables[var] = name = f"i{next(self._names)}"
+        steps = f"range({count})[::-1]" if backwards else f"range({count})"
+        self._nesting += 1
+        if self._nesting % _MAX_NESTING:
+            self._inside(f"for {name} in {steps}:", body)
+        else:
+            inner = f"inner{next(self._names)}"
+            self._inside(f"def {inner}({name}):", body)
+            self.line(f"for {name} in {steps}: {inner}({name})")
+        self._nesting -= 1
+
+    def _alloc(self, buffer: ir.Buffer) -> None:
+        if self.lanes:
+            self.privates[buffer] = self.temporary(self.bind(values.load(values.poison((), buffer.dtype), buffer.dtype)))
+            return
+        shape = capacity(buffer, self.sizes, self._moving)
+        self.buffers[buffer] = self.temporary(f"values.poison({shape}, {self.bind(buffer.dtype)})")
+
+    def _block(self, block: ir.Block) -> None:
+        for item, binding in zip(block.iters, block.bindings, strict=True):
+            self.variables[item.var] = self.temporary(self.integer(binding, f"the bindings of {block.name}"))
+        if block.predicate != arith.ONE:
+            self._open(f"if {self.integer(block.predicate, f'the predicate of {block.name}')}:")
+        for item in block.iters:
+            name, limit = self.variables[item.var], self.integer(item.extent, f"the extents of {block.name}")
+            inside = f"np.all(({name} >= 0) & ({name} < {limit}))" if self.lanes else f"0 <= {name} < {limit}"
+            self.line(f"assert {inside}, 'binding of {item.var} in {block.name} is outside its extent'")
+        if block.init is not None:
+            first = " and ".join(f"{self.variables[item.var]} == 0" for item in block.iters if item.kind is ir.IterKind.REDUCTION)
+            init = block.init
+            self._inside(f"if {first or 'True'}:", lambda: self.stmt(init))
+        self.stmt(block.body)
+        if block.predicate != arith.ONE:
+            self._close()
+
+    def _store(self, store: ir.Store) -> None:
+        what = f"the store to {store.buffer}"
+        text, flag = self.value(store.value)
+        self.require(flag, what)
+        if store.buffer in self.privates:
+            self.line(f"{self.privates[store.buffer]} = {text}")
+            return
+        place = "".join(f"{self.integer(index, what)}, " for index in store.indices)
+        array = self._array(store.buffer)
+        stored = text if values.carrier(store.buffer.dtype) == store.buffer.dtype.numpy else self._stored(text, store.buffer.dtype)
+        self.line(f"{'scatter' if self.lanes else 'put'}({array}, ({place}), {stored}, {what!r})")
+
+    def _stored(self, text: str, of: DType) -> str:
+        return f"values.stored({text}, {self.bind(of)})"
+
+    def _intrinsic(self, stmt: ir.Intrinsic) -> None:
+        program = self.intrinsics[stmt.name]
+        assert isinstance(program, ir.LoopProgram), f"{stmt.name} is a function of values"
+        what = f"a region of {stmt.name}"
+        operands = []
+        for region in stmt.regions:
+            ranges = "".join(f"({self.integer(first, what)}, {self.integer(extent, what)}), " for first, extent in region.ranges)
+            operands.append(f"region({self._array(region.buffer)}, ({ranges}), {what!r})")
+        scalars = []
+        for arg in stmt.args:
+            text, flag = self.value(arg)
+            self.require(flag, what)
+            scalars.append(f"np.asarray({self._stored(text, arg.dtype)})")
+        first = len(program.inputs) - len(scalars)
+        arrays = ", ".join((*operands[:first], *scalars, *operands[first:]))
+        call = _Call(stmt.name, program, self.intrinsics)
+        self.line(f"{self.bind(call)}({arrays})")
+
+    def _lanes(self, nest: Nest, depth: int = 0) -> None:
+        """A nest of independent iterations: serial loops outside, all others at once as array axes."""
+        if depth < len(nest.serial):
+            loop = nest.serial[depth]
+            count = self.integer(loop.extent, f"the extent of {loop.var}")
+            self._loop(loop.var, count, lambda: self._lanes(nest, depth + 1), backwards=False)
+            return
+        for axis, loop in enumerate(nest.lanes):
+            count = self.integer(loop.extent, f"the extent of {loop.var}")
+            shape = "(" + "1, " * axis + "-1, " + "1, " * (len(nest.lanes) - axis - 1) + ")"
+            self.variables[loop.var] = self.temporary(f"np.arange({count}).reshape({shape})")
+        self.lanes = True
+        self.stmt(nest.body)
+        self.lanes = False
+
+
+class _Call:
+    """A tensor intrinsic called on views of arrays."""
+
+    def __init__(self, name: str, program: ir.LoopProgram, intrinsics: Mapping[str, Semantics]) -> None:
+        self._name = name
+        self._program = program
+        self._intrinsics = intrinsics
+
+    def __call__(self, *arrays: Array) -> None:
+        params = self._program.params
+        assert len(arrays) == len(params), f"{self._name} takes {len(params)} operands, got {len(arrays)}"
+        sizes: dict[SizeVar, int] = {}
+        for buffer, array in zip(params, arrays, strict=True):
+            # A region of unit extents in front stands for a buffer of lower rank.
+            for dim, actual in zip(reversed(buffer.shape), reversed(array.shape), strict=False):
+                if isinstance(dim, SizeVar):
+                    sizes.setdefault(dim, actual)
+        views = {}
+        for buffer, array in zip(params, arrays, strict=True):
+            shape = known_shape(buffer, sizes)
+            extra = array.ndim - len(shape)
+            assert extra >= 0 and array.shape == (1,) * extra + shape, (
+                f"{self._name}: {buffer} has shape {shape}, got {array.shape}"
+            )
+            views[buffer] = array[(0,) * extra + (...,)]
+        execute(self._program, views, sizes, self._intrinsics)

@@ -1,0 +1,314 @@
+"""Finding places in loop programs and rebuilding the path to them; everything else stays the same object.
+
+Loops are named by their variables, each of which belongs to one loop of the program, and blocks by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.names import unique
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import Box, with_footprint
+from inlaid.tensor.lower_blocks import bound_iters, guarded, joined, mapped
+from inlaid.tensor.rewrite import Rewriter
+
+Path = tuple[ir.Stmt, ...]
+"""A statement, last, behind all those around it, outermost first."""
+Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
+
+
+def find(root: ir.Stmt, wanted: Callable[[ir.Stmt], bool]) -> Path | None:
+    """The way to the first statement that is wanted, outer before inner, in order."""
+    stack = [(root, 0)]
+    path: list[ir.Stmt] = []
+    while stack:
+        node, depth = stack.pop()
+        del path[depth:]
+        path.append(node)
+        if wanted(node):
+            return tuple(path)
+        stack.extend((child, depth + 1) for child in reversed(ir.substatements(node)))
+    return None
+
+
+def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
+    """The root of a path after its last statement is replaced, or removed with whatever is left empty around it."""
+    for parent, old in zip(path[-2::-1], path[:0:-1], strict=True):
+        new = _with_child(parent, old, new)
+    return ir.Seq(()) if new is None else new
+
+
+def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt | None:
+    if isinstance(parent, ir.Seq):
+        stmts = tuple(item for stmt in parent.stmts for item in ((stmt,) if stmt is not old else () if new is None else (new,)))
+        return joined(*stmts) if stmts else None
+    if isinstance(parent, ir.If) and parent.otherwise is not None:
+        kept = new or ir.Seq(())
+        return ir.If(parent.condition, kept, parent.otherwise) if parent.then is old else ir.If(parent.condition, parent.then, kept)
+    if new is None:
+        return None
+    if isinstance(parent, ir.Block):
+        return replace(parent, body=new) if parent.body is old else replace(parent, init=new)
+    return mapped(parent, lambda child: new if child is old else child)
+
+
+def with_body(program: ir.LoopProgram, body: ir.Stmt) -> ir.LoopProgram:
+    """The program with another body."""
+    return replace(program, body=body)
+
+
+def loops_around(path: Path) -> list[ir.For]:
+    """The loops on a path, outermost first; the last statement counts if it is one."""
+    return [stmt for stmt in path if isinstance(stmt, ir.For)]
+
+
+def loop_ranges(*loops: ir.For) -> Ranges:
+    """The bounds of loop variables."""
+    return {loop.var: (0, arith.unwrap(_last(loop.extent))) for loop in loops}
+
+
+def spans_of(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
+    """The ranges of loop variables, for `arith.span`."""
+    return {loop.var: (arith.ZERO, _last(loop.extent)) for loop in loops}
+
+
+def _last(extent: arith.Expr) -> arith.Expr:
+    return arith.Const(extent.value - 1) if isinstance(extent, arith.Const) else extent - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A block and the loops around it below some statement, outermost first."""
+
+    block: ir.Block
+    loops: tuple[ir.For, ...]
+
+    def regions(self, regions: tuple[ir.Region, ...], buffer: ir.Buffer) -> Iterator[Box]:
+        """The boxes of a buffer among regions of the block, in terms of the loops around it."""
+        bound = bound_iters(self.block)
+        for region in regions:
+            if region.buffer is buffer:
+                yield tuple((arith.substitute(first, bound), arith.substitute(extent, bound)) for first, extent in region.ranges)
+
+    def reads(self, buffer: ir.Buffer) -> bool:
+        """Whether the block reads a buffer."""
+        return any(region.buffer is buffer for region in self.block.reads)
+
+    def writes(self, buffer: ir.Buffer) -> bool:
+        """Whether the block writes a buffer."""
+        return any(region.buffer is buffer for region in self.block.writes)
+
+
+def sites(stmt: ir.Stmt) -> Iterator[Site]:
+    """The outermost blocks below a statement, in order."""
+    stack: list[tuple[ir.Stmt, tuple[ir.For, ...]]] = [(stmt, ())]
+    while stack:
+        node, loops = stack.pop()
+        if isinstance(node, ir.Block):
+            yield Site(node, loops)
+            continue
+        if isinstance(node, ir.For):
+            loops = (*loops, node)
+        stack.extend((child, loops) for child in reversed(ir.substatements(node)))
+
+
+def unique_name(program: ir.LoopProgram, wanted: str) -> str:
+    """A name that no block of the program has yet."""
+    taken = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
+    return unique(wanted, taken)
+
+
+def nest(loops: list[tuple[arith.Var, arith.Expr]], body: ir.Stmt) -> ir.Stmt:
+    """Serial loops around a statement, outermost first."""
+    for var, extent in reversed(loops):
+        body = ir.For(var, extent, body)
+    return body
+
+
+def fresh_iters(iters: tuple[ir.IterVar, ...]) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
+    """Copies of iteration variables, and the mapping from the old to the new."""
+    new = tuple(ir.IterVar(arith.Var(item.var.name), item.extent, item.kind) for item in iters)
+    return new, {old.var: item.var for old, item in zip(iters, new, strict=True)}
+
+
+def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
+    """A copy of a statement with loops, iteration variables and buffers of its own, and blocks of names not among `names`, which it
+    adds to them."""
+    variables: dict[arith.Expr, arith.Expr] = {}
+    buffers: dict[ir.Buffer, ir.Buffer] = {}
+    for node in ir.walk_stmts(stmt):
+        match node:
+            case ir.For(var=var) | ir.Let(var=var):
+                variables[var] = arith.Var(var.name)
+            case ir.Block(iters=iters):
+                variables.update(fresh_iters(iters)[1])
+            case ir.Alloc(buffer=buffer):
+                buffers[buffer] = ir.Buffer(buffer.name, buffer.shape, buffer.dtype, buffer.scope)
+
+    def var_of(old: arith.Var) -> arith.Var:
+        new = variables[old]
+        assert isinstance(new, arith.Var)
+        return new
+
+    def change(node: ir.Stmt) -> ir.Stmt | None:
+        match node:
+            case ir.For():
+                return ir.For(var_of(node.var), node.extent, node.body, node.kind, node.thread, node.annotations)
+            case ir.Let():
+                return ir.Let(var_of(node.var), node.value, node.body, node.bounds)
+            case ir.Block(iters=iters):
+                own = tuple(ir.IterVar(var_of(item.var), item.extent, item.kind) for item in iters)
+                return replace(node, name=unique(node.name, names), iters=own)
+        return None
+
+    return Rewriter(variables, buffers, stmt=change).stmt(stmt)
+
+
+def rebound(
+    stmt: ir.Stmt,
+    mapping: Mapping[arith.Expr, arith.Expr],
+    analyzer: arith.Analyzer,
+    condition: arith.Expr = arith.ONE,
+) -> ir.Stmt:
+    """A statement with loop variables replaced, which may run only where a condition holds.
+
+    Blocks know loops by their bindings and predicates alone, so that their bodies are not looked into.
+    """
+
+    def simplified(expr: arith.Expr) -> arith.Expr:
+        new = arith.substitute(expr, mapping)
+        return expr if new is expr else analyzer.simplify(new)
+
+    def change(node: ir.Stmt) -> ir.Stmt:
+        match node:
+            case ir.Block():
+                bindings = tuple(map(simplified, node.bindings))
+                predicate = arith.logical_and(simplified(node.predicate), condition)
+                if predicate is node.predicate and all(a is b for a, b in zip(bindings, node.bindings, strict=True)):
+                    return node
+                return with_bindings(node, bindings, predicate)
+            case ir.For(extent=extent, body=body):
+                return ir.For(node.var, simplified(extent), change(body), node.kind, node.thread, node.annotations)
+            case ir.Seq() | ir.Alloc():
+                return mapped(node, change)
+            case ir.If() if condition == arith.ONE:
+                return mapped(ir.If(rewriter.expr(node.condition), node.then, node.otherwise), change)
+        return guarded(rewriter.stmt(node), condition)
+
+    rewriter = Rewriter(mapping)
+    return change(stmt)
+
+
+def with_bindings(block: ir.Block, bindings: tuple[arith.Expr, ...], predicate: arith.Expr) -> ir.Block:
+    """The block under other bindings and another predicate."""
+    return ir.Block(
+        block.name, block.iters, bindings, block.reads, block.writes, block.body, block.init, predicate, block.annotations
+    )
+
+
+def remapped(
+    program: ir.LoopProgram, maps: Mapping[ir.Buffer, tuple[ir.Buffer, Callable[[tuple[arith.Expr, ...]], tuple[arith.Expr, ...]]]]
+) -> ir.LoopProgram:
+    """The program with buffers replaced by others in which each element lies elsewhere: `maps` gives the other buffer and where
+    the element at some indices lies in it. Parameters are replaced too. Footprints of blocks are worked out anew."""
+
+    def simplified(indices: tuple[arith.Expr, ...], ranges: Ranges) -> tuple[arith.Expr, ...]:
+        analyzer = arith.Analyzer(ranges)
+        return tuple(map(analyzer.simplify, indices))
+
+    def rewriter(ranges: Ranges) -> Rewriter:
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load) or node.buffer not in maps:
+                return None
+            buffer, place = maps[node.buffer]
+            return ir.load(buffer, simplified(place(node.indices), ranges))
+
+        def change(stmt: ir.Stmt) -> ir.Stmt | None:
+            match stmt:
+                case ir.Store(buffer=buffer) if buffer in maps:
+                    other, place = maps[buffer]
+                    return ir.Store(other, simplified(place(stmt.indices), ranges), stmt.value)
+                case ir.Alloc(buffer=buffer) if buffer in maps:
+                    return ir.Alloc(maps[buffer][0], stmt.body)
+                case ir.Block():
+                    return with_footprint(stmt)
+            return None
+
+        return Rewriter(expr=load, stmt=change)
+
+    def visit(stmt: ir.Stmt) -> ir.Stmt:
+        if isinstance(stmt, ir.Block):
+            if not any(region.buffer in maps for region in (*stmt.reads, *stmt.writes)):
+                return stmt
+            return rewriter({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters}).stmt(stmt)
+        if isinstance(stmt, ir.Alloc) and stmt.buffer in maps:
+            return ir.Alloc(maps[stmt.buffer][0], visit(stmt.body))
+        if isinstance(stmt, (ir.For, ir.Seq, ir.Alloc, ir.If, ir.Let, ir.While)):
+            return mapped(stmt, visit)
+        return rewriter({}).stmt(stmt)
+
+    def params(buffers: tuple[ir.Buffer, ...]) -> tuple[ir.Buffer, ...]:
+        return tuple(maps[buffer][0] if buffer in maps else buffer for buffer in buffers)
+
+    return replace(program, inputs=params(program.inputs), outputs=params(program.outputs), body=visit(program.body))
+
+
+# --- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
+    """The ways to the outermost blocks that read or write a buffer, in order."""
+    stack: list[tuple[ir.Stmt, int]] = [(root, 0)]
+    path: list[ir.Stmt] = []
+    while stack:
+        node, depth = stack.pop()
+        del path[depth:]
+        path.append(node)
+        if not isinstance(node, ir.Block):
+            stack.extend((child, depth + 1) for child in reversed(ir.substatements(node)))
+        elif any(region.buffer is buffer for region in (*node.reads, *node.writes)):
+            yield tuple(path)
+
+
+def shared_length(a: Path, b: Path) -> int:
+    """How many statements two ways share before they part."""
+    return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
+
+
+def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether a block at or below the statement reads or writes a buffer."""
+    return any(site.reads(buffer) or site.writes(buffer) for site in sites(stmt))
+
+
+def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
+    """The way to the allocation of a buffer; None for a parameter of the program."""
+    return find(program.body, lambda stmt: isinstance(stmt, ir.Alloc) and stmt.buffer is buffer)
+
+
+def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
+    """The allocations of buffers moved to the innermost statement around all uses, where the contents live for one run of that.
+
+    Parameters have no allocation: for them nothing changes.
+    """
+    for buffer in dict.fromkeys(buffers):
+        path = None if buffer in program.params else allocated(program, buffer)
+        if path is not None:
+            alloc = path[-1]
+            assert isinstance(alloc, ir.Alloc)
+            program = add_alloc(with_body(program, rebuilt(path, alloc.body)), buffer)
+    return program
+
+
+def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
+    """An allocation of a buffer, which has none, around all its uses and as far inside as that is."""
+    paths = list(paths_to_users(program.body, buffer))
+    path = paths[0]
+    for other in paths[1:]:
+        path = path[: shared_length(path, other)]
+    # What a loop around one user carries from iteration to iteration must outlive them.
+    stops = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
+    end = next((place for place, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
+    return with_body(program, rebuilt(path[: end + 1], ir.Alloc(buffer, path[end])))

@@ -1,0 +1,226 @@
+"""Trigonometric functions and their inverses, as arithmetic.
+
+All of them compute in float64; a float32 argument is converted, and the result rounded once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid.tensor import polynomials
+from inlaid.tensor.floats import (
+    FLOAT64,
+    horner,
+    magnitude,
+    nearest,
+    quick_two_sum,
+    two_product,
+    two_sum,
+    where_tiny,
+    with_sign,
+)
+from inlaid.tensor.ir import Expr, const, fma, select, unary
+
+HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
+PI = (2 * HALF_PI[0], 2 * HALF_PI[1])
+_EIGHTH_TURN = 0.41421356237309503
+"""tan(pi / 8)."""
+
+
+# --- reduction of arguments -------------------------------------------------------------------------------------------
+#
+# x * 2/pi modulo 4, for any x: 2/pi is cut into pieces so short that x times a piece is exact (or has an exact error term); each
+# product is taken modulo 4, which is exact too, and only then are they added. This is the method of Payne and Hanek (1983) in
+# floating point instead of integers, so that it vectorises.
+
+
+def _digits(first: int, count: int) -> int:
+    """Binary digits of 2/pi: `count` from the one of weight 2**-first on; in front of the point they are 0."""
+    total = 1280
+    lead = first - 1
+    if lead < 0:
+        return 0 if count + lead <= 0 else _digits(1, count + lead)
+    return (polynomials.TWO_OVER_PI >> (total - lead - count)) & ((1 << count) - 1)
+
+
+def _piece(first: int, count: int, shift: int) -> float:
+    """The value of such digits, times 2**shift."""
+    exact = _digits(first, count)
+    return float(exact) * 2.0 ** (shift - first - count + 1) if exact else 0.0
+
+
+def _modulo_four(x: Expr) -> Expr:
+    return fma(unary("round", x * 0.25), const(-4, x.dtype), x)
+
+
+def _turns_short(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """For a float64 that holds a float32: the quadrant (an integer, the low two bits count) and r + e with x = (quadrant + r + e)
+    quarter turns, |r| <= 1/2."""
+    # 24 bits times 29 are 53. Seven pieces reach 75 bits behind the point for x up to 2^128, where no float32 comes nearer to a
+    # multiple of pi/2 than 2^-30.
+    terms = [_modulo_four(x * _piece(1 + 29 * index, 29, 0)) for index in range(7)]
+    return _quadrant(terms)
+
+
+def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """The same for any float64."""
+    of = x.dtype
+    a = magnitude(x)
+    # For x in [2^(128 j), 2^(128 (j + 1))), x 2^(-128 j) times the digits from weight 2^53 on of 2/pi 2^(128 j): those before them
+    # make multiples of 4. Six pieces of 53 digits reach 2^-264, that is 2^-136 behind the point; no float64 comes nearer to a
+    # multiple of pi/2 than 2^-62.
+    scaled = x
+    pieces: list[Expr] = [const(_piece(53 * index - 53, 53, 0), of) for index in range(6)]
+    for j in range(1, 8):
+        beyond = a >= 2.0 ** (128 * j)
+        scaled = select(beyond, x * 2.0 ** (-128 * j), scaled)
+        pieces = [
+            select(beyond, const(_piece(128 * j + 53 * index - 53, 53, 128 * j), of), piece) for index, piece in enumerate(pieces)
+        ]
+    products = [two_product(scaled, piece) for piece in pieces]
+    return _quadrant([_modulo_four(part) for product in products for part in product])
+
+
+def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
+    """The sum of terms between -2 and 2, split into quadrant and rest."""
+    total, errors = terms[0], []
+    for term in terms[1:]:
+        total, error = two_sum(total, term)
+        errors.append(error)
+    rest, lost = errors[0], None
+    for error in errors[1:]:
+        rest, less = two_sum(rest, error)
+        lost = less if lost is None else lost + less
+    n, whole = nearest(total, FLOAT64)
+    r, e = two_sum(total - n, rest)
+    return whole, r, e if lost is None else e + lost
+
+
+def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
+    """r + e quarter turns in radians."""
+    high, low = two_product(r, const(HALF_PI[0], r.dtype))
+    return quick_two_sum(high, fma(r, const(HALF_PI[1], r.dtype), fma(e, const(HALF_PI[0], r.dtype), low)))
+
+
+def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
+    """The quadrant, and sine and cosine of what is left of the angle."""
+    if short:
+        quadrant, r, e = _turns_short(x)
+        y = (r + e) * HALF_PI[0]
+        z = y * y
+        sine = fma(y * z, horner(z, polynomials.SIN_32), y)
+        cosine = fma(z * z, horner(z, polynomials.COS_32), fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
+        return quadrant, sine, cosine
+    quadrant, r, e = _turns(x)
+    y, low = _radians(r, e)
+    z = y * y
+    sine = y + fma(y * z, horner(z, polynomials.SIN_64), low * fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
+    half = z * 0.5
+    near = 1.0 - half
+    cosine = near + (((1.0 - near) - half) + fma(z * z, horner(z, polynomials.COS_64), -(y * low)))
+    return quadrant, sine, cosine
+
+
+def _turned(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
+    """The sine of an angle whose quadrant is given."""
+    value = select((quadrant & 1).equal(0), sine, cosine)
+    return select((quadrant & 2).equal(0), value, -value)
+
+
+def sin(x: Expr, short: bool) -> Expr:
+    """The sine. `short`: x holds a float32, and the result need be right to float32."""
+    quadrant, sine, cosine = _sine_and_cosine(x, short)
+    return where_tiny(x, FLOAT64, _turned(quadrant, sine, cosine))
+
+
+def cos(x: Expr, short: bool) -> Expr:
+    """The cosine."""
+    quadrant, sine, cosine = _sine_and_cosine(x, short)
+    return _turned(quadrant + 1, sine, cosine)
+
+
+def tan(x: Expr, short: bool) -> Expr:
+    """The tangent."""
+    quadrant, sine, cosine = _sine_and_cosine(x, short)
+    even = (quadrant & 1).equal(0)
+    return where_tiny(x, FLOAT64, select(even, sine, -cosine) / select(even, cosine, sine))
+
+
+# --- inverses ---------------------------------------------------------------------------------------------------------
+
+
+def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
+    """atan(small / large) for 0 <= small <= large as a sum of two; 0 where both are 0."""
+    of = small.dtype
+    # Beyond tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
+    turned = large * _EIGHTH_TURN < small
+    numerator, denominator = select(turned, small - large, small), select(turned, small + large, large)
+    t = numerator / select(denominator.equal(0.0), const(1, of), denominator)
+    z = t * t
+    late = fma(t * z, horner(z, polynomials.ATAN_64), select(turned, const(QUARTER_PI[1], of), 0.0))
+    return quick_two_sum(select(turned, const(QUARTER_PI[0], of), t), select(turned, late + t, late))
+
+
+def atan(x: Expr) -> Expr:
+    """The arctangent."""
+    return where_tiny(x, FLOAT64, with_sign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
+
+
+def _octants(y: Expr, x: Expr) -> Expr:
+    """The angle of the point (x, y), neither negative."""
+    steep = x < y
+    high, low = _atan_ratio(select(steep, x, y), select(steep, y, x))
+    return select(steep, HALF_PI[0] - (high - (HALF_PI[1] - low)), high + low)
+
+
+def atan2(y: Expr, x: Expr) -> Expr:
+    """The angle of the point (x, y), in [-pi, pi]."""
+    of = x.dtype
+    infinity = float("inf")
+    a, b = magnitude(y), magnitude(x)
+    both = a.equal(infinity) & b.equal(infinity)
+    a, b = select(both, const(1, of), a), select(both, const(1, of), b)
+    # Halved where the sum of both would overflow; a finite number over an infinite one is 0.
+    huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, of), 1.0)
+    a, b = a * huge, b * huge
+    steep = b < a
+    small, large = select(steep, b, a), select(steep, a, b)
+    endless = large.equal(infinity)
+    high, low = _atan_ratio(select(endless, const(0, of), small), select(endless, const(1, of), large))
+    upright = HALF_PI[0] - (high - (HALF_PI[1] - low))
+    value = select(steep, upright, high + low)
+    left = with_sign(const(1, of), x, FLOAT64) < 0.0
+    beyond = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
+    value = with_sign(select(left, beyond, value), y, FLOAT64)
+    return select(unary("isnan", x) | unary("isnan", y), x + y, value)
+
+
+def _asin_late(z: Expr) -> Expr:
+    """asin(t) / t - 1 for z = t^2 <= 1/4."""
+    return z * horner(z, polynomials.ASIN_64)
+
+
+def asin(x: Expr) -> Expr:
+    """The arcsine."""
+    a = magnitude(x)
+    z = (1.0 - a) * 0.5
+    root = unary("sqrt", z)
+    # The root lacks (z - root^2) / (2 root) to be exact.
+    lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
+    near = fma(a, _asin_late(a * a), a)
+    half = root + (lost + root * _asin_late(z))
+    far = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
+    return where_tiny(x, FLOAT64, with_sign(select(a <= 0.5, near, far), x, FLOAT64))
+
+
+def acos(x: Expr) -> Expr:
+    """The arccosine."""
+    a = magnitude(x)
+    z = (1.0 - a) * 0.5
+    root = unary("sqrt", z)
+    lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
+    half = root + (lost + root * _asin_late(z))
+    near = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
+    far = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
+    return select(a <= 0.5, near, far)

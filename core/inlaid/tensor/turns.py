@@ -1,0 +1,424 @@
+"""The order in which kernels that pass buffers to one another run as one: step by step, in turns of one loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.accesses import UnknownAccessError, accesses
+
+LONGEST = 16
+"""Pieces of kernels after which an order may repeat: more would be more code than memory is worth."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A kernel, and the numbers of the buffers that it is called on, in the order of its parameters."""
+
+    program: ir.LoopProgram
+    operands: tuple[int, ...]
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Bytes of a buffer that a step reads or writes: in iteration i from `low` to `high`, the latter not included, plus i times
+    `step`."""
+
+    number: int
+    low: int
+    high: int
+    step: int
+
+    def lowest(self, start: int, end: int) -> int:
+        """The first byte in iterations from `start` up to `end`, which is not included."""
+        return max(0, self.low + self.step * (start if self.step >= 0 else end - 1))
+
+    def highest(self, start: int, end: int) -> int:
+        """The last byte, not included."""
+        return self.high + self.step * (start if self.step < 0 else end - 1)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps: the iterations of a loop over `var`, or, where there is none, a statement. `local` are the buffers that are allocated
+    around it, and what takes their place in a kernel of several."""
+
+    var: arith.Var | None
+    body: ir.Stmt
+    count: int
+    touches: tuple[Touch, ...]
+    local: Mapping[ir.Buffer, ir.Buffer]
+
+
+class Tape:
+    """A member as steps. `sizes` are the bytes of the passed buffers that it touches, by number."""
+
+    def __init__(self, member: Member, passed: Sequence[int]) -> None:
+        program = member.program
+        count = len(program.inputs)
+        self.inputs = tuple(zip(member.operands[:count], program.inputs, strict=True))
+        self.outputs = tuple(zip(member.operands[count:], program.outputs, strict=True))
+        self.buffers = {buffer: number for number, buffer in (*self.inputs, *self.outputs) if number in passed}
+        self.sizes = {number: _bytes(buffer) for buffer, number in self.buffers.items()}
+        self.written = {number for number, _ in self.outputs if number in self.sizes}
+        self.segments = [self._segment(*step) for step in _steps(program.body, {})]
+        self._later = {number: self._suffixes(number) for number in self.sizes}
+
+    def first_touched(self, number: int, segment: int, at: int) -> float:
+        """The first byte of a buffer that is touched from a step on; infinity where none is."""
+        if segment == len(self.segments):
+            return math.inf
+        here = self.segments[segment]
+        found = [touch.lowest(at, here.count) for touch in here.touches if touch.number == number]
+        return min([*found, self._later[number][segment + 1]])
+
+    def _suffixes(self, number: int) -> list[float]:
+        lowest = [math.inf]
+        for segment in reversed(self.segments):
+            found = [touch.lowest(0, segment.count) for touch in segment.touches if touch.number == number]
+            lowest.append(min([*found, lowest[-1]]))
+        return lowest[::-1]
+
+    def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Segment:
+        for node in ir.walk_stmts(stmt):
+            # A window has one dimension.
+            boxes = node.regions if isinstance(node, ir.Intrinsic) else ()
+            passed = [region for region in boxes if region.buffer in self.buffers]
+            if any(extent != arith.ONE for region in passed for _, extent in region.ranges[:-1]):
+                raise UnknownAccessError
+        loop = stmt if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL else None
+        touches: dict[tuple[int, int], Touch] = {}
+        for buffer, number in self.buffers.items():
+            for reads in (True, False) if number in self.written else (True,):
+                for place, access in accesses(stmt, buffer, reads):
+                    others = [(access.step(turn), turn.count - 1) for turn in place if turn.stmt is not loop]
+                    low = access.low + sum(min(0, step * last) for step, last in others)
+                    high = access.high + sum(max(0, step * last) for step, last in others)
+                    step = next((access.step(turn) for turn in place if turn.stmt is loop), 0)
+                    known = touches.get((number, step), Touch(number, low, high, step))
+                    touches[number, step] = Touch(number, min(low, known.low), max(high, known.high), step)
+        if loop is None or not isinstance(loop.extent, arith.Const):
+            if any(touch.step for touch in touches.values()):
+                raise UnknownAccessError
+            return Segment(None, stmt, 1, tuple(touches.values()), local)
+        return Segment(loop.var, loop.body, loop.extent.value, tuple(touches.values()), local)
+
+
+def _steps(stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Iterator[tuple[ir.Stmt, Mapping[ir.Buffer, ir.Buffer]]]:
+    """The statements one after the other, with what is allocated around each."""
+    match stmt:
+        case ir.Seq(stmts=stmts):
+            for item in stmts:
+                yield from _steps(item, local)
+        case ir.Alloc(buffer=ir.Buffer(scope="") as buffer, body=body):
+            yield from _steps(body, {**local, buffer: replace(buffer)})
+        case _:
+            yield stmt, local
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    size = arith.product(buffer.shape)
+    if not isinstance(size, int):
+        raise UnknownAccessError
+    return size * buffer.dtype.bytes
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Iterations of a segment of a member, from `start` on."""
+
+    tape: int
+    segment: int
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+class _Walk:
+    """Members on the way: the segment at which each is, and the iteration of that."""
+
+    def __init__(self, tapes: Sequence[Tape]) -> None:
+        self._tapes = tapes
+        self._at = [(0, 0) for _ in tapes]
+        self._writer = {number: place for place, tape in enumerate(tapes) for number in tape.written}
+        self._sizes = {number: size for tape in tapes for number, size in tape.sizes.items()}
+
+    def _written(self, number: int) -> float:
+        """Up to which byte a buffer is written."""
+        place = self._writer[number]
+        return self._tapes[place].first_touched(number, *self._at[place])
+
+    def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
+        """Up to which bytes of which buffers a piece reads."""
+        tape = self._tapes[piece.tape]
+        for touch in tape.segments[piece.segment].touches:
+            if touch.number not in tape.written:
+                yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
+
+    def _pass(self, piece: Piece) -> None:
+        """Move a member behind a piece."""
+        done = piece.end == self._tapes[piece.tape].segments[piece.segment].count
+        self._at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
+
+
+class _Run(_Walk):
+    """Runs the members, the last as far as it gets, the others for what it needs."""
+
+    def __init__(self, tapes: Sequence[Tape]) -> None:
+        super().__init__(tapes)
+        self._done: list[Piece] = []
+
+    def pieces(self) -> list[Piece]:
+        """The order."""
+        last = len(self._tapes) - 1
+        while self._at[last][0] < len(self._tapes[last].segments):
+            self._step(last, None)
+        return self._done
+
+    def _step(self, place: int, wanted: tuple[int, float] | None) -> None:
+        """Run steps of the segment at which a member is, at least one, and no more than it takes to write a wanted buffer up to a
+        byte."""
+        segment, at = self._at[place]
+        here = self._tapes[place].segments[segment]
+        most = here.count - at if wanted is None else self._steps_until(place, *wanted)
+        for number, end in self._inputs(Piece(place, segment, at, 1)):
+            self._produce(number, end)
+        for touch in here.touches:
+            if touch.number not in self._tapes[place].written and touch.step > 0:
+                there = self._written(touch.number)
+                if there < self._sizes[touch.number]:
+                    most = min(most, (int(there) - touch.high) // touch.step + 1 - at)
+        assert most > 0
+        last = self._done[-1] if self._done else None
+        if last is not None and (last.tape, last.segment, last.end) == (place, segment, at):
+            self._done[-1] = replace(last, count=last.count + most)
+        else:
+            self._done.append(Piece(place, segment, at, most))
+        self._pass(Piece(place, segment, at, most))
+
+    def _produce(self, number: int, end: float) -> None:
+        """Run the member that writes a buffer until it is written up to a byte."""
+        while self._written(number) < end:
+            self._step(self._writer[number], (number, end))
+
+    def _steps_until(self, place: int, number: int, end: float) -> int:
+        """How many steps of the segment at which a member is it takes to write a buffer up to a byte, as far as that goes."""
+        segment, at = self._at[place]
+        here = self._tapes[place].segments[segment]
+        most = 1
+        for touch in here.touches:
+            if touch.number == number and touch.low + touch.step * at < end:
+                rest = here.count - at
+                most = max(most, rest if touch.step <= 0 else min(rest, math.ceil((end - touch.low) / touch.step) - at))
+        return most if any(touch.number == number for touch in here.touches) else here.count - at
+
+
+@dataclass(frozen=True)
+class _Cycle:
+    """A part of an order that repeats: from piece `start` on, `length` pieces, so many `times`."""
+
+    start: int
+    length: int
+    times: int
+
+
+def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
+    """The repetition that leaves the fewest pieces; None where nothing repeats."""
+    keys = [(piece.tape, piece.segment, piece.count) for piece in pieces]
+    best: _Cycle | None = None
+    for length in range(1, min(LONGEST, len(keys) // 2) + 1):
+        alike = 0
+        for place in range(len(keys) - length):
+            alike = alike + 1 if keys[place] == keys[place + length] else 0
+            times = alike // length + 1
+            if times > 1 and (best is None or length * (times - 1) > best.length * (best.times - 1)):
+                best = _Cycle(place + length + 1 - length * times, length, times)
+    return best
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Track:
+    """What a turn of the loop runs of a member: `count` iterations of a segment, from `start` on in the first turn, and `step`
+    further in each that follows, as far as the segment has them."""
+
+    tape: int
+    segment: int
+    start: int
+    step: int
+    count: int
+
+    def span(self, turn: int, most: int) -> tuple[int, int]:
+        """From which iteration on it runs in a turn, and up to which, of a segment of so many."""
+        first = self.start + self.step * turn
+        return max(0, first), min(most, first + self.count)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The loop: what its turns run, how many there are, and the order of all that runs: turns with the pieces that they run, -1 for
+    what comes before the loop. `once` are the pieces that a single turn runs, by the track before which they stand."""
+
+    tracks: tuple[Track, ...]
+    count: int
+    order: tuple[tuple[int, Piece], ...]
+    once: Mapping[int, tuple[tuple[int, Piece], ...]]
+
+
+def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
+    """What repeats, begun as early and gone on with as long as any segment has iterations, and the number of turns."""
+    turn = pieces[cycle.start : cycle.start + cycle.length]
+    steps: dict[tuple[int, int], int] = {}
+    for piece in turn:
+        steps[piece.tape, piece.segment] = steps.get((piece.tape, piece.segment), 0) + piece.count
+    tracks = [Track(p.tape, p.segment, p.start, steps[p.tape, p.segment], p.count) for p in turn]
+    first = min(-((track.start + track.count - 1) // track.step) for track in tracks)
+    last = max((tapes[track.tape].segments[track.segment].count - 1 - track.start) // track.step for track in tracks)
+    return tuple(replace(track, start=track.start + track.step * first) for track in tracks), last - first + 1
+
+
+def turns_of(tapes: Sequence[Tape]) -> Turns | None:
+    """The loop in which members run; None where the order in which they can does not repeat."""
+    pieces = _Run(tapes).pieces()
+    cycle = _cycle(pieces)
+    return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).turns()
+
+
+class _Loop(_Walk):
+    """Runs tracks turn by turn, and checks that all that is read has been written. What is in no track comes once: before the loop,
+    where it reads nothing that is passed; else, if it comes before the member's track, as soon as what it reads is there, and if it
+    comes after that, when it is needed."""
+
+    def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
+        super().__init__(tapes)
+        self._tracks, self._count = tracks, count
+        self._own = {track.tape: track.segment for track in tracks}
+        self._order: list[tuple[int, Piece]] = []
+        self._once: dict[int, list[tuple[int, Piece]]] = {}
+
+    def turns(self) -> Turns | None:
+        """The loop; None where something is read too early."""
+        if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
+            return None
+        for place in range(len(self._tapes)):
+            while self._is_early(place) and self._ready(self._next(place)):
+                self._run(self._next(place), -1)
+        for turn in range(self._count):
+            for slot, track in enumerate(self._tracks):
+                while self._is_early(track.tape) and self._ready(self._next(track.tape)):
+                    self._run(self._next(track.tape), turn, slot)
+                first, end = track.span(turn, self._tapes[track.tape].segments[track.segment].count)
+                if first >= end:
+                    continue
+                piece = Piece(track.tape, track.segment, first, end - first)
+                if self._at[track.tape] != (track.segment, first) or not self._demand(piece, turn, slot):
+                    return None
+                self._run(piece, turn)
+        for place, tape in enumerate(self._tapes):
+            while self._at[place][0] < len(tape.segments):
+                if not self._ready(self._next(place)):
+                    return None
+                self._run(self._next(place), self._count)
+        return Turns(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
+
+    def _is_early(self, place: int) -> bool:
+        """Whether a member's next segment comes before that of its track."""
+        return self._at[place][0] < self._own.get(place, len(self._tapes[place].segments))
+
+    def _next(self, place: int) -> Piece:
+        segment, at = self._at[place]
+        return Piece(place, segment, at, self._tapes[place].segments[segment].count - at)
+
+    def _ready(self, piece: Piece) -> bool:
+        return all(self._written(number) >= end for number, end in self._inputs(piece))
+
+    def _demand(self, piece: Piece, turn: int, slot: int) -> bool:
+        """Whether a piece can run, when what its writers run once has run."""
+        for number, end in self._inputs(piece):
+            writer = self._writer[number]
+            while self._written(number) < end:
+                if self._at[writer][0] == self._own.get(writer):
+                    return False
+                missing = self._next(writer)
+                if not self._demand(missing, turn, slot):
+                    return False
+                self._run(missing, turn, slot)
+        return True
+
+    def _run(self, piece: Piece, turn: int, slot: int | None = None) -> None:
+        """Note a piece, where a slot is given as one that a single turn runs, before that slot's track."""
+        if slot is not None:
+            self._once.setdefault(slot, []).append((turn, piece))
+        self._order.append((turn, piece))
+        self._pass(piece)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is kept of a passed buffer, in bytes: it begins at `start` in the first turn, and moves on by `step` in every turn,
+    behind which the bytes that are `kept` move to its beginning."""
+
+    buffer: ir.Buffer
+    start: int
+    step: int
+    kept: int
+
+    def at(self, turn: arith.Expr | int) -> arith.Expr:
+        """The element at which it begins in a turn."""
+        each = self.buffer.dtype.bytes
+        return arith.wrap(turn) * (self.step // each) + self.start // each
+
+
+def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None:
+    """The window of a passed buffer; None where its place is not the same in all turns."""
+    users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
+    buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
+    size = _bytes(buffer)
+
+    def touched(piece: Piece) -> list[Touch]:
+        return [touch for touch in tapes[piece.tape].segments[piece.segment].touches if touch.number == number]
+
+    parts = [Piece(track.tape, track.segment, 0, track.step) for track in turns.tracks]
+    moved = {touch.step * part.count for part in parts for touch in touched(part)}
+    if len(moved) != 1 or min(moved) <= 0:
+        return None
+    step = moved.pop()
+    # From where on it is touched when a turn begins, and up to where it has been written then.
+    at = dict.fromkeys(users, (0, 0))
+    needed, reached, high = [math.inf] * (turns.count + 1), [0] * (turns.count + 1), 0
+    begun = 0
+    for turn, piece in turns.order:
+        while begun <= turn or begun == 0:
+            needed[begun] = min(tape.first_touched(number, *at[place]) for place, tape in users.items())
+            reached[begun] = high
+            begun += 1
+        if piece.tape in users:
+            done = piece.end == tapes[piece.tape].segments[piece.segment].count
+            at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
+            if number in users[piece.tape].written:
+                high = max([high, *(min(size, touch.highest(piece.start, piece.end)) for touch in touched(piece))])
+    start = int(min(first - step * turn for turn, first in enumerate(needed) if first < size))
+    kept = max(0, *(high - start - step * turn for turn, high in enumerate(reached) if turn))
+    room = [step + kept] if kept else []
+    for turn, piece in turns.order:
+        base = start + step * max(turn, 0)
+        room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
+    each = buffer.dtype.bytes
+    return Window(ir.Buffer(buffer.name, (max(room) // each,), buffer.dtype), start, step, kept)

@@ -1,0 +1,63 @@
+"""Local buffers that a program writes and never reads: compilers of C warn of them, and some keep their loops."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.rewrite import Rewriter
+
+_NOTHING = ir.Seq(())
+
+
+def without_unread(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The program without local buffers that nothing reads, what is stored there, and loops that then do nothing. Buffers stay
+    where an index that the data gives is checked on the way, since the check may fail. Expects no blocks."""
+    while unread := _unread(program.body):
+        program = _Remover(unread).program(program)
+    return program
+
+
+class _Remover(Rewriter):
+    def __init__(self, gone: set[ir.Buffer]) -> None:
+        super().__init__(stmt=self._left)
+        self._gone = gone
+
+    def _left(self, stmt: ir.Stmt) -> ir.Stmt | None:
+        """What stays of a statement; None where all of it does."""
+        match stmt:
+            case ir.Store(buffer=buffer) if buffer in self._gone:
+                return _NOTHING
+            case ir.Alloc(buffer=buffer, body=body) if buffer in self._gone:
+                return body
+            case ir.For(extent=extent, body=body) if body is _NOTHING and not arith.reads_data(arith.wrap(extent)):
+                return _NOTHING
+            case ir.Seq(stmts=stmts) if _NOTHING in stmts:
+                left = tuple(item for item in stmts if item is not _NOTHING)
+                return left[0] if len(left) == 1 else ir.Seq(left) if left else _NOTHING
+        return None
+
+
+def _unread(body: ir.Stmt) -> set[ir.Buffer]:
+    local: set[ir.Buffer] = set()
+    read: set[ir.Buffer] = set()
+    for stmt in ir.walk_stmts(body):
+        values, indices = ir.statement_operands(stmt)
+        wrapped = [arith.wrap(index) for index in indices]
+        inside = (*values, *(payload for index in wrapped for payload in ir.payloads(index)))
+        loaded = {node.buffer for node in ir.walk_exprs(*inside) if isinstance(node, ir.Load)}
+        # A sum that reads itself to grow is of no use to others.
+        read |= loaded - {stmt.buffer} if isinstance(stmt, ir.Store) else loaded
+        match stmt:
+            case ir.Alloc(buffer=buffer):
+                local.add(buffer)
+            case ir.Intrinsic(regions=regions):
+                read |= {region.buffer for region in regions}
+            case ir.Store(buffer=buffer) if _checks(values, wrapped):
+                read.add(buffer)
+    return local - read
+
+
+def _checks(values: tuple[ir.Expr, ...], indices: list[arith.Expr]) -> bool:
+    """Whether an index that the data gives is checked where these are worked out."""
+    inner = (index for node in ir.walk_exprs(*values) for index in ir.index_operands(node))
+    return any(arith.reads_data(index) for index in (*indices, *inner))

@@ -1,0 +1,348 @@
+"""The value semantics of the loop IR on numpy arrays and scalars: what the interpreter computes with.
+
+A value of a dtype is held in its *carrier*: the numpy dtype itself where numpy has its arithmetic, float32 for narrower floats
+(rounded after every operation; 24 bits are more than twice the precision of any of them plus two, so rounding twice is rounding
+once), int8 and uint8 for narrower integers. Functions take arrays and numpy scalars alike. Callers silence floating-point
+warnings (`numpy.errstate(all="ignore")`).
+"""
+
+from __future__ import annotations
+
+import math as scalar_math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from inlaid.types import DType
+
+Value = Any
+"""A numpy array or scalar of a carrier dtype."""
+
+
+def carrier(of: DType) -> np.dtype[Any]:
+    """The numpy dtype in which values of a dtype are computed."""
+    if of.is_float and of.bits < 32:
+        return np.dtype(np.float32)
+    if of.is_int and of.bits < 8:
+        return np.dtype(np.int8 if of.kind == "int" else np.uint8)
+    return of.numpy
+
+
+def load(value: Value, of: DType) -> Value:
+    """Stored elements as values."""
+    return value.astype(carrier(of)) if value.dtype != carrier(of) else value
+
+
+def constant(value: float, of: DType) -> Value:
+    """A constant as a value; floats are rounded, integers are in range."""
+    if of.is_float:
+        return rounded(carrier(of).type(value), of)
+    return carrier(of).type(value)
+
+
+def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
+    """An array whose elements are not meant to be read: NaN, or else the byte 0xA5 all over (bool: true)."""
+    if of.kind == "bool":
+        return np.ones(shape, np.bool_)
+    if of.is_float and of.name != "float4e2m1":
+        return np.full(shape, np.nan, np.float32).astype(of.numpy)
+    filled = np.full((*shape, of.bytes), 0xA5 if of.bits >= 8 else 0xA5 & ((1 << of.bits) - 1), np.uint8)
+    return filled.view(of.numpy).reshape(shape)
+
+
+def rounded(value: Value, of: DType) -> Value:
+    """The result of a float operation in the carrier, rounded to the dtype."""
+    return value if of.bits >= 32 else value.astype(of.numpy).astype(np.float32)
+
+
+def wrapped(value: Value, of: DType) -> Value:
+    """The result of an integer operation in the carrier, wrapped to the dtype."""
+    if of.bits >= 8:
+        return value
+    if of.kind == "uint":
+        return value & np.uint8((1 << of.bits) - 1)
+    shift = np.int8(8 - of.bits)
+    return (value << shift) >> shift
+
+
+def from_index(value: Value, of: DType) -> Value:
+    """An integer (Python's, or an int64 array) as a value of an integer dtype or bool."""
+    if of.kind == "bool":
+        return np.not_equal(value, 0)
+    if isinstance(value, int):
+        value = np.int64((value + (1 << 63)) % (1 << 64) - (1 << 63))
+    return wrapped(value.astype(carrier(of)), of)
+
+
+def _where(condition: Value, then: Value, otherwise: Value) -> Value:
+    """numpy.where that makes a scalar of scalars."""
+    chosen: Value = np.where(condition, then, otherwise)
+    return chosen[()]
+
+
+# --- unary ------------------------------------------------------------------------------------------------------------
+
+
+def unary(op: str, of: DType, a: Value) -> Value:
+    """`op` of ir.UNARY."""
+    return _UNARY[op](a, of)
+
+
+def _invert(a: Value, of: DType) -> Value:
+    return np.logical_not(a) if of.kind == "bool" else wrapped(~a, of)
+
+
+def _unsigned(a: Value, of: DType) -> Value:
+    """The bits of an integer, as uint64."""
+    return a.astype(np.uint64) & np.uint64((1 << of.bits) - 1)
+
+
+def _popcount(a: Value, of: DType) -> Value:
+    bits = _unsigned(a, of)
+    count = bits & np.uint64(0)
+    for position in range(of.bits):
+        count = count + ((bits >> np.uint64(position)) & np.uint64(1))
+    return wrapped(count.astype(carrier(of)), of)
+
+
+def _clz(a: Value, of: DType) -> Value:
+    bits = _unsigned(a, of)
+    zeros = bits & np.uint64(0)
+    for position in range(of.bits):
+        zeros = zeros + (bits >> np.uint64(position) == 0)
+    return wrapped(zeros.astype(carrier(of)), of)
+
+
+_UNARY: dict[str, Callable[[Value, DType], Value]] = {
+    "neg": lambda a, of: -a if of.is_float else wrapped(np.negative(a), of),
+    "abs": lambda a, of: np.abs(a) if of.is_float else wrapped(np.abs(a), of),
+    "not": _invert,
+    "sqrt": lambda a, of: rounded(np.sqrt(a), of),
+    "floor": lambda a, of: rounded(np.floor(a), of),
+    "ceil": lambda a, of: rounded(np.ceil(a), of),
+    "round": lambda a, of: rounded(np.rint(a), of),
+    "trunc": lambda a, of: rounded(np.trunc(a), of),
+    "isnan": lambda a, of: np.isnan(a),
+    "isinf": lambda a, of: np.isinf(a),
+    "popcount": _popcount,
+    "clz": _clz,
+}
+
+
+# --- binary -----------------------------------------------------------------------------------------------------------
+
+
+def binary(op: str, of: DType, a: Value, b: Value) -> Value:
+    """`op` of ir.BINARY on two values of dtype `of`."""
+    result = _BINARY[op](a, b, of)
+    if op in _EXACT:
+        return result
+    return rounded(result, of) if of.is_float else wrapped(result, of) if of.is_int else result
+
+
+def _quotient(a: Value, b: Value, of: DType) -> Value:
+    """Truncating division of integers; 0 where b is 0."""
+    if of.is_float:
+        return a / b
+    safe = _where(b == 0, b.dtype.type(1), b)
+    if of.kind == "uint":
+        return _where(b == 0, b.dtype.type(0), a // safe)
+    down = np.floor_divide(a, safe)
+    # Floor division differs from truncation where the signs differ and the division is inexact.
+    inexact = (down * safe != a) & ((a < 0) != (safe < 0))
+    return _where(b == 0, b.dtype.type(0), down + inexact.astype(b.dtype))
+
+
+def _remainder(a: Value, b: Value, of: DType) -> Value:
+    if of.is_float:
+        return np.fmod(a, b)
+    return _where(b == 0, b.dtype.type(0), a - _quotient(a, b, of) * b)
+
+
+def _shift(a: Value, b: Value, of: DType, left: bool) -> Value:
+    inside = (b >= 0) & (b < of.bits)
+    safe = _where(inside, b, b.dtype.type(0))
+    if left:
+        return _where(inside, a << safe, a.dtype.type(0))
+    return _where(inside, a >> safe, -(a < 0).astype(a.dtype) if of.kind == "int" else a.dtype.type(0))
+
+
+_BINARY: dict[str, Callable[[Value, Value, DType], Value]] = {
+    "add": lambda a, b, of: a + b,
+    "sub": lambda a, b, of: a - b,
+    "mul": lambda a, b, of: a * b,
+    "div": _quotient,
+    "mod": _remainder,
+    "min": lambda a, b, of: np.minimum(a, b),
+    "max": lambda a, b, of: np.maximum(a, b),
+    "and": lambda a, b, of: a & b,
+    "or": lambda a, b, of: a | b,
+    "xor": lambda a, b, of: a ^ b,
+    "shl": lambda a, b, of: _shift(a, b, of, left=True),
+    "shr": lambda a, b, of: _shift(a, b, of, left=False),
+    "lt": lambda a, b, of: a < b,
+    "le": lambda a, b, of: a <= b,
+    "eq": lambda a, b, of: a == b,
+    "ne": lambda a, b, of: a != b,
+}
+_EXACT = frozenset(("min", "max", "and", "or", "xor", "lt", "le", "eq", "ne"))
+
+
+# --- fma --------------------------------------------------------------------------------------------------------------
+
+
+def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c rounded once."""
+    if not of.is_float:
+        return binary("add", of, binary("mul", of, a, b), c)
+    if of.bits < 64:
+        # The product of two float32 is exact in float64. The sum, rounded to odd there, then rounds to the dtype as the exact sum
+        # would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+        wide = _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
+        return rounded(wide.astype(np.float32), of) if of.bits == 32 else _narrow_wide(wide, of)
+    return _fma_wide(a, b, c)
+
+
+def _fma_wide(a: Value, b: Value, c: Value) -> Value:
+    """The same for float64: the exact product and sum as several numbers, of which the last two are added rounded to odd (Boldo and
+    Melquiond). Where that might overflow or underflow, in fractions."""
+    high = a * b
+    a_high, b_high = a * 134217729.0, b * 134217729.0
+    a_high, b_high = a_high - (a_high - a), b_high - (b_high - b)
+    a_low, b_low = a - a_high, b - b_high
+    low = ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
+    first, first_low = _two_sum(c, low)
+    second, second_low = _two_sum(high, first)
+    result = np.asarray(second + _sum_to_odd(second_low, first_low))
+    wide = np.abs(high)
+    plain = (wide > 2.0**-900) & (wide < 2.0**900) & (np.maximum(np.abs(a), np.abs(b)) < 2.0**900) & (np.abs(c) < 2.0**900)
+    if not np.all(plain):
+        every = np.broadcast_arrays(result, plain, a, b, c)
+        result = np.array(
+            [kept if good else _fma_exact(x, y, z) for kept, good, x, y, z in zip(*(item.flat for item in every), strict=True)],
+            np.float64,
+        ).reshape(every[0].shape)
+    return result[()]
+
+
+def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _narrow_wide(wide: Value, of: DType) -> Value:
+    """A float64 that was rounded to odd as a dtype narrower than float32; to odd again in float32 on the way."""
+    near = wide.astype(np.float32)
+    back = near.astype(np.float64)
+    bits = near.view(np.int32)
+    step = _where(np.abs(back) < np.abs(wide), np.int32(1), np.int32(-1))
+    odd = _where((back != wide) & (bits & 1 == 0) & np.isfinite(near), bits + step, bits).astype(np.int32).view(np.float32)
+    return rounded(odd, of)
+
+
+def _sum_to_odd(p: Value, c: Value) -> Value:
+    """p + c in float64, rounded to odd: where inexact, the neighbour whose last bit is set."""
+    s, error = _two_sum(p, c)
+    bits = np.asarray(s).view(np.int64)
+    away = (error > 0) == (s > 0)
+    odd = _where((error != 0) & np.isfinite(error) & (bits & 1 == 0), bits + _where(away, 1, -1), bits)
+    return odd.view(np.float64)[()]
+
+
+def _fma_exact(a: float, b: float, c: float) -> float:
+    a, b, c = float(a), float(b), float(c)
+    if a == 0 or b == 0 or not (scalar_math.isfinite(a) and scalar_math.isfinite(b) and scalar_math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return 0.0
+    try:
+        return float(exact)
+    except OverflowError:
+        return scalar_math.inf if exact > 0 else -scalar_math.inf
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def cast(a: Value, source: DType, to: DType) -> Value:
+    """A value converted to another dtype."""
+    if to.kind == "bool":
+        return a != 0
+    if to.is_float:
+        if to.bits >= 32:
+            return a.astype(to.numpy)
+        return _narrow_wide(a.astype(np.float64), to) if source.bits > 32 else rounded(a.astype(np.float32), to)
+    if source.is_float:
+        return _saturated(a, to)
+    return wrapped(a.astype(carrier(to)), to)
+
+
+def _saturated(a: Value, to: DType) -> Value:
+    low, high = to.limits
+    wide = np.trunc(a.astype(np.float64))
+    inside = (wide >= low) & (wide < float(high + 1))
+    kind = carrier(to).type
+    whole = _where(inside, wide, 0.0).astype(np.uint64 if to.kind == "uint" else np.int64).astype(kind)
+    return _where(inside, whole, _where(wide < low, kind(low), _where(wide > 0, kind(high), kind(0))))
+
+
+def stored(value: Value, of: DType) -> Value:
+    """A value in the numpy dtype in which it is stored."""
+    return value if value.dtype == of.numpy else value.astype(of.numpy)
+
+
+def bitcast(a: Value, source: DType, to: DType) -> Value:
+    """The bits of a value as another dtype."""
+    bits = np.ascontiguousarray(stored(np.asarray(a), source)).view(to.numpy).reshape(np.shape(a))
+    return load(bits, to)[()]
+
+
+# --- mathematical functions -------------------------------------------------------------------------------------------
+
+
+def math(name: str, of: DType, *args: Value) -> Value:
+    """A function of ir.MATH, computed in float64 and rounded to the dtype."""
+    wide = _MATH[name](*(arg.astype(np.float64) for arg in args))
+    return wide if of.bits == 64 else _narrow_wide(wide, of) if of.bits < 32 else wide.astype(np.float32)
+
+
+def _sigmoid(x: Value) -> Value:
+    small = np.exp(-np.abs(x))
+    return _where(x < 0, small / (1 + small), 1 / (1 + small))
+
+
+def _erf(x: Value) -> Value:
+    flat = [scalar_math.erf(item) for item in np.ravel(x).tolist()]
+    return np.array(flat, np.float64).reshape(np.shape(x))[()]
+
+
+_MATH: dict[str, Callable[..., Value]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "pow": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "scalb": lambda x, n: np.ldexp(x, np.nan_to_num(n).astype(np.int32)),
+}

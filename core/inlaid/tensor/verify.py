@@ -1,0 +1,264 @@
+"""The invariants of loop programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inlaid import arith
+from inlaid.errors import VerifyError
+from inlaid.tensor import ir
+from inlaid.tensor.text import show
+
+_FLOAT_ONLY = ("sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf")
+_INTEGER_ONLY = ("popcount", "clz")
+_BITWISE = ("and", "or", "xor")
+_NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
+
+
+def verify(program: ir.LoopProgram) -> None:
+    """Check a loop program: buffers are declared where they are used, indices are as many as dimensions, variables are in scope,
+    dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is.
+
+    Raises `VerifyError`, which shows the program with the statement at fault marked.
+    """
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: ir.LoopProgram) -> None:
+        self._program = program
+        self._at: ir.Stmt = program.body
+        self._buffers: set[ir.Buffer] = set()
+        self._scope: set[arith.Expr] = set()
+        self._blocks: set[str] = set()
+        self._written: set[ir.Buffer] = set()
+        self._well_typed: set[ir.Expr] = set()
+
+    def run(self) -> None:
+        program = self._program
+        self._scope = {size for size, _ in program.defines} | set(program.sizes)
+        for buffer in program.params:
+            if buffer in self._buffers:
+                self._fail(f"{buffer} is a parameter twice")
+            self._buffers.add(buffer)
+            for dim in buffer.shape:
+                self._scope |= {node for node in arith.walk(arith.wrap(dim)) if isinstance(node, arith.SizeVar)}
+        for _, buffer in program.defines:
+            if buffer not in program.outputs or buffer.shape or buffer.dtype.name != "int64":
+                self._fail(f"{buffer} defines a size, so it is a 0-d int64 output")
+        self._stmt(program.body)
+        for buffer in program.outputs:
+            if buffer not in self._written and 0 not in buffer.shape:
+                self._fail(f"output {buffer} is never written")
+
+    def _fail(self, problem: str) -> None:
+        raise VerifyError(f"{self._program.name}: {problem}\n{show(self._program, mark=self._at)}")
+
+    def _bind(self, variables: Iterable[arith.Var]) -> list[arith.Var]:
+        added = list(variables)
+        for var in added:
+            if var in self._scope:
+                self._fail(f"{var} is bound inside its own scope")
+            self._scope.add(var)
+        return added
+
+    def _stmt(self, stmt: ir.Stmt) -> None:
+        self._at = stmt
+        match stmt:
+            case ir.For(var=var, extent=extent, body=body):
+                self._indices(extent)
+                self._loop(stmt)
+                self._inside([var], body)
+            case ir.While(condition=condition, body=body):
+                self._condition(condition)
+                self._stmt(body)
+            case ir.Block():
+                self._block(stmt)
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                self._place(buffer, len(indices))
+                self._indices(*indices)
+                self._values(value)
+                if value.dtype is not buffer.dtype:
+                    self._fail(f"{value.dtype} is stored into {buffer}, which holds {buffer.dtype}")
+                self._write(buffer)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                self._condition(condition)
+                self._stmt(then)
+                if otherwise is not None:
+                    self._stmt(otherwise)
+            case ir.Let(var=var, value=value, body=body, bounds=bounds):
+                self._values(value)
+                self._indices(*(bounds or ()))
+                if not value.dtype.is_int:
+                    self._fail(f"{var} is an index, so its value is an integer, not {value.dtype}")
+                self._inside([var], body)
+            case ir.Alloc(buffer=buffer, body=body):
+                if buffer in self._buffers:
+                    self._fail(f"{buffer} is declared twice")
+                self._indices(*(arith.wrap(dim) for dim in buffer.shape))
+                self._buffers.add(buffer)
+                self._stmt(body)
+                self._buffers.discard(buffer)
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    self._stmt(item)
+            case ir.Intrinsic(regions=regions, args=args):
+                self._regions(regions)
+                self._values(*args)
+                # Only the target knows which regions it writes.
+                self._written |= {region.buffer for region in regions}
+
+    def _inside(self, variables: list[arith.Var], body: ir.Stmt) -> None:
+        for var in self._bind(variables):
+            self._stmt(body)
+            self._scope.discard(var)
+
+    def _loop(self, loop: ir.For) -> None:
+        if loop.kind in (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED) and not isinstance(loop.extent, arith.Const):
+            self._fail(f"loop {loop.var} is {loop.kind.value}, so its extent is constant, not {loop.extent}")
+        if bool(loop.thread) != (loop.kind is ir.ForKind.THREAD):
+            self._fail(f"loop {loop.var} names a thread axis just when it is bound to one")
+        if loop.kind is ir.ForKind.VECTORIZED:
+            for inner in ir.walk_stmts(loop.body):
+                if isinstance(inner, ir.For) and (inner.kind is loop.kind or loop.var in arith.free_vars(inner.extent)):
+                    self._fail(f"loop {inner.var} is vectorised, or varies in extent, inside vectorised loop {loop.var}")
+
+    def _block(self, block: ir.Block) -> None:
+        if block.name in self._blocks:
+            self._fail(f"two blocks are called {block.name}")
+        self._blocks.add(block.name)
+        if len(block.iters) != len(block.bindings):
+            self._fail(f"block {block.name} has {len(block.iters)} iteration variables and {len(block.bindings)} bindings")
+        self._indices(*block.bindings, *(item.extent for item in block.iters))
+        variables = self._bind(item.var for item in block.iters)
+        self._indices(block.predicate)
+        self._regions(block.reads + block.writes)
+        for part in ir.substatements(block):
+            self._stmt(part)
+        self._scope -= set(variables)
+
+    def _place(self, buffer: ir.Buffer, count: int) -> None:
+        if buffer not in self._buffers:
+            self._fail(f"{buffer} is not declared here")
+        if count != len(buffer.shape):
+            self._fail(f"{buffer} has {len(buffer.shape)} dimensions, got {count} indices")
+
+    def _regions(self, regions: tuple[ir.Region, ...]) -> None:
+        for region in regions:
+            self._place(region.buffer, len(region.ranges))
+            self._indices(*(end for pair in region.ranges for end in pair))
+
+    def _write(self, buffer: ir.Buffer) -> None:
+        if buffer in self._program.inputs:
+            self._fail(f"input {buffer} is written")
+        self._written.add(buffer)
+
+    def _condition(self, condition: ir.Expr) -> None:
+        self._values(condition)
+        if condition.dtype.kind != "bool":
+            self._fail(f"a condition is a bool, not {condition.dtype}")
+
+    def _indices(self, *indices: arith.Expr) -> None:
+        pending = list(indices)
+        while pending:
+            node = pending.pop()
+            pending += node.operands
+            if isinstance(node, (arith.Var, arith.SizeVar)) and node not in self._scope:
+                self._fail(f"{node} is not in scope")
+            if isinstance(node, arith.Opaque):
+                assert isinstance(node.payload, ir.Expr)
+                if not node.payload.dtype.is_int:
+                    self._fail(f"a checked index is an integer, not {node.payload.dtype}")
+                pending += (node.lower, node.upper)
+                self._values(node.payload)
+
+    def _values(self, *roots: ir.Expr) -> None:
+        seen: set[ir.Expr] = set()
+        pending = list(roots)
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            pending += ir.parts(node)
+            if isinstance(node, ir.Load):
+                self._place(node.buffer, len(node.indices))
+            for index in ir.index_operands(node):
+                self._plain(index)
+            if node not in self._well_typed:
+                problem = _type_error(node)
+                if problem:
+                    self._fail(problem)
+                self._well_typed.add(node)
+
+    def _plain(self, index: arith.Expr) -> None:
+        """An index within a value: the values that it checks are among the parts of that value."""
+        for var in arith.free_vars(index):
+            if var not in self._scope:
+                self._fail(f"{var} is not in scope")
+
+
+def _type_error(node: ir.Expr) -> str:
+    """What is wrong with the dtypes of one node, or nothing."""
+    of = node.dtype
+    match node:
+        case ir.Const(value=value):
+            return _const_error(node, value)
+        case ir.Index():
+            return "" if of.is_int or of.kind == "bool" else f"an index is an integer or bool, not {of}"
+        case ir.Load(buffer=buffer):
+            return "" if of is buffer.dtype else f"a load of {of} from {buffer}, which holds {buffer.dtype}"
+        case ir.Unary(op=op, a=a):
+            return _unary_error(op, a, node)
+        case ir.Binary(op=op, a=a, b=b):
+            return _binary_error(op, a, b, node)
+        case ir.Fma(a=a, b=b, c=c):
+            same = of.kind != "bool" and a.dtype is b.dtype is c.dtype is of
+            return "" if same else f"fma of {a.dtype}, {b.dtype} and {c.dtype}"
+        case ir.Select(condition=condition, then=then, otherwise=otherwise):
+            if condition.dtype.kind != "bool":
+                return f"a condition is a bool, not {condition.dtype}"
+            return "" if then.dtype is otherwise.dtype is of else f"a select of {of} between {then.dtype} and {otherwise.dtype}"
+        case ir.Bitcast(a=a):
+            return "" if a.dtype.bytes == of.bytes else f"a bitcast of {a.dtype} to {of}: the widths differ"
+        case ir.CallMath(name=name, args=args):
+            if name not in ir.MATH:
+                return f"there is no mathematical function {name}"
+            same = of.is_float and all(arg.dtype is of for arg in args)
+            return "" if same else f"{name} of {', '.join(str(arg.dtype) for arg in args)} as {of}"
+    return ""
+
+
+def _const_error(node: ir.Const, value: float | int | bool) -> str:
+    of = node.dtype
+    if of.is_float:
+        return "" if isinstance(value, float) else f"{value!r} is no {of}"
+    if of.kind == "bool":
+        return "" if isinstance(value, bool) else f"{value!r} is no bool"
+    low, high = of.limits
+    fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    return "" if fits else f"{value!r} is no {of}"
+
+
+def _unary_error(op: str, a: ir.Expr, node: ir.Unary) -> str:
+    if op not in ir.UNARY:
+        return f"there is no operation {op}"
+    wanted = "bool" if op in ("isnan", "isinf") else a.dtype.name
+    fits = a.dtype.is_float if op in _FLOAT_ONLY else a.dtype.is_int if op in _INTEGER_ONLY else True
+    if op == "not":
+        fits = not a.dtype.is_float
+    if op in ("neg", "abs"):
+        fits = a.dtype.kind != "bool"
+    return "" if fits and node.dtype.name == wanted else f"{op} of {a.dtype} as {node.dtype}"
+
+
+def _binary_error(op: str, a: ir.Expr, b: ir.Expr, node: ir.Binary) -> str:
+    if op not in ir.BINARY:
+        return f"there is no operation {op}"
+    wanted = "bool" if op in ir.COMPARISONS else a.dtype.name
+    fits = a.dtype is b.dtype and node.dtype.name == wanted
+    if op in _BITWISE or op in ("shl", "shr"):
+        fits = fits and not a.dtype.is_float
+    if op in _NO_BOOL:
+        fits = fits and a.dtype.kind != "bool"
+    return "" if fits else f"{op} of {a.dtype} and {b.dtype} as {node.dtype}"

@@ -1,0 +1,58 @@
+"""Virtual threads: their statements interleaved, so that one waits while another works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import joined, mapped
+from inlaid.tensor.rewrite import Rewriter
+
+
+def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Loops over virtual threads become one copy of each statement per thread, side by side inside the loops that they share.
+
+        for t in 2, vthread: alloc b: for k in 8: { b[0] = a[t, k]; c[t] += b[0] }
+    becomes
+        alloc b_0: alloc b_1: for k in 8: { b_0[0] = a[0, k]; b_1[0] = a[1, k]; c[0] += b_0[0]; c[1] += b_1[0] }
+
+    Expects no blocks. Raises `ScheduleError` where the number of threads is not constant.
+    """
+    body = _lowered(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+def _lowered(stmt: ir.Stmt) -> ir.Stmt:
+    stmt = mapped(stmt, _lowered)
+    if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.VTHREAD:
+        return stmt
+    extent = arith.simplify(stmt.extent)
+    if not isinstance(extent, arith.Const):
+        raise ScheduleError(f"loop {stmt.var} runs virtual threads, but its extent {extent!r} is not constant")
+    return _Threads(stmt.var, extent.value).stmt(stmt.body)
+
+
+class _Threads:
+    def __init__(self, var: arith.Var, count: int) -> None:
+        self._var = var
+        self._count = count
+        self._own: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        """A statement for all threads."""
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                return joined(*map(self.stmt, stmts))
+            case ir.For(extent=extent) if self._var not in arith.free_vars(extent):
+                return mapped(stmt, self.stmt)
+            case ir.Alloc(buffer=buffer, body=body):
+                for thread, own in enumerate(self._own):
+                    own[buffer] = ir.Buffer(f"{buffer.name}_{thread}", buffer.shape, buffer.dtype, buffer.scope)
+                result = self.stmt(body)
+                for own in reversed(self._own):
+                    result = ir.Alloc(own[buffer], result)
+                return result
+        copies = (Rewriter({self._var: arith.Const(thread)}, self._own[thread]).stmt(stmt) for thread in range(self._count))
+        return joined(*copies)

@@ -1,0 +1,116 @@
+"""Element types, sub-byte and float8 included.
+
+A sub-byte element occupies one byte of storage, as in `ml_dtypes`: packing several into a byte is a matter of file formats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from inlaid.errors import ParseError
+
+Kind = Literal["float", "int", "uint", "bool", "string"]
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """One element type: `name`, `kind`, value width in `bits`, and width in memory in `bytes`. One object exists per name."""
+
+    name: str
+    kind: Kind
+    bits: int
+    bytes: int
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype, (self.name,)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """Signed or unsigned, bool not included."""
+        return self.kind in ("int", "uint")
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype that holds it (from `ml_dtypes` where numpy has none; `object` for strings)."""
+        if self.kind == "string":
+            return np.dtype(object)
+        if self.name in _ML_DTYPES:
+            import ml_dtypes
+
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+            return found
+        return np.dtype(self.name)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and greatest value of an integer type (bool: 0 and 1)."""
+        if self.kind == "int":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        assert self.kind in ("uint", "bool"), f"{self.name} has no integer limits"
+        return 0, (1 << self.bits) - 1
+
+
+_FLOATS = {
+    "float64": 64,
+    "float32": 32,
+    "float16": 16,
+    "bfloat16": 16,
+    "float8e4m3fn": 8,
+    "float8e4m3fnuz": 8,
+    "float8e5m2": 8,
+    "float8e5m2fnuz": 8,
+    "float8e8m0": 8,
+    "float4e2m1": 4,
+}
+_ML_DTYPES = {
+    "bfloat16": "bfloat16",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+    "int4": "int4",
+    "int2": "int2",
+    "uint4": "uint4",
+    "uint2": "uint2",
+}
+DTYPES: dict[str, DType] = {
+    **{name: DType(name, "float", bits, max(bits // 8, 1)) for name, bits in _FLOATS.items()},
+    **{f"int{bits}": DType(f"int{bits}", "int", bits, max(bits // 8, 1)) for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": DType(f"uint{bits}", "uint", bits, max(bits // 8, 1)) for bits in (2, 4, 8, 16, 32, 64)},
+    "bool": DType("bool", "bool", 1, 1),
+    "string": DType("string", "string", 0, 0),
+}
+
+
+def dtype(name: str | DType) -> DType:
+    """The element type of that name. Raises `ParseError` for a name that is none."""
+    if isinstance(name, DType):
+        return name
+    found = DTYPES.get(name)
+    if found is None:
+        raise ParseError(f"{name!r} is not an element type", remedy=f"the element types are {', '.join(DTYPES)}")
+    return found
+
+
+_FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
+
+
+def from_numpy(numpy_dtype: np.dtype[Any]) -> DType:
+    """The element type that a numpy dtype holds. Raises `ParseError` for one that has no counterpart (complex, dates)."""
+    if numpy_dtype.kind in "OUST":
+        return DTYPES["string"]
+    name = numpy_dtype.name
+    return dtype(_FROM_NUMPY.get(name, name))

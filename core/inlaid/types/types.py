@@ -1,0 +1,123 @@
+"""The types of graph expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, substitute, unwrap
+from inlaid.types.dtypes import DType, dtype
+
+
+class Type:
+    """Base of all types. Types are immutable and compare by structure."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class TensorType(Type):
+    """A dense array: `shape` of dimensions (integers, or expressions over `SizeVar`s) and an element type."""
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+    def __init__(self, shape: tuple[Dim, ...] | list[Dim], dtype_: str | DType) -> None:
+        object.__setattr__(self, "shape", tuple(dim if type(dim) is int else _dim(dim) for dim in shape))
+        object.__setattr__(self, "dtype", dtype(dtype_))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(type(dim) is int for dim in self.shape)
+
+    def __repr__(self) -> str:
+        return f"Tensor[({', '.join(map(repr, self.shape))}{',' if len(self.shape) == 1 else ''}), {self.dtype}]"
+
+
+def _dim(value: object) -> Dim:
+    if isinstance(value, str):
+        return SizeVar(value)
+    return unwrap(value) if isinstance(value, Expr) else int(value)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TupleType(Type):
+    """A fixed number of values of any types."""
+
+    fields: tuple[Type, ...]
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self.fields))}{',' if len(self.fields) == 1 else ''})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FunctionType(Type):
+    """A function from parameters to a result. Dimensions that occur in `params` are instantiated at each call."""
+
+    params: tuple[Type, ...]
+    result: Type
+
+    def __repr__(self) -> str:
+        return f"fn({', '.join(map(repr, self.params))}) -> {self.result!r}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SequenceType(Type):
+    """A list whose length only a run knows, all elements of one type (dimensions of the element may differ: existential)."""
+
+    element: Type
+
+    def __repr__(self) -> str:
+        return f"Sequence[{self.element!r}]"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OptionalType(Type):
+    """A value or nothing."""
+
+    element: Type
+
+    def __repr__(self) -> str:
+        return f"Optional[{self.element!r}]"
+
+
+def type_vars(type_: Type) -> frozenset[Expr]:
+    """The symbolic dimensions that occur in a type."""
+    match type_:
+        case TensorType(shape=shape):
+            return frozenset().union(*(free_vars(dim) for dim in shape if type(dim) is not int))
+        case TupleType(fields=fields):
+            return frozenset().union(*map(type_vars, fields))
+        case FunctionType(params=params, result=result):
+            return type_vars(result).union(*map(type_vars, params))
+        case SequenceType(element=element) | OptionalType(element=element):
+            return type_vars(element)
+    raise AssertionError(f"unknown type {type_!r}")
+
+
+def substitute_type(type_: Type, mapping: dict[Expr, Expr]) -> Type:
+    """The type with symbolic dimensions replaced."""
+    if not mapping:
+        return type_
+    match type_:
+        case TensorType(shape=shape, dtype=element):
+            if all(type(dim) is int for dim in shape):
+                return type_
+            return TensorType(tuple(dim if isinstance(dim, int) else substitute(dim, mapping) for dim in shape), element)
+        case TupleType(fields=fields):
+            return TupleType(tuple(substitute_type(field, mapping) for field in fields))
+        case FunctionType(params=params, result=result):
+            return FunctionType(tuple(substitute_type(p, mapping) for p in params), substitute_type(result, mapping))
+        case SequenceType(element=inner):
+            return SequenceType(substitute_type(inner, mapping))
+        case OptionalType(element=inner):
+            return OptionalType(substitute_type(inner, mapping))
+    raise AssertionError(f"unknown type {type_!r}")

@@ -1,5 +1,0 @@
-"""Artifacts, signatures and plan instructions: everything a package holds. The plan is in `inlay.artifact.plan`."""
-
-from inlay.artifact.artifact import ALIGNMENT, PORTABLE_C, Artifact, DimSource, KernelInfo, Signature, TensorSpec
-
-__all__ = ["ALIGNMENT", "PORTABLE_C", "Artifact", "DimSource", "KernelInfo", "Signature", "TensorSpec"]

@@ -1,5 +1,0 @@
-"""Memory planning: from lifetimes to offsets in an arena."""
-
-from inlay.memory.planner import Arena, Lifetime, aligned, lower_bound, plan
-
-__all__ = ["Arena", "Lifetime", "aligned", "lower_bound", "plan"]

@@ -1,1 +1,0 @@
-"""The reference target: every operator by its numpy definition. An ordinary plugin, in `inlay.reference.plugin`."""

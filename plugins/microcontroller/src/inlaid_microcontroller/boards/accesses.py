@@ -1,0 +1,55 @@
+"""Loads and stores of a model on an emulated board, counted by a plugin of QEMU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from inlaid.errors import TargetError
+from inlaid.runtime.c_source import MISSING, REMEDY, find_compiler, link_shared
+from inlaid_microcontroller.boards import Board
+from inlaid_microcontroller.boards.emulate import Firmware, missing, run
+
+_SOURCE = "accesses.c"
+_PRINTED = re.compile(r"^accesses (\d+) (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """Loads and stores, those of each register on its own where an instruction moves several."""
+
+    loads: int
+    stores: int
+
+
+def uncounted(board: Board) -> str | None:
+    """Why they cannot be counted on a board; None where they can."""
+    if problem := missing(board):
+        return problem
+    if board.counter_bits != 32:
+        return f"on board {board.name} accesses are not counted: the emulator does not report those of vectors"
+    if find_compiler() is None:
+        return f"{MISSING}: {REMEDY}"
+    asked = subprocess.run([board.emulator, "-plugin", "help"], capture_output=True, text=True, check=False)
+    return f"this {board.emulator} takes no plugins" if "invalid option" in asked.stderr else None
+
+
+def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes]) -> Accesses:
+    """What one run of the model takes. Raises `TargetError` where it cannot be counted, and as `run` does."""
+    if problem := uncounted(board):
+        raise TargetError(problem)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, plugin = Path(scratch), Path(scratch) / "accesses.so"
+        (folder / _SOURCE).write_bytes(resources.files(__package__).joinpath(_SOURCE).read_bytes())
+        link_shared([_SOURCE], plugin, folder, ("-O2",))
+        log = run(firmware, program, board, inputs, options=("-plugin", str(plugin))).log
+    # The timer is read before and after nothing, and after the model.
+    (loads, stores), (with_none, stores_with_none), (with_model, stores_with_model) = (
+        (int(first), int(second)) for first, second in _PRINTED.findall(log)
+    )
+    return Accesses(with_model - 2 * with_none + loads, stores_with_model - 2 * stores_with_none + stores)

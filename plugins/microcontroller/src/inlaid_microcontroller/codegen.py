@@ -1,0 +1,171 @@
+"""Regions to C."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+from inlaid import arith
+from inlaid.artifact import Artifact
+from inlaid.codegen.c import C_TYPES
+from inlaid.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
+from inlaid.errors import Unsupported
+from inlaid.plugins import CompileContext
+from inlaid.tensor.generalise import generalise
+from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.legalise import carrier
+from inlaid.tensor.ranges import Range
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram
+from inlaid.types import DType
+from inlaid_microcontroller.counts import work_of
+from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
+from inlaid_microcontroller.naming import kernel as kernel_name
+from inlaid_microcontroller.narrow import with_bytes
+from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
+from inlaid_microcontroller.source import role
+from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
+
+INDEX = "int32_t"
+"""The type of indices: no microcontroller has arrays of more than 2 GiB."""
+MOST_NUMBERS = 4
+"""Integers that a kernel takes, so that it does for layers that differ in them alone. An addition that takes all of its 11 is 11 to
+14% slower on Cortex-M4 and M3; products and convolutions that take up to 3 are slower by 0.2% at most."""
+_MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
+
+
+class MicrocontrollerCodegen:
+    """Compiles a region to kernels in C99, and where everything lies."""
+
+    def __init__(self, options: MicrocontrollerOptions) -> None:
+        self.options = options
+
+    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+        """The region as an artifact. Equal regions give equal bytes. Raises `Unsupported` for sizes that are not known."""
+        if unit.signature.dims:
+            nodes = [node for call in unit.calls for node in call.nodes]
+            raise Unsupported(
+                f"dimension {unit.signature.dims[0].name} is not known before the run, and memory is planned ahead",
+                node=nodes[0] if nodes else None,
+                remedy="fix it: --dim name=size, or dims= in Python",
+            )
+        names: set[str] = set()
+        kernels: list[Kernel] = []
+        taken: dict[int, tuple[int, tuple[int, ...]]] = {}
+        known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
+        unit = with_bytes(unit, known)
+        assert isinstance(unit.workspace, int)
+        programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
+        for general in generalise(programs, MOST_NUMBERS):
+            context.report("print", len(taken), len(programs))
+            taken |= {member: (len(kernels), values) for member, values in general.members.items()}
+            calls = [call for call in unit.calls if call.kernel in general.members]
+            kernels.append(
+                self._kernel(unit, general.program, calls, _common([known[member] for member in general.members]), names)
+            )
+        text = "".join(kernel.text for kernel in kernels)
+        functions, headers = support(CPUS[self.options.cpu], text)
+        code = Unit(
+            self.options.cpu,
+            tuple(kernels),
+            tuple(
+                Call(taken[call.kernel][0], (*call.inputs, *call.outputs), call.nodes, taken[call.kernel][1]) for call in unit.calls
+            ),
+            tuple(map(_buffer, unit.buffers)),
+            unit.workspace,
+            unit.fast,
+            (*(("math.h",) if _MATH.search(text) else ()), *headers),
+            helpers(text, INDEX) + functions,
+        )
+        return Artifact(
+            unit.name,
+            FORMAT,
+            FORMAT_VERSION,
+            code.encode(),
+            unit.signature,
+            unit.constants,
+            {"": workspace(unit.workspace, unit.fast)},
+        )
+
+    def _kernel(
+        self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]
+    ) -> Kernel:
+        nodes = (node for call in calls for node in call.nodes)
+        name = kernel_name(nodes, program.name, (*HELPERS, *function_names()), names)
+        shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
+        cpu = CPUS[self.options.cpu]
+        printed = print_kernel(
+            program,
+            f"{PREFIX}{name}",
+            Dialect(INDEX, emitters(program, known, cpu), freestanding=True),
+            known,
+            shared,
+            _names(unit, calls),
+        )
+        work = work_of(program, costs(cpu))
+        return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
+
+
+def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
+    """What to call the parameters of a kernel: constants by what they are in its calls."""
+    arrays = list(unit.constants.values())
+    names: list[str] = []
+    for numbers in zip(*((*call.inputs, *call.outputs) for call in calls), strict=True):
+        buffers = [unit.buffers[number] for number in numbers]
+        roles = {role(arrays[item.index]) if item.storage == "constant" else "input" for item in buffers}
+        result = len(names) >= len(calls[0].inputs)
+        names.append("output" if result else roles.pop() if len(roles) == 1 else "constant")
+    return names
+
+
+def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
+    """Ranges that hold in several kernels, by parameter."""
+    everywhere = set(known[0]).intersection(*known)
+    return {place: (min(each[place][0] for each in known), max(each[place][1] for each in known)) for place in everywhere}
+
+
+def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
+    """The ranges of those parameters of a kernel, by number, that are integer constants in every call."""
+    arrays = list(unit.constants.values())
+    found: dict[int, Range] = {}
+    unknown: set[int] = set()
+    for call in unit.calls:
+        for place, number in enumerate(call.inputs if call.kernel == kernel else ()):
+            buffer = unit.buffers[number]
+            array = arrays[buffer.index] if buffer.storage == "constant" else None
+            if array is None or array.dtype.kind not in "iu" or not array.size:
+                unknown.add(place)
+                continue
+            low, high = found.get(place, (int(array.min()), int(array.max())))
+            found[place] = (min(low, int(array.min())), max(high, int(array.max())))
+    return {place: range_ for place, range_ in found.items() if place not in unknown}
+
+
+def _shared(buffers: list[RegionBuffer]) -> set[int]:
+    """The numbers of a call's buffers that are no constants, where two of these have bytes in common; else none."""
+    spans: list[tuple[bool, int, int]] = []
+    for item in buffers:
+        if item.storage != "constant" and isinstance(item.offset, int):
+            # What has no bytes shares none, but compilers warn of equal addresses.
+            spans.append((item.fast, item.offset, item.offset + max(_bytes(item), 1)))
+    if not any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans))):
+        return set()
+    return {number for number, item in enumerate(buffers) if item.storage != "constant"}
+
+
+def _bytes(buffer: RegionBuffer) -> int:
+    size = arith.product(buffer.shape)
+    assert isinstance(size, int)
+    return size * buffer.dtype.bytes
+
+
+def _buffer(buffer: RegionBuffer) -> Buffer:
+    size = _bytes(buffer)
+    assert isinstance(buffer.offset, int)
+    kind = element_type(buffer.dtype)
+    return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size, buffer.fast)
+
+
+def element_type(of: DType) -> str:
+    """The C type of what is stored of an element type: of one that C lacks, the integer that carries it."""
+    return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -1,0 +1,142 @@
+"""How much a kernel does: counted on its loops. Conditions on these are counted out, and all others taken to hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+
+MANY = 1 << 12
+"""Iterations up to which it is counted in how many a condition holds."""
+IN_REGISTERS = 64
+"""Bytes of the largest local buffer that compilers hold in registers."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an intrinsic does, and how many bytes its loads and stores move at once, at most; 1: each moves an element."""
+
+    semantics: ir.LoopProgram
+    loads: int = 1
+    stores: int = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """Multiplications, and loads from and stores to memory, in one call; `locals` are bytes of local buffers."""
+
+    multiplications: int
+    loads: int
+    stores: int
+    locals: int
+
+
+def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
+    """The work of a kernel of static sizes; `costs` knows intrinsics by name. What is loaded several times between two loops counts
+    once, and what lies in registers not at all. Spilled registers, and what compilers keep from one iteration to the next, are not
+    in the loops, and not counted."""
+    count = _Count(costs, set(program.params))
+    count.add(program.body, 1)
+    return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)
+
+
+class _Count:
+    """Counts loads and stores by buffer. `whole`: how often every loop runs is known."""
+
+    def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
+        self._costs, self._memory = costs, memory
+        self.multiplications = self.locals = 0
+        self.loads: Counter[ir.Buffer] = Counter()
+        self.stores: Counter[ir.Buffer] = Counter()
+        self.whole = True
+        self._extents: dict[arith.Expr, int] = {}
+        self._held: list[arith.Expr] = []
+
+    def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
+        """Add a statement that runs so often. `loaded` is what was loaded before it and is at hand still."""
+        loaded = set() if loaded is None else loaded
+        nodes = list(ir.walk_exprs(*values_of(stmt)))
+        self.multiplications += times * sum(map(_multiplies, nodes))
+        for node in nodes:
+            if isinstance(node, ir.Load):
+                self._load(node.buffer, node.indices, times, loaded)
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    self.add(item, times, loaded)
+                return
+            case ir.Alloc(buffer=buffer):
+                self.locals += (size := _bytes(buffer.shape, buffer))
+                if size > IN_REGISTERS:
+                    self._memory.add(buffer)
+            case ir.Store(buffer=buffer) if buffer in self._memory:
+                self.stores[buffer] += times
+            case ir.Intrinsic():
+                self._intrinsic(stmt, times, loaded)
+            case ir.For():
+                extent = arith.simplify(stmt.extent)
+                self.whole = self.whole and isinstance(extent, arith.Const)
+                times *= extent.value if isinstance(extent, arith.Const) else 1
+                self._extents[stmt.var] = extent.value if isinstance(extent, arith.Const) else MANY
+                loaded = set()
+            case ir.If(condition=ir.Index(index=condition)):
+                for branch, part in ((condition, stmt.then), (arith.compare("==", condition, 0), stmt.otherwise)):
+                    if part is not None:
+                        share = self._share(branch, times)
+                        self._held.append(branch)
+                        self.add(part, share, loaded)
+                        self._held.pop()
+                return
+        for inner in ir.substatements(stmt):
+            self.add(inner, times, loaded)
+
+    def _share(self, condition: arith.Expr, times: int) -> int:
+        """In how many iterations a condition holds, of those in which all around it do."""
+        read = set[arith.Expr]().union(*map(arith.free_vars, (*self._held, condition)))
+        variables = [variable for variable in read if variable in self._extents]
+        extents = [self._extents[variable] for variable in variables]
+        if len(variables) < len(read) or prod(extents) > MANY or arith.reads_data(condition):
+            return times
+        every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*map(range, extents))]
+        around = [values for values in every if all(arith.evaluate(each, values) for each in self._held)]
+        return times * sum(bool(arith.evaluate(condition, values)) for values in around) // max(len(around), 1)
+
+    def _load(self, buffer: ir.Buffer, where: object, times: int, loaded: set[object]) -> None:
+        if buffer in self._memory and (buffer, where) not in loaded:
+            loaded.add((buffer, where))
+            self.loads[buffer] += times
+
+    def _intrinsic(self, stmt: ir.Intrinsic, times: int, loaded: set[object]) -> None:
+        cost = self._costs(stmt.name)
+        outputs = cost.semantics.outputs
+        params = (*cost.semantics.inputs[: len(stmt.regions) - len(outputs)], *outputs)  # the rest are arguments
+        inner = _Count(self._costs, set(params))
+        inner.add(cost.semantics.body, 1)
+        self.multiplications += times * inner.multiplications
+        for region, param in zip(stmt.regions, params, strict=True):
+            each = region.buffer.dtype.bytes
+            size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
+            moved, at_once = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
+            # Of a box not every element need be read.
+            size = min(size, moved[param] * each) if inner.whole else size
+            accesses = times * -(-size // max(at_once, each))
+            if param in outputs:
+                self.stores[region.buffer] += accesses if region.buffer in self._memory else 0
+            else:
+                self._load(region.buffer, region.ranges, accesses, loaded)
+
+
+def _multiplies(node: ir.Expr) -> bool:
+    return isinstance(node, ir.Fma) or (isinstance(node, ir.Binary) and node.op == "mul")
+
+
+def _bytes(extents: tuple[arith.Dim, ...], buffer: ir.Buffer) -> int:
+    """Bytes of a box of a buffer; 0 where they are not known."""
+    size = arith.unwrap(arith.simplify(arith.wrap(arith.product(extents))))
+    return size * buffer.dtype.bytes if isinstance(size, int) else 0

@@ -1,0 +1,194 @@
+"""Firmware folders: a model as C99 that any build can take in, and what it needs, as a manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import TensorSpec
+from inlaid.artifact.plan import Invoke, Move, Plan
+from inlaid.errors import InputError, KernelFault, Unsupported
+from inlaid.plugins import Exported
+from inlaid.runtime.executable import Executable
+from inlaid.runtime.output import check_output
+from inlaid_microcontroller import naming, templates
+from inlaid_microcontroller.compose import Composed, compose, copied
+from inlaid_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
+from inlaid_microcontroller.source import ModelSource
+from inlaid_microcontroller.toolchain import Compiled, compiled
+from inlaid_microcontroller.unit import decode
+
+FRAME = 384
+"""Bytes of stack of a kernel's frame besides its buffers, and of those above and below it, where no compiler says what they are:
+saved registers, what registers cannot hold, and functions of libraries."""
+
+
+class FirmwareExporter:
+    """Writes a model's header, code, weights, test vector, example, CMake file and manifest."""
+
+    def __init__(self, options: MicrocontrollerOptions) -> None:
+        self.options = options
+
+    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
+        """See `inlaid.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller, and `InputError`
+        for a folder that has files of its names which Inlaid did not write."""
+        name = naming.model(name)
+        composed = whole(executable, name, self.options.cpu)
+        source = composed.source
+        given, expected = try_out(executable)
+        code = {**source.files(), **composed.files}
+        manifest = describe(composed, self.options, given, expected, compiled(code, f"{name}_run", self.options.cpu))
+        texts = {
+            **code,
+            f"{name}_test.h": templates.test_vector(source, given, expected),
+            "main.c": templates.main(source, expected),
+            "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
+            "manifest.json": json.dumps(manifest, indent=2) + "\n",
+        }
+        for file in texts:
+            _check_ours(folder / file)
+        for file, text in texts.items():
+            (folder / file).write_text(templates.signed(file, text), "utf-8")
+        fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
+        about = "" if manifest["stack_is"] == "bound" else "about "
+        size = manifest["flash"]["code"]
+        what = "the code of" if size is None else f"{size} of code in"
+        functions = {kernel["function"] for kernel in manifest["kernels"]}
+        lines = (
+            f"memory: {manifest['arena_bytes']} bytes of arena{fast}, with inputs and outputs;"
+            f" {about}{manifest['stack_bytes']} of stack",
+            f"flash: {manifest['flash']['weights']} bytes of weights, and {what} {len(functions)} kernels",
+        )
+        return Exported(tuple(folder / file for file in texts), lines, manifest)
+
+
+def _check_ours(path: Path) -> None:
+    """Raises `InputError` for a file that Inlaid did not write."""
+    check_output(path)
+    if path.exists() and templates.SIGNATURE.encode() not in path.read_bytes()[:200]:
+        raise InputError(f"{path} is not by Inlaid, and would be lost", remedy="name another folder, or move the file")
+
+
+def firmware(executable: Executable, name: str) -> ModelSource:
+    """The C of a model of one region of the target's. Raises as `whole`."""
+    return whole(executable, name, "c99").source
+
+
+def whole(executable: Executable, name: str, cpu: str) -> Composed:
+    """The C of a model. Raises `Unsupported`, naming a source node, where a part of it does not run on the controller."""
+    package = executable.package
+    artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
+    nodes = {region.symbol: region.nodes for region in package.program.regions}
+    plan: Plan = package.program.plans["main"]
+    invokes: list[Invoke] = []
+    for item in plan.instructions:
+        if isinstance(item, Move):
+            item, copy = copied(plan, item, len(invokes), package.weights)
+            artifacts[item.symbol], nodes[item.symbol] = copy, ()
+        if not isinstance(item, Invoke):
+            raise Unsupported(f"the model holds control flow ({type(item).__name__}), which the controller has not")
+        invokes.append(item)
+    call, artifact = invokes[0], artifacts[invokes[0].symbol]
+    if len(invokes) > 1 or artifact.format != FORMAT:
+        return compose(name, cpu, plan, invokes, artifacts, nodes)
+    titles = {number: label for label, number in (*plan.inputs, *plan.outputs)}
+    inputs, outputs = ([titles[number] for number in side] for side in (call.inputs, call.outputs))
+    return Composed(ModelSource(name, decode(artifact.code), artifact.signature, inputs, outputs, artifact.constants), {})
+
+
+def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
+    """Inputs for a test, and what the model makes of them: the examples; or zeros, where an index among these is out of range."""
+    given = {spec.name: example(spec) for spec in executable.inputs}
+    try:
+        return given, executable.run(given)
+    except KernelFault:
+        given = {name: np.zeros_like(array) for name, array in given.items()}
+        return given, executable.run(given)
+
+
+def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    """A test input: bytes of the generator s = s * 1664525 + 1013904223 from s = 1, s >> 24 each, as integers; of floats those
+    bytes, signed, in 64ths."""
+    count = int(np.prod([dim for dim in spec.shape if isinstance(dim, int)], dtype=np.int64))
+    assert spec.dtype is not None
+    size = spec.dtype.bytes if spec.dtype.is_int else 1
+    found = np.empty(count * size, np.uint8)
+    state = 1
+    for place in range(len(found)):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        found[place] = state >> 24
+    shape = tuple(dim for dim in spec.shape if isinstance(dim, int))
+    if spec.dtype.is_int and spec.dtype.bits >= 8:
+        return found.view(spec.dtype.numpy).reshape(shape)
+    if spec.dtype.kind == "bool":
+        return (found & 1).astype(np.bool_).reshape(shape)
+    return (found.view(np.int8).astype(np.float32) / 64).astype(spec.dtype.numpy).reshape(shape)
+
+
+def describe(
+    model: Composed,
+    options: MicrocontrollerOptions,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    said: Compiled | None,
+) -> dict[str, Any]:
+    """The manifest: what the model takes and does. Bytes throughout. `said` is what a compiler says of it."""
+    stack = said and said.stack
+    source, unit = model.source, model.source.unit
+    kernels: list[dict[str, Any]] = []
+    weights: dict[str, int] = {}
+    for each in (source, *model.parts):
+        for call in each.unit.calls:
+            kernel = each.unit.kernels[call.kernel]
+            kernels.append(
+                {
+                    "function": f"{each.name}_{kernel.name}",
+                    "nodes": list(call.nodes),
+                    "multiplications": kernel.multiplications,
+                    "loads": kernel.loads,
+                    "stores": kernel.stores,
+                }
+            )
+        for number, name in each.weights.items():
+            weights[f"{each.name}_{name}".removeprefix(f"{source.name}_")] = each.arrays[number].nbytes
+
+    def ports(side: str) -> list[dict[str, Any]]:
+        arrays = inputs if side == "inputs" else outputs
+        return [
+            {
+                "name": port.title,
+                "dtype": str(port.spec.dtype),
+                "shape": list(port.spec.shape),
+                "offset": port.offset,
+                "bytes": port.bytes,
+                "test": np.ascontiguousarray(array).tobytes().hex(),
+            }
+            for name, array in arrays.items()
+            for port in (source.inputs if side == "inputs" else source.outputs)
+            if port.title == name
+        ]
+
+    return {
+        "about": templates.SIGNATURE,
+        "model": source.name,
+        "cpu": options.cpu,
+        "arena_bytes": unit.arena,
+        "fast_arena_bytes": unit.fast,
+        "stack_bytes": FRAME + max((kernel.locals for each in (source, *model.parts) for kernel in each.unit.kernels), default=0)
+        if stack is None
+        else stack,
+        "stack_is": "estimate" if stack is None else "bound",
+        "flash": {"weights": sum(weights.values()), "code": said and said.code, "by_weight": weights},
+        "headers": ["stdint.h", *unit.headers],
+        "multiplications": sum(item["multiplications"] for item in kernels),
+        "loads": sum(item["loads"] for item in kernels),
+        "stores": sum(item["stores"] for item in kernels),
+        "source_nodes": sorted({node for kernel in kernels for node in kernel["nodes"]}),
+        "kernels": kernels,
+        "inputs": ports("inputs"),
+        "outputs": ports("outputs"),
+    }

@@ -1,0 +1,68 @@
+"""Which kernels have sums and shifts so small that requantisation needs fewer steps, and that bytes hold the shifts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from inlaid.tensor import ir
+from inlaid.tensor.ranges import Range
+from inlaid_microcontroller.schedules.vector_depthwise import window_sums
+
+LARGEST = 1 << 29
+"""Of biases for which others will do: sums stay below 2^30."""
+FARTHEST = -22
+"""The most that is shifted to the right where the zero point is added before: it stays below 2^29."""
+
+
+def shifts(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> set[ir.Buffer]:
+    """The parameters of a kernel that hold shifts for intrinsics which take these as bytes."""
+    return set() if is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in used_in(kernel) if _requantises(stmt)}
+
+
+def is_exact(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+    """Whether requantisations in a kernel are those of sums and shifts of any size, and shifts are no bytes."""
+    used = used_in(kernel)
+    last = {_inputs(stmt)[-1] for stmt in used if _requantises(stmt)}
+    others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantises(stmt) else _buffers(stmt)))
+    return not last.isdisjoint(others) or not all(_is_small(stmt, kernel, known) for stmt in used)
+
+
+def used_in(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
+    return [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
+
+
+def _requantises(stmt: ir.Intrinsic) -> bool:
+    return window_sums(stmt.name) is not None or stmt.name.startswith(("rescale", "requantise"))
+
+
+def _buffers(stmt: ir.Intrinsic) -> list[ir.Buffer]:
+    return [region.buffer for region in stmt.regions]
+
+
+def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
+    """What a requantisation reads besides sums and products: biases, unless sums have begun with them, multipliers and shifts."""
+    rows = re.fullmatch(r"rescale_[a-z]+(\d)x\d", stmt.name)
+    return _buffers(stmt)[2 if window_sums(stmt.name) is not None else 1 : -int(rows[1]) if rows else -1]
+
+
+def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+    """Whether an intrinsic is no requantisation, or one of small biases and of shifts to the right; away from 0 it looks at the
+    sign of the sum, so that multipliers have none."""
+    if not _requantises(stmt):
+        return True
+    window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
+    buffers = [*(_begun(stmt.regions[0].buffer, kernel) if begins else ()), *_inputs(stmt)]
+    *biases, multiplier, shift = (known.get(kernel.params.index(each)) for each in buffers)
+    weights = known.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
+    if shift is None or weights is None or weights[0] == -128:
+        return False
+    if any(bias is None or max(map(abs, bias)) >= LARGEST for bias in biases) or shift[0] < (FARTHEST if begins else -30):
+        return False
+    return shift[1] < 0 and multiplier is not None and multiplier[0] >= 0 if away else shift[1] <= 0
+
+
+def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
+    """The parameters that hold what sums begin with."""
+    stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
+    return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}

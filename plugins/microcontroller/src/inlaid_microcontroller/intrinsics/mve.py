@@ -1,0 +1,147 @@
+"""What functions of intrinsics hold for processors with MVE, in C: four sums, or the products of eight channels, at once.
+
+VQRDMULH and VRSHL round as `inlaid_upper` and `inlaid_up` of `arithmetic` do, and nothing saturates, since sums are less than 2^30.
+Where there are fewer elements than lanes, these are the first, and no others are read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inlaid_microcontroller.schedules.addition import RAISED
+from inlaid_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
+from inlaid_microcontroller.unit import PREFIX
+
+LANES = 4
+"""32-bit numbers of a vector."""
+FIXED = """\
+/* values * multiplier / 2^(31 - shift), halves away from 0; nothing is shifted to the left. */
+INLAID_INLINE int32x4_t inlaid_vector_away(int32x4_t values, int32_t multiplier, int32_t shift) {
+    const int32x4_t high = vqrdmulhq_n_s32(values, multiplier);
+    return shift == 0 ? high : vrshlq_n_s32(vaddq_s32(high, vshrq_n_s32(high, 31)), shift);
+}
+"""
+
+
+def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
+    """Sums as results of int8."""
+    few = lanes < LANES
+    if few:
+        yield f"    const mve_pred16_t used = vctp32q({lanes});"
+    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier")}
+    loads["shift"] = "vldrbq_z_s32(shift, used)" if few else "vldrbq_s32(shift)"
+    if few:
+        yield f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(LANES))}}};"
+    else:
+        yield "    int32x4_t totals;"
+        yield '    __asm__("vmov %q0[2], %q0[0], %1, %3\\n\\tvmov %q0[3], %q0[1], %2, %4" : "=&w"(totals)'
+        yield '        : "r"(total[0]), "r"(total[1]), "r"(total[2]), "r"(total[3]));'
+    yield f"    const int32x4_t sum = vaddq_s32(totals, {loads['bias']});"
+    scaled = _scaled("sum", loads["multiplier"], loads["shift"], rounding)
+    yield f"    const int32x4_t value = vaddq_n_s32({scaled}, zero);"
+    yield from _stored(few)
+
+
+def run_lines() -> Iterator[str]:
+    """Dot products of groups that follow one another. Compilers would load more vectors ahead than there are registers."""
+    yield f"    {', '.join(f'sum{lane} = total[{lane}]' for lane in range(LANES))};".replace("    sum0", "    int32_t sum0")
+    yield "#pragma GCC unroll 4"
+    yield "    for (int32_t i = 0; i < count; i++) {"
+    yield "        int8x16_t data, weights;"
+    yield f'        __asm__ volatile("vldrb.8 %q{LANES}, [%{LANES + 2}], #16\\n\\t"'
+    for lane in range(LANES):
+        end = "" if lane == LANES - 1 else "\\n\\t"
+        yield f'            "vldrb.8 %q{LANES + 1}, [%{LANES + 3}], #16\\n\\tvmladava.s8 %{lane}, %q{LANES}, %q{LANES + 1}{end}"'
+    sums = ", ".join(f'"+Te"(sum{lane})' for lane in range(LANES))
+    yield f'            : {sums}, "=&w"(data), "=&w"(weights), "+r"(a), "+r"(b) : : "memory");'
+    yield "    }"
+    yield from (f"    total[{lane}] = sum{lane};" for lane in range(LANES))
+
+
+def copy_lines() -> Iterator[str]:
+    """A run of bytes."""
+    yield "    const int32_t whole = size / 16 * 16, rest = size % 16;"
+    yield "    for (int32_t i = 0; i < whole; i += 16) {"
+    yield "        vst1q_s8(target + i, vld1q_s8(source + i));"
+    yield "    }"
+    yield "    if (rest > 0) {"
+    yield "        const mve_pred16_t used = vctp8q((uint32_t)rest);"
+    yield "        vstrbq_p_s8(target + whole, vldrbq_z_s8(source + whole, used), used);"
+    yield "    }"
+
+
+def addition_lines(lanes: int) -> Iterator[str]:
+    """Sums of elements of two tensors."""
+    few = lanes < LANES
+    if few:
+        yield f"    const mve_pred16_t used = vctp32q({lanes});"
+    for side in "ab":
+        load = f"vldrbq_z_s32({side}, used)" if few else f"vldrbq_s32({side})"
+        yield f"    const int32x4_t {side}_raised = vshlq_n_s32(vsubq_n_s32({load}, zero_{side}), {RAISED});"
+        yield f"    const int32x4_t {side}_scaled = {PREFIX}vector_away({side}_raised, multiplier_{side}, shift_{side});"
+    yield f"    const int32x4_t sum = {PREFIX}vector_away(vaddq_s32(a_scaled, b_scaled), multiplier, shift);"
+    yield "    const int32x4_t value = vaddq_n_s32(sum, zero);"
+    yield from _stored(few)
+
+
+def window_lines(lanes: int, rounding: str) -> Iterator[str]:
+    """Sums over a window for each channel. Products have 16 bits, and so have the sums of two, since no weight is -128; the even
+    and the odd channels of these are added up apart, in 32 bits."""
+    few = lanes < CHANNELS
+    if few:
+        yield f"    const mve_pred16_t used = vctp16q({lanes}), evens = vctp32q({(lanes + 1) // 2}), odds = vctp32q({lanes // 2});"
+        yield "    const uint32x4_t at = vidupq_n_u32(0, 2);"
+    for part in ("bias", "multiplier"):
+        gather = f"vldrwq_gather_shifted_offset_z_s32({part}"
+        loaded = f"{{{{{gather}, at, evens), {gather} + 1, at, odds)}}}}" if few else f"vld2q_s32({part})"
+        yield f"    const int32x4x2_t {part}_parts = {loaded};"
+    yield f"    const int16x8_t shifts = {'vldrbq_z_s16(shift, used)' if few else 'vldrbq_s16(shift)'};"
+    first, second = (_products(at, few) for at in ("x * channels - middle", "(x + 1) * channels - middle"))
+    # The statement that does nothing keeps rows apart: there are registers for the numbers of one.
+    yield from (
+        "    const int32_t middle = columns > 1 ? channels : 0;",
+        "    const int8_t *data = a + middle, *weights = b + middle;",
+        "    int32x4_t even = bias_parts.val[0], odd = bias_parts.val[1];",
+        "#pragma GCC unroll 4",
+        "    for (int32_t y = 0; y < rows; y++) {",
+        '        __asm__("" : "+r"(data), "+r"(weights), "+w"(even), "+w"(odd));',
+        "#pragma GCC unroll 4",
+        "        for (int32_t x = 0; x < columns; x += 2) {",
+        f"            int16x8_t products = {first};",
+        "            if (x + 1 < columns) {",
+        f"                products = vaddq_s16(products, {second});",
+        "            }",
+        "            even = vaddq_s32(even, vmovlbq_s16(products));",
+        "            odd = vaddq_s32(odd, vmovltq_s16(products));",
+        "        }",
+        "        data += row;",
+        "        weights += columns * channels;",
+        "    }",
+    )
+    for number, (part, shift) in enumerate((("even", "vmovlbq_s16(shifts)"), ("odd", "vmovltq_s16(shifts)"))):
+        yield f"    {part} = {_scaled(part, f'multiplier_parts.val[{number}]', shift, rounding)};"
+    # What saturates at 16 bits is beyond the limits with the zero point as well.
+    yield "    int16x8_t value = vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(even), even), odd);"
+    yield "    value = vmaxq_s16(vqaddq_n_s16(value, (int16_t)zero), vdupq_n_s16((int16_t)low));"
+    value = "vminq_s16(value, vdupq_n_s16((int16_t)high))"
+    yield f"    vstrbq_p_s16(out, {value}, used);" if few else f"    vstrbq_s16(out, {value});"
+
+
+def _products(at: str, few: bool) -> str:
+    """Those of data and weights at a place."""
+    data, weights = (f"vldrbq_z_s16({side} + {at}, used)" if few else f"vldrbq_s16({side} + {at})" for side in ("data", "weights"))
+    return f"vmulq_s16({data}, {weights})"
+
+
+def _scaled(value: str, multiplier: str, shift: str, rounding: str) -> str:
+    """Sums in fixed point, each with a factor of its own."""
+    high = f"vqrdmulhq_s32({value}, {multiplier})"
+    high = f"vaddq_s32({high}, vshrq_n_s32({value}, 31))" if rounding == "away" else high
+    return f"vrshlq_s32({high}, {shift})"
+
+
+def _stored(few: bool) -> Iterator[str]:
+    """Values within limits as int8."""
+    yield "    const int32x4_t raised = vmaxq_s32(value, vdupq_n_s32(low));"
+    stored = "out, vminq_s32(raised, vdupq_n_s32(high))"
+    yield f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});"

@@ -1,0 +1,112 @@
+"""Intrinsics that make results of int8: of sums, of windows of single channels, and of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inlaid_microcontroller.intrinsics.mve import addition_lines, requantised_lines, window_lines
+from inlaid_microcontroller.intrinsics.printed import EXACT, GROUP, Printed, lines_of
+from inlaid_microcontroller.schedules.addition import RAISED, SCALARS, addition
+from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantisation, rescaling
+from inlaid_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
+from inlaid_microcontroller.schedules.vector_depthwise import SCALARS as LIMITS
+from inlaid_microcontroller.unit import PREFIX
+
+
+def results(exact: bool) -> Iterator[Printed]:
+    """All of them; `exact`: those for sums and shifts of any size."""
+    for rounding in ROUNDINGS:
+        for lanes in range(1, GROUP + 1):
+            yield _requantise(lanes, rounding, exact)
+            yield _rescale(1, lanes, rounding, exact)
+        yield _rescale(2, 2, rounding, exact)
+    for lanes in range(1, GROUP + 1):
+        yield _addition(lanes)
+    for rounding in ROUNDINGS:
+        for lanes in range(1, CHANNELS + 1):
+            yield _window(lanes, rounding, exact)
+
+
+def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
+    """Sums as results of int8."""
+    name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
+    head = [
+        f"INLAID_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
+        f"    const {_shift_type(exact)} *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {{",
+    ]
+    lines = list(head)
+    for lane in range(lanes):
+        total = f"total[{lane}] + bias[{lane}]"
+        # Sums wrap where they may be large.
+        total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
+        lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
+    lines += [f"    out[{lane}] = inlaid_within(v{lane}, low, high);" for lane in range(lanes)]
+    vectors = lines_of([*head, *requantised_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
+    return Printed(name, requantisation(lanes, rounding), lines_of(lines), exact=exact, mve=vectors)
+
+
+def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
+    """Sums that have begun with their biases as results of int8."""
+    name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
+    outs = ", ".join(f"int8_t *out{row}" for row in range(rows))
+    lines = [
+        f"INLAID_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *multiplier,",
+        f"    const {_shift_type(exact)} *shift,",
+        f"    {outs}, int32_t zero, int32_t low, int32_t high) {{",
+    ]
+    places = [(row, lane) for lane in range(lanes) for row in range(rows)]
+    for lane in range(lanes):
+        lines.append(f"    const int32_t m{lane} = multiplier[{lane}], s{lane} = shift[{lane}];")
+        lines += [] if exact else [f"    const int32_t h{lane} = {PREFIX}half(zero, s{lane});"]
+    for row, lane in places:
+        total = f"total[{row * lanes + lane}]"
+        if exact:
+            value = f"{PREFIX}{EXACT}{rounding}({total}, m{lane}, s{lane}) + zero"
+        else:
+            added = f"h{lane} + ({total} >> 31)" if rounding == "away" else f"h{lane}"
+            value = f"{PREFIX}upper({total}, m{lane}, {added}) >> -s{lane}"
+        lines.append(f"    const int32_t v{row}{lane} = {value};")
+    lines += [f"    out{row}[{lane}] = inlaid_within(v{row}{lane}, low, high);" for row, lane in places]
+    return Printed(name, rescaling(rows, lanes, rounding), lines_of(lines), exact=exact, scalar=True)
+
+
+def _addition(lanes: int) -> Printed:
+    """Sums of two tensors. What is scaled stays below 2^30, so that nothing saturates."""
+    scalars = ", ".join(f"int32_t {name}" for name in SCALARS)
+    head = f"INLAID_INLINE void {PREFIX}addition{lanes}(const int8_t *a, const int8_t *b, int8_t *out, {scalars}) {{"
+    plain, away = [head, f"    for (int32_t i = 0; i < {lanes}; i++) {{"], f"{PREFIX}{EXACT}away"
+    for side in "ab":
+        raised = f"({side}[i] - zero_{side}) * {1 << RAISED}"
+        plain.append(f"        const int32_t {side}_scaled = {away}({raised}, multiplier_{side}, shift_{side});")
+    plain.append(f"        const int32_t value = {away}(a_scaled + b_scaled, multiplier, shift) + zero;")
+    plain += ["        out[i] = inlaid_within(value, low, high);", "    }"]
+    return Printed(f"addition{lanes}", addition(lanes), lines_of(plain), mve=lines_of([head, *addition_lines(lanes)]), vector=True)
+
+
+def _window(lanes: int, rounding: str, exact: bool) -> Printed:
+    """Sums of a window of single channels, requantised."""
+    name, kind = f"window{lanes}_{rounding}", EXACT if exact else ""
+    head = [
+        f"INLAID_INLINE void {PREFIX}{kind}{name}(const int8_t *a, const int8_t *b, const int32_t *bias,",
+        f"    const int32_t *multiplier, const {_shift_type(exact)} *shift, int8_t *out,",
+        "    int32_t rows, int32_t columns, int32_t row, int32_t channels,",
+        f"    {', '.join(f'int32_t {scalar}' for scalar in LIMITS)}) {{",
+    ]
+    total = "(int32_t)((uint32_t)total + (uint32_t)bias[i])" if exact else "total + bias[i]"
+    plain = [
+        *head,
+        f"    for (int32_t i = 0; i < {lanes}; i++) {{",
+        "        int32_t total = 0;",
+        "        for (int32_t y = 0; y < rows; y++) {",
+        "            for (int32_t x = 0; x < columns; x++) {",
+        "                total += a[y * row + x * channels + i] * b[(y * columns + x) * channels + i];",
+        "            }",
+        "        }",
+        f"        out[i] = inlaid_within({PREFIX}{kind}{rounding}({total}, multiplier[i], shift[i]) + zero, low, high);",
+        "    }",
+    ]
+    return Printed(name, None, lines_of(plain), exact=exact, mve="" if exact else lines_of([*head, *window_lines(lanes, rounding)]))
+
+
+def _shift_type(exact: bool) -> str:
+    return "int32_t" if exact else "int8_t"

@@ -1,0 +1,86 @@
+"""Constants of 32 bits that bytes hold, as bytes: shifts of requantisation, one for each channel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inlaid.tensor import ir
+from inlaid.tensor.ranges import Range
+from inlaid.tensor.region import KernelCall, RegionProgram
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.types import dtype
+from inlaid_microcontroller.intrinsics.exactness import shifts
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+
+
+def with_bytes(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
+    """The region with such constants as int8. `known` are the ranges of what parameters of each kernel hold, by number."""
+    kernels, places = [], []
+    for kernel, ranges in zip(unit.kernels, known, strict=True):
+        found = _places(kernel, ranges)
+        buffers = {kernel.params[place]: replace(kernel.params[place], dtype=INT8) for place in found}
+        kernels.append(_Widened(buffers).program(kernel) if buffers else kernel)
+        places.append(found)
+    if not any(places):
+        return unit
+    return _collected(unit, tuple(kernels), places)
+
+
+def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
+    """Which parameters of a kernel are such constants: intrinsics read none of them, or as shifts alone."""
+    read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
+    read -= shifts(kernel, known)
+    return {
+        place
+        for place, (low, high) in known.items()
+        if kernel.params[place].dtype is INT32
+        and kernel.params[place] not in read
+        and INT8.limits[0] <= low
+        and high <= INT8.limits[1]
+    }
+
+
+class _Widened(Rewriter):
+    """Replaces buffers by narrower ones, and makes of what is loaded from them what it was."""
+
+    def __init__(self, buffers: dict[ir.Buffer, ir.Buffer]) -> None:
+        super().__init__(buffers=buffers, expr=self._widened)
+        self._narrow = set(buffers.values())
+
+    def _widened(self, node: ir.Expr) -> ir.Expr | None:
+        return ir.Cast(INT32, node) if isinstance(node, ir.Load) and node.buffer in self._narrow else None
+
+
+def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places: list[set[int]]) -> RegionProgram:
+    """The region with new kernels, and those constants that calls read, as they read them."""
+    names, arrays = list(unit.constants), list(unit.constants.values())
+    buffers = [item for item in unit.buffers if item.storage != "constant"]
+    moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")
+    moved = {number: place for place, number in enumerate(moving)}
+    constants: dict[str, np.ndarray[Any, Any]] = {}
+    indices: dict[str, int] = {}
+    stored: dict[tuple[int, bool], int] = {}
+    calls: list[KernelCall] = []
+
+    def place_of(number: int, narrow: bool) -> int:
+        if number in moved:
+            return moved[number]
+        if (number, narrow) not in stored:
+            item = unit.buffers[number]
+            name, array = names[item.index], arrays[item.index]
+            if narrow:
+                item, name, array = replace(item, dtype=INT8), f"{name}.int8", array.astype(np.int8)
+            stored[number, narrow] = len(buffers)
+            indices.setdefault(name, len(indices))
+            constants[name] = array
+            buffers.append(replace(item, index=indices[name]))
+        return stored[number, narrow]
+
+    for call in unit.calls:
+        inputs = tuple(place_of(number, place in places[call.kernel]) for place, number in enumerate(call.inputs))
+        calls.append(replace(call, inputs=inputs, outputs=tuple(moved[number] for number in call.outputs)))
+    return replace(unit, kernels=kernels, calls=tuple(calls), buffers=tuple(buffers), constants=constants)

@@ -1,0 +1,99 @@
+"""The microcontroller plugin: what it provides, cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, StaticMemory, Target, TargetSpec, hookimpl
+from inlaid_microcontroller.options import CPUS, MicrocontrollerOptions
+
+if TYPE_CHECKING:
+    from inlaid.schedules.rule import ScheduleRule
+    from inlaid.tensor.primitives import TensorIntrin
+    from inlaid_microcontroller.codegen import MicrocontrollerCodegen
+    from inlaid_microcontroller.export import FirmwareExporter
+    from inlaid_microcontroller.runtime import MicrocontrollerRuntime
+
+PLUGIN_API_VERSION = 1
+
+
+def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
+    from inlaid_microcontroller.rules import DTYPES
+
+    cpu = CPUS[options.cpu]
+    speed = cpu.hertz / cpu.cycles
+    return Capabilities(
+        dtypes=DTYPES,
+        dynamic_dims=False,
+        peak=2 * speed,
+        bandwidth=4 * speed,
+        memory=StaticMemory(fast=options.fast),
+        standalone=True,
+    )
+
+
+@hookimpl
+def inlaid_targets() -> Sequence[TargetSpec]:
+    """microcontroller."""
+    return [TargetSpec("microcontroller", "microcontrollers, as C99", _capabilities, Level.LOOP, MicrocontrollerOptions)]
+
+
+@hookimpl
+def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
+    """Every operator that has a tensor-level meaning, where its sizes are known."""
+    if target.kind != "microcontroller":
+        return ()
+    from inlaid_microcontroller.rules import rules
+
+    return rules()
+
+
+@hookimpl
+def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
+    """The plugin's own rules."""
+    if target.kind != "microcontroller":
+        return ()
+    from inlaid_microcontroller.schedules.rules import RULES
+
+    return RULES
+
+
+@hookimpl
+def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """What kernels of 8-bit numbers are made of."""
+    from inlaid_microcontroller.intrinsics import intrinsics
+
+    return intrinsics(CPUS[target.options.cpu])
+
+
+@hookimpl
+def inlaid_codegen(target: Target) -> MicrocontrollerCodegen:
+    """The code generator."""
+    from inlaid_microcontroller.codegen import MicrocontrollerCodegen
+
+    return MicrocontrollerCodegen(target.options)
+
+
+@hookimpl
+def inlaid_runtime(target: Target) -> MicrocontrollerRuntime:
+    """The runtime module."""
+    from inlaid_microcontroller.runtime import MicrocontrollerRuntime
+
+    return MicrocontrollerRuntime(target.options)
+
+
+@hookimpl
+def inlaid_exporter(target: Target) -> FirmwareExporter:
+    """What writes firmware folders."""
+    from inlaid_microcontroller.export import FirmwareExporter
+
+    return FirmwareExporter(target.options)
+
+
+@hookimpl
+def inlaid_probe(target: Target) -> DeviceStatus:
+    """Whether this machine has what running takes."""
+    from inlaid_microcontroller.runtime import probe
+
+    return probe(target.options)

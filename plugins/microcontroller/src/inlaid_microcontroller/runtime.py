@@ -1,0 +1,119 @@
+"""Running models: the C that a device gets, on this machine by the host's compiler, or on an emulated board."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import Artifact
+from inlaid.cache import Store, caches, digest
+from inlaid.errors import CompileError, TargetError, Unsupported
+from inlaid.plugins import DeviceStatus
+from inlaid.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
+from inlaid.runtime.host import CFunctionKernel, HostRuntime
+from inlaid_microcontroller.boards import find_board
+from inlaid_microcontroller.boards.emulate import missing
+from inlaid_microcontroller.boards.kernel import BoardKernel
+from inlaid_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
+from inlaid_microcontroller.source import ModelSource
+from inlaid_microcontroller.unit import decode, fast_start
+
+NAME = "model"
+FLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")
+ENTRY = "inlaid_region"
+
+
+class MicrocontrollerRuntime(HostRuntime):
+    """Compiles and loads the model's own C. Inputs are copied into its arena, and outputs out of it."""
+
+    def __init__(self, options: MicrocontrollerOptions) -> None:
+        super().__init__(FORMAT, FORMAT_VERSION)
+        self._options = options
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the artifact fits and there is a C compiler, else the reason why not."""
+        return super().check(artifact) or (None if (status := probe(self._options)).available else status.detail)
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel | BoardKernel:
+        """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
+        try:
+            source = source_of(artifact, constants)
+            if (board := find_board(self._options.board)) is not None:
+                return BoardKernel(source, board)
+            library = _library(source, caches().objects)
+        except (ValueError, CompileError, TargetError, OSError) as error:
+            raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}") from error
+        entry = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
+        assert entry is not None
+        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), alignment=1)
+
+
+def probe(options: MicrocontrollerOptions) -> DeviceStatus:
+    """Whether models can run here."""
+    board = find_board(options.board)
+    if board is not None:
+        problem = missing(board)
+        return DeviceStatus(problem is None, problem or f"emulated by {board.emulator}")
+    compiler = find_compiler()
+    return DeviceStatus(compiler is not None, f"compiled by {compiler}" if compiler else f"{MISSING}: {REMEDY}")
+
+
+def source_of(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> ModelSource:
+    """A region as a model of its own."""
+    signature = artifact.signature
+    inputs, outputs = ([spec.name for spec in side] for side in (signature.inputs, signature.outputs))
+    return ModelSource(NAME, decode(artifact.code), signature, inputs, outputs, constants)
+
+
+def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
+    """The model as a shared library, from the cache where it was made before."""
+    texts = {"model.h": source.header(), "model_weights.h": _constants(source), "model.c": source.code(), "entry.c": _entry(source)}
+    compiler = find_compiler() or ""
+    key = digest(compiler, *FLAGS, *texts.values())
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        library = folder / "model.so"
+        known = store.get(key)
+        if known is None:
+            for name, text in texts.items():
+                (folder / name).write_text(text)
+            link_shared(["entry.c"], library, folder, FLAGS)
+            store.put(key, library.read_bytes())
+        else:
+            library.write_bytes(known)
+        return ctypes.CDLL(str(library))
+
+
+def _constants(source: ModelSource) -> str:
+    """The declarations of weights that the caller has."""
+    return "".join(
+        f"static const {kind} *{source.name}_{source.weights[number]};\n"
+        for number, kind in enumerate(map(source.kind, range(len(source.arrays))))
+    )
+
+
+def _entry(source: ModelSource) -> str:
+    """The C ABI around the model. Its weights are set anew in each call, always to the same."""
+    copies_in = "".join(f"    memcpy({p.address}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs))
+    copies_out = "".join(f"    memcpy(outputs[{n}], {p.address}, {p.bytes});\n" for n, p in enumerate(source.outputs))
+    weights = "".join(f"    {source.name}_{name} = constants[{number}];\n" for number, name in source.weights.items())
+    run = f"{source.name}_run(state)"
+    fast = f"    state->fast = (void *)((char *)workspace + {fast_start(source.unit.arena)});\n" if source.unit.fast else ""
+    called = (
+        f'    if ({run}) {{\n        memcpy(context->message, "an index is out of range", 25);\n        return 1;\n    }}\n'
+        if source.checks
+        else f"    {run};\n"
+    )
+    return f"""{REGION_PRELUDE}#include <string.h>
+#include "model.c"
+int32_t {ENTRY}({REGION_PARAMETERS}) {{
+    struct {source.name} *state = workspace;
+    (void)inputs, (void)outputs, (void)constants, (void)dims, (void)context;
+{fast}{weights}{copies_in}{called}{copies_out}    return 0;
+}}
+"""

@@ -1,0 +1,165 @@
+"""Sums of two quantised tensors, as TensorFlow Lite adds them: both on a common scale, and the sum on that of the result."""
+
+from __future__ import annotations
+
+from math import prod
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.ops.fixed_point import fixed_value
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import blocks_of, is_static, merge_chains
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, dtype
+from inlaid_microcontroller.schedules.scalar import channels_last
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+RAISED = 20
+"""Bits behind the point on the common scale."""
+LANES = 4
+ZEROS = ("zero_a", "zero_b", "zero")
+"""Scalars that need not be there: they are 0 then."""
+SCALARS = (
+    *("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b"),
+    *("multiplier", "shift", "zero", "low", "high"),
+)  # fmt: skip
+
+
+def addition(lanes: int) -> ir.LoopProgram:
+    """The intrinsic that adds so many elements."""
+    a, b, out = (ir.Buffer(name, (lanes,), INT8) for name in ("a", "b", "out"))
+    scalars = {name: ir.Buffer(name, (), INT32) for name in SCALARS}
+    i = Var("i")
+
+    def scalar(name: str) -> ir.Expr:
+        return ir.load(scalars[name], ())
+
+    def scaled(value: ir.Expr, of: str) -> ir.Expr:
+        return fixed_value(value, scalar(f"multiplier{of}"), scalar(f"shift{of}"), "away")
+
+    def raised(side: ir.Buffer, of: str) -> ir.Expr:
+        return scaled((ir.cast(ir.load(side, (i,)), INT32) - scalar(f"zero{of}")) << RAISED, of)
+
+    value = scaled(raised(a, "_a") + raised(b, "_b"), "") + scalar("zero")
+    value = ir.minimum(ir.maximum(value, scalar("low")), scalar("high"))
+    body = ir.For(i, arith.wrap(lanes), ir.Store(out, (i,), ir.cast(value, INT8)))
+    return ir.LoopProgram("addition", (a, b, *scalars.values()), (out,), body)
+
+
+class AdditionRule:
+    """Sums of two int8 tensors of one shape, where there is an intrinsic for them."""
+
+    name = "addition"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...] | None:
+        """Declines what is no such sum, and scales or limits that TensorFlow Lite never gives one."""
+        if not is_static(program) or len(program.inputs) != 2 or len(program.outputs) != 1:
+            return None
+        if {(buffer.shape, buffer.dtype) for buffer in program.params} != {(program.outputs[0].shape, INT8)}:
+            return None
+        wanted = _intrinsics(context)
+        found = _addition(program) if wanted else None
+        if found is None:
+            return None
+        sides, scalars = found
+        last = channels_last(program, given)
+        layouts = [(ROW_MAJOR,) * 3, *([tuple(last.get(buffer, ROW_MAJOR) for buffer in program.params)] if last else [])]
+        whole = [each for each in layouts if len(set(each)) == 1]
+        return tuple(Offer(each, lambda source: _scheduled(source, sides, scalars, wanted)) for each in reversed(whole))
+
+
+def _intrinsics(context: KernelContext) -> dict[int, TensorIntrin]:
+    """The intrinsics by their lanes."""
+    found = {lanes: addition(lanes) for lanes in range(1, LANES + 1)}
+    return {
+        lanes: each for each in context.intrinsics for lanes, wanted in found.items() if structurally_equal(each.semantics, wanted)
+    }
+
+
+def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, ...]] | None:
+    """The numbers of a sum's inputs, and its scalars; None where it is none."""
+    s = Schedule(program)
+    merge_chains(s)
+    blocks = blocks_of(s.program)
+    if len(blocks) != 1 or not isinstance((block := blocks[0]).body, ir.Store):
+        return None
+    semantics = addition(1)
+    *_, store = ir.walk_stmts(semantics.body)
+    assert isinstance(store, ir.Store)
+    bound: dict[ir.Buffer, ir.Expr] = {}
+    if block.body.indices != tuple(item.var for item in block.iters) or not _bind(store.value, block.body.value, bound):
+        return None
+    loads, scalars = ([bound[buffer] for buffer in part] for part in (semantics.inputs[:2], semantics.inputs[2:]))
+    if any(not isinstance(load, ir.Load) or load.indices != block.body.indices for load in loads):
+        return None
+    numbers = [number.value for number in scalars if isinstance(number, ir.Const)]
+    least, most = zip(*map(_limits, SCALARS), strict=True)
+    if any(not low <= number <= high for low, number, high in zip(least, numbers, most, strict=True)):
+        return None
+    return tuple(program.inputs.index(load.buffer) for load in loads if isinstance(load, ir.Load)), tuple(scalars)
+
+
+def _limits(scalar: str) -> tuple[int, int]:
+    """Between which no step of a sum overflows, or saturates."""
+    if scalar.startswith("multiplier"):
+        return 0, (1 << 31) - 1
+    if scalar.startswith("shift"):
+        return -30, 0 if scalar != "shift" else -1
+    return -128, 127
+
+
+def _bind(pattern: ir.Expr, value: ir.Expr, bound: dict[ir.Buffer, ir.Expr]) -> bool:
+    """Whether a value is made as a pattern is, with constants where that has scalars. What its buffers stand for is found."""
+    match pattern, value:
+        case ir.Load(buffer=buffer), ir.Load() | ir.Const():
+            if isinstance(value, ir.Const) is not (buffer.shape == ()) or buffer.dtype is not value.dtype:
+                return False
+            return _same(bound.setdefault(buffer, value), value)
+        case ir.Const(value=wanted), ir.Const(value=found):
+            return pattern.dtype is value.dtype and wanted == found
+        case ir.Binary(op=op, a=a, b=ir.Load(buffer=buffer)), _ if buffer.name in ZEROS and not (
+            isinstance(value, ir.Binary) and value.op == op and isinstance(value.b, ir.Const)
+        ):
+            zero = ir.const(0, INT32)
+            return _same(bound.setdefault(buffer, zero), zero) and _bind(a, value, bound)
+    if (
+        type(pattern) is not type(value)
+        or pattern.dtype is not value.dtype
+        or getattr(pattern, "op", "") != getattr(value, "op", "")
+    ):
+        return False
+    return all(_bind(part, other, bound) for part, other in zip(ir.operands(pattern), ir.operands(value), strict=True))
+
+
+def _same(a: ir.Expr, b: ir.Expr) -> bool:
+    match a, b:
+        case ir.Const(), ir.Const():
+            return a.value == b.value
+        case ir.Load(), ir.Load():
+            return a.buffer is b.buffer and a.indices == b.indices
+    return False
+
+
+def _scheduled(
+    program: ir.LoopProgram, sides: tuple[int, ...], scalars: tuple[ir.Expr, ...], intrinsics: dict[int, TensorIntrin]
+) -> ir.LoopProgram:
+    """
+    for i: out[4 i .. + 4] = addition(a[4 i .. + 4], b[4 i .. + 4])
+    """
+    size = prod(dim for dim in program.outputs[0].shape if isinstance(dim, int))
+    flat = [ir.Buffer(buffer.name, (size,), buffer.dtype) for buffer in program.params]
+    lanes = max(intrinsics)
+    whole, rest = divmod(size, lanes)
+    i = Var("i")
+
+    def added(start: arith.Expr, count: int) -> ir.Stmt:
+        places = (flat[sides[0]], flat[sides[1]], flat[-1])
+        regions = tuple(ir.Region(buffer, ((start, arith.wrap(count)),)) for buffer in places)
+        return ir.Intrinsic(intrinsics[count].name, regions, scalars)
+
+    parts: list[ir.Stmt] = [ir.For(i, arith.wrap(whole), added(arith.simplify(i * lanes), lanes))] if whole else []
+    parts += [added(arith.wrap(whole * lanes), rest)] if rest else []
+    return ir.LoopProgram(program.name, tuple(flat[:2]), (flat[-1],), ir.Seq(tuple(parts)))

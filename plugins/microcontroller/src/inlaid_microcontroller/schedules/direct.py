@@ -1,0 +1,254 @@
+"""Convolutions and matrix products of 8-bit numbers with channels last, a tile of pixels and output channels at a time.
+
+Processors without vectors, or whose vectors are summed to one number, have few registers and no need of neighbouring results: a
+tile is a few sums, to which dot products along the channels add. Weights lie as a tile reads them: O/w KH KW C/g w g.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.dot import Dot, dots_of
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import Layout, dtype
+from inlaid_microcontroller.schedules.epilogue import Epilogue
+from inlaid_microcontroller.schedules.product import Product, find_layer, merged
+from inlaid_microcontroller.schedules.requantise import intrinsic_for
+from inlaid_microcontroller.schedules.rows import Rows, rows_of
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+UNROLLED = 16
+"""Products of a row that are added one by one without a loop."""
+TILED = 4
+"""Groups that a tile of several pixels adds up without a loop: as many again are not worth their code."""
+
+
+def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
+    """For each pixel p and lane i, total[p, i] += sum over j < group of a_p[j] * b[i, j], of int8 in int32."""
+    data = tuple(ir.Buffer(f"a{p}", (group,), INT8) for p in range(pixels))
+    weights, total = ir.Buffer("b", (lanes, group), INT8), ir.Buffer("total", (pixels, lanes), INT32)
+    i, j = Var("i"), Var("j")
+    stores = []
+    for p, a in enumerate(data):
+        product = ir.cast(ir.load(a, (j,)), INT32) * ir.cast(ir.load(weights, (i, j)), INT32)
+        place = (arith.wrap(p), i)
+        stores.append(ir.Store(total, place, ir.load(total, place) + product))
+    body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), ir.Seq(tuple(stores))))
+    return ir.LoopProgram("tile", (*data, weights), (total,), body)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A product, its tile of `pixels` and `width` output channels, and the dot product that sums `group` elements; None where they
+    are summed one by one. `tile`: the intrinsic that sums a group of all of the tile, where there is one. `run`: it sums along the
+    columns of a window, since there is one channel."""
+
+    product: Product
+    pixels: int
+    width: int
+    group: int
+    dot: Dot | None
+    run: bool
+    tile: TensorIntrin | None = None
+
+    @property
+    def steps(self) -> int:
+        """Groups of a tap of the window, or, in a run, of a row of taps."""
+        return -(-(self.product.columns.taps if self.run else self.product.depth) // self.group)
+
+    @property
+    def taps(self) -> int:
+        """Columns of the window that are summed one after another."""
+        return 1 if self.run else self.product.columns.taps
+
+    @property
+    def beyond(self) -> int:
+        """Elements behind those of a pixel that its last group has."""
+        return 0 if self.run else max(self.group - self.product.depth, 0)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the weights."""
+        summed = self.steps * self.group
+        channels, depth = (0, 3 if self.run else 1) if self.product.is_image else (1, 0)
+        return Layout(((depth, summed), (channels, self.width), (depth, self.group)))
+
+
+class DirectRule:
+    """Sums over all channels, of int8 operands."""
+
+    name = "direct"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines dilated windows, and weights that are not constant."""
+        product = find_layer(program, given)
+        if product is None or product.by_channel:
+            return None
+        plan = _plan(merged(product), context)
+        layouts = tuple(product.layout_of(buffer, plan.layout) for buffer in program.params)
+        return Offer(layouts, lambda _: _direct(plan, context).program())
+
+
+def _plan(product: Product, context: KernelContext) -> _Plan:
+    """The tile: two pixels by two channels, or a single pixel by four."""
+    pixels = 2 if product.columns.outputs > 1 else 1
+    dots = dots_of("int8", "int8", "int32", context)
+    wanted = 2 if pixels > 1 else 4
+    run = product.depth == 1 and product.columns.taps > 1
+    length = product.columns.taps if run else product.depth
+
+    def tile_of(dot: Dot) -> TensorIntrin | None:
+        return intrinsic_for(tile_product(pixels, dot.lanes, dot.group), context) if pixels > 1 else None
+
+    fitting = [
+        dot for dot in dots if dot.lanes <= max(product.outputs, 1) and dot.group <= length and (not run or length % dot.group == 0)
+    ]
+    if not fitting and product.padded:
+        # Elements of a ring behind those of a pixel are read as well: their weights are zero.
+        wider = (dot for dot in dots if dot.lanes <= product.outputs and dot.group == length + 1)
+        fitting = [dot for dot in wider if tile_of(dot) is not None]
+    if not fitting:
+        return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
+    # What is left of a group is added up one by one.
+    dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
+    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile_of(dot))
+
+
+def _direct(plan: _Plan, context: KernelContext) -> _Direct:
+    product, epilogue = plan.product, Epilogue(plan.product, context)
+    # Step by step: output channels of a tile, elements of a group.
+    count = -(-product.outputs // plan.width) * product.rows.taps * plan.taps * plan.steps
+    weights = ir.Buffer(product.weights.name, (count, plan.width, plan.group), product.weights.dtype)
+    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.beyond), weights)
+
+
+@dataclass(frozen=True)
+class _Direct:
+    """
+    for y, pixels, channels:
+        total[pixel, channel] = 0
+        for taps and groups:
+            dot(data, weights, total)         # for each pixel
+        out = after(total)
+    """
+
+    plan: _Plan
+    epilogue: Epilogue
+    rows: Rows
+    weights: ir.Buffer
+
+    def program(self) -> ir.LoopProgram:
+        """The kernel."""
+        pixels, count = self.plan.pixels, self.plan.product.columns.outputs
+        y, x = Var("y"), Var("x")
+        whole, rest = divmod(count, pixels)
+        parts: list[ir.Stmt] = []
+        if whole:
+            parts.append(ir.For(x, arith.wrap(whole), self._pixels(y, x * pixels, pixels)))
+        if rest:
+            parts.append(self._pixels(y, arith.wrap(whole * pixels), rest))
+        return self.epilogue.program(self.weights, self.rows.over(y, ir.Seq(tuple(parts))))
+
+    def _pixels(self, y: Var, first: arith.Expr, pixels: int) -> ir.Stmt:
+        """All output channels of some pixels."""
+        plan, o = self.plan, Var("o")
+        total = ir.Buffer("total", (pixels, plan.width), INT32, "register")
+        channel = arith.simplify(o * plan.width)
+        places = [arith.simplify(y * plan.product.columns.outputs + first + p) for p in range(pixels)]
+        results = self.epilogue.results(total, channel, places)
+        start = self.epilogue.start(total, channel)
+        body = ir.Alloc(total, ir.Seq((*start, self._sums(total, y, first, o), *results)))
+        return ir.For(o, arith.wrap(-(-plan.product.outputs // plan.width)), body)
+
+    def _sums(self, total: ir.Buffer, y: Var, first: arith.Expr, o: Var) -> ir.Stmt:
+        """Add up a tile."""
+        plan, product = self.plan, self.plan.product
+        ky, kx = Var("ky"), Var("kx")
+        length = product.columns.taps if plan.run else product.depth
+        whole, rest = divmod(length, plan.group)
+        row = o * product.rows.taps + ky
+
+        def at(offset: arith.Expr | int) -> list[arith.Expr]:
+            """Where an element of each pixel lies."""
+            stride = product.columns.stride * product.channels
+            return [self.rows.place(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
+
+        if plan.beyond:
+            taps = [
+                stmt for tap in range(plan.taps) for stmt in self._group(total, at(tap * product.channels), row * plan.taps + tap)
+            ]
+            return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
+        if rest == 0:
+            # Taps of a row and groups of channels follow one another in memory.
+            count = plan.taps * whole
+            if plan.dot is None and count <= UNROLLED:
+                done = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
+                return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(done)))
+            return ir.For(ky, arith.wrap(product.rows.taps), self._groups(total, at, row * count, count))
+        number = (row * plan.taps + kx) * plan.steps
+        offset = kx * product.channels
+        body: list[ir.Stmt] = []
+        if whole:
+            body.append(self._groups(total, lambda each: at(offset + each), number, whole))
+        body += self._ones(total, at(offset + whole * plan.group), number + whole, rest)
+        return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
+
+    def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
+        """Add the products of groups that follow one another, a few in each round of a loop."""
+        group, step = self.plan.group, Var("step")
+        each = TILED if self._is_tile(total) else 1
+        whole = count // each if count > each else 0
+
+        def some(first: arith.Expr, length: int) -> list[ir.Stmt]:
+            """Those from one on."""
+            ones = (first + k for k in range(length))
+            return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
+
+        loop = [ir.For(step, arith.wrap(whole), ir.Seq(tuple(some(step * each, each))))] if whole else []
+        return ir.Seq((*loop, *some(arith.wrap(whole * each), count - whole * each)))
+
+    def _is_tile(self, total: ir.Buffer) -> bool:
+        return self.plan.tile is not None and total.shape[0] == self.plan.pixels
+
+    def _group(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
+        """Add the products of a group of elements of each pixel; `number` is that of the weights."""
+        plan = self.plan
+        if plan.dot is None:
+            return self._ones(total, places, number, 1)
+        group, width = arith.wrap(plan.group), arith.wrap(plan.width)
+        weights = ir.Region(self.weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, width), (arith.ZERO, group)))
+        if plan.tile is not None and self._is_tile(total):
+            data = (ir.Region(self.rows.buffer, ((place, group),)) for place in places)
+            sums = ir.Region(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
+            return [ir.Intrinsic(plan.tile.name, (*data, weights, sums))]
+        return [
+            ir.Intrinsic(
+                plan.dot.intrinsic.name,
+                (
+                    ir.Region(self.rows.buffer, ((place, group),)),
+                    weights,
+                    ir.Region(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
+                ),
+            )
+            for p, place in enumerate(places)
+        ]
+
+    def _ones(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr, length: int) -> list[ir.Stmt]:
+        """Add products one by one."""
+        done: list[ir.Stmt] = []
+        for k in range(length):
+            for p, place in enumerate(places):
+                for j in range(self.plan.width):
+                    a = ir.cast(ir.load(self.rows.buffer, (arith.simplify(place + k),)), INT32)
+                    b = ir.cast(ir.load(self.weights, (arith.simplify(number), *_at(j, k))), INT32)
+                    done.append(ir.Store(total, _at(p, j), ir.load(total, _at(p, j)) + a * b))
+        return done
+
+
+def _at(*indices: int) -> tuple[arith.Expr, ...]:
+    return tuple(map(arith.wrap, indices))

@@ -1,0 +1,177 @@
+"""What a kernel makes of its sums, and where it puts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from inlaid import arith
+from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.shape import inline_all, last_of
+from inlaid.tensor import ir
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import dtype
+from inlaid_microcontroller.schedules.product import Product
+from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_for, requantisation, requantised, rescaling
+
+INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
+MOST_PRODUCTS = 1 << 15
+"""Of 8-bit numbers in a sum that is requantised by the intrinsic: it stays below 2^29."""
+
+
+class Epilogue:
+    """What follows the sums of a kernel: `requantised`, where that is a requantisation. `flat` are the parameters that lie in one
+    dimension: the data and what is of the result's shape, channels last, and what there is one of for each output channel."""
+
+    def __init__(self, product: Product, context: KernelContext) -> None:
+        self._product, self._context = product, context
+        self._value: ir.Expr | None = None
+        self._iters: tuple[arith.Expr, ...] = ()
+        final = last_of(product.anchor)
+        if final is not None:
+            s = Schedule(product.program)
+            # A number that padding holds may be one that follows the sums as well, such as the least of a relu.
+            inlined = (*product.anchor.before[:-1], *(block for block in product.anchor.after if block.name != final))
+            inline_all(s, [block.name for block in inlined])
+            block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
+            assert isinstance(block.body, ir.Store)
+            self._value, self._iters = block.body.value, block.body.indices
+        self.requantised = None if self._value is None else requantised(self._value, product.anchor.buffer)
+        own = () if (of := self.requantised) is None else (of.bias, of.multiplier, of.shift)
+        if any(_size(buffer) != product.outputs for buffer in own) or product.summed >= MOST_PRODUCTS:
+            self.requantised, own = None, ()
+        shape = product.anchor.buffer.shape
+        self.flat = {
+            buffer: ir.Buffer(buffer.name, (_size(buffer),), buffer.dtype)
+            for buffer in product.program.params
+            if buffer is product.data or buffer.shape == shape or buffer in own
+        }
+
+    def program(self, weights: ir.Buffer, body: ir.Stmt) -> ir.LoopProgram:
+        """The kernel: its parameters as they lie."""
+        program = self._product.program
+        lie = {**self.flat, self._product.weights: weights}
+        inputs, outputs = (tuple(lie.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
+        return ir.LoopProgram(program.name, inputs, outputs, body)
+
+    def start(self, total: ir.Buffer, first: arith.Expr) -> list[ir.Stmt]:
+        """Store what rows of sums of neighbouring output channels, the first of them given, begin with."""
+        rows, lanes = _shape(total)
+        biased = self._begins_biased(lanes)
+        bias = self.flat[self.requantised.bias] if biased and self.requantised is not None else None
+        return [
+            ir.Store(
+                total,
+                (arith.wrap(row), arith.wrap(lane)),
+                ir.const(0, INT32) if bias is None else ir.load(bias, (arith.simplify(first + lane),)),
+            )
+            for lane in range(lanes)
+            for row in range(rows)
+        ]
+
+    def results(self, total: ir.Buffer, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
+        """Store what becomes of rows of sums, those of neighbouring output channels, the first of them given, each row at a pixel.
+        Channels that there are not are left out. The sums have begun with what `start` stores."""
+        product = self._product
+        rows, lanes = _shape(total)
+        whole = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
+        if whole:
+            return whole
+        done: list[ir.Stmt] = []
+        for row, pixel in enumerate(pixels):
+            if product.outputs % lanes == 0:
+                done += self.stored(total, row, 0, lanes, first, pixel)
+                continue
+            for lane in range(lanes):
+                channel = arith.simplify(first + lane)
+                (store,) = self.stored(total, row, lane, 1, channel, pixel)
+                inside = arith.compare("<", channel, product.outputs)
+                certain = lane < product.outputs % lanes or isinstance(first, arith.Const)
+                done.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
+        return done
+
+    def _begins_biased(self, lanes: int) -> bool:
+        """Whether sums begin with their biases, which saves an addition for each: not where a channel may be one that there is
+        not, and not where the processor adds several biases at once."""
+        of = self.requantised
+        if of is None or self._product.outputs % lanes or not INT8.limits[0] <= of.zero <= INT8.limits[1]:
+            return False
+        return intrinsic_for(rescaling(1, lanes, of.rounding), self._context) is not None
+
+    def _rescaled(self, total: ir.Buffer, row: int, rows: int, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
+        """Store rows of sums that have begun with their biases, as many at once as an intrinsic takes."""
+        of, lanes = self.requantised, _shape(total)[1]
+        assert of is not None
+        intrinsic = intrinsic_for(rescaling(rows, lanes, of.rounding), self._context)
+        if intrinsic is None:
+            return [each for number in range(rows) for each in self._rescaled(total, row + number, 1, first, pixels[number:])]
+        size, outputs = arith.wrap(lanes), self._product.outputs
+        regions = (
+            ir.Region(total, ((arith.wrap(row), arith.wrap(rows)), (arith.ZERO, size))),
+            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in (of.multiplier, of.shift)),
+            *(
+                ir.Region(self.flat[self._product.program.outputs[0]], ((arith.simplify(pixel * outputs + first), size),))
+                for pixel in pixels[:rows]
+            ),
+        )
+        return [ir.Intrinsic(intrinsic.name, regions, _limits(of))]
+
+    def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
+        """Store what becomes of some lanes of a row of sums, all of which are channels that there are, the first of them given. The
+        sums have begun with zero."""
+        of, product = self.requantised, self._product
+        place = arith.simplify(pixel * product.outputs + first)
+        intrinsic = None if of is None else intrinsic_for(requantisation(lanes, of.rounding), self._context)
+        if of is None or intrinsic is None:
+            sums = [ir.load(total, (arith.wrap(row), arith.wrap(lane + each))) for each in range(lanes)]
+            return [self._store(each, arith.simplify(first + number), pixel) for number, each in enumerate(sums)]
+        size = arith.wrap(lanes)
+        parts = (of.bias, of.multiplier, of.shift)
+        regions = (
+            ir.Region(total, ((arith.wrap(row), arith.ONE), (arith.wrap(lane), size))),
+            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in parts),
+            ir.Region(self.flat[product.program.outputs[0]], ((place, size),)),
+        )
+        return [ir.Intrinsic(intrinsic.name, regions, _limits(of))]
+
+    def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
+        """Store what becomes of one sum."""
+        product = self._product
+        place = arith.simplify(pixel * product.outputs + channel)
+        result = self.flat[product.program.outputs[0]]
+        if self._value is None:
+            return ir.Store(result, (place,), total)
+        # Axes of one element have no variable. Pixels may be counted in one row, whatever the shape of the result.
+        columns = product.anchor.buffer.shape[-1]
+        where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
+        moved: dict[arith.Expr, arith.Expr] = {
+            index: to for index, to in zip(self._iters, where, strict=True) if isinstance(index, arith.Var)
+        }
+
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load):
+                return None
+            if node.buffer.name == product.anchor.buffer.name:
+                return total
+            if node.buffer not in self.flat:
+                return None
+            at = place if node.buffer.shape == product.anchor.buffer.shape else channel
+            return ir.load(self.flat[node.buffer], (at,))
+
+        value = Rewriter(moved, expr=load).expr(self._value)
+        return ir.Store(result, (place,), value)
+
+
+def _shape(total: ir.Buffer) -> tuple[int, int]:
+    rows, lanes = total.shape
+    assert isinstance(rows, int) and isinstance(lanes, int)
+    return rows, lanes
+
+
+def _limits(of: Requantised) -> tuple[ir.Expr, ...]:
+    return tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high))
+
+
+def _size(buffer: ir.Buffer) -> int:
+    return prod(dim for dim in buffer.shape if isinstance(dim, int))

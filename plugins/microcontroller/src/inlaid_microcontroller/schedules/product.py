@@ -1,0 +1,181 @@
+"""What the schedules of integer products ask of a kernel: its window, its operands, and what follows the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.rule import Given
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
+from inlaid.tensor import ir
+from inlaid.types import ROW_MAJOR, Layout
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window along one axis of a source of `size` elements with `before` elements of padding in front: `taps` of it, and
+    `outputs` places, `stride` apart."""
+
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    size: int
+    outputs: int
+
+    @property
+    def span(self) -> int:
+        """Elements, padding included, from the first place's first tap to the last place's last."""
+        return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+    @property
+    def is_point(self) -> bool:
+        return self.taps == 1 and self.stride == 1 and self.before == 0 and self.span == self.size
+
+
+POINT = Window(1, 1, 1, 0, 1, 1)
+"""Of one element."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sums of products of a kernel: over `depth` channels of the data and a window; each output channel has weights of its own, or,
+    `by_channel`, each channel is summed alone. Padding has the value `fill`."""
+
+    program: ir.LoopProgram
+    anchor: Anchor
+    data: ir.Buffer
+    weights: ir.Buffer
+    depth: int
+    outputs: int
+    rows: Window
+    columns: Window
+    by_channel: bool
+    fill: int
+
+    @property
+    def padded(self) -> bool:
+        """Whether some window reaches beyond the data."""
+        return any(axis.before > 0 or axis.span > axis.before + axis.size for axis in (self.rows, self.columns))
+
+    @property
+    def channels(self) -> int:
+        """Of the data."""
+        return self.outputs if self.by_channel else self.depth
+
+    @property
+    def summed(self) -> int:
+        """Products in a sum."""
+        return self.depth * self.rows.taps * self.columns.taps
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the result is N C H W, and no matrix."""
+        return len(self.anchor.buffer.shape) == 4
+
+    def layout_of(self, buffer: ir.Buffer, weights: Layout) -> Layout:
+        """How a parameter lies: images with their channels last, the weights as given."""
+        if buffer is self.weights:
+            return weights
+        if self.is_image and (buffer is self.data or buffer.shape == self.anchor.buffer.shape):
+            return Layout(((1, self.channels if buffer is self.data else self.outputs),))
+        return ROW_MAJOR
+
+
+def find_layer(program: ir.LoopProgram, given: tuple[Given, ...]) -> Product | None:
+    """The sum of products of a kernel whose weights are constant, over windows without gaps; None where it is something else."""
+    product = find_product(program)
+    if product is None or max(product.rows.dilation, product.columns.dilation) > 1:
+        return None
+    return product if given[program.inputs.index(product.weights)].constant else None
+
+
+def find_product(program: ir.LoopProgram) -> Product | None:
+    """The sum of products of a kernel of one image, or of a matrix, of 8-bit operands in int32; None where it is something else."""
+    if not is_static(program) or len(program.outputs) != 1 or 0 in program.outputs[0].shape:
+        return None
+    anchor = find_anchor(program)
+    product = None if anchor is None else narrow_product(anchor)
+    if anchor is None or product is None or anchor.buffer.dtype.name != "int32":
+        return None
+    if {load.dtype.name for load in product} != {"int8"} or product[1].buffer not in program.inputs:
+        return None
+    if last_of(anchor) is not None and anchor.after[-1].writes[0].buffer is not program.outputs[0]:
+        return None
+    if program.outputs[0].shape != anchor.buffer.shape:
+        return None
+    if len(anchor.spatial) == 2 and len(anchor.reduced) == 1:
+        return _matrix(program, anchor, *product)
+    return _image(program, anchor, *product) if len(anchor.spatial) == 4 and len(anchor.reduced) == 3 else None
+
+
+def merged(product: Product) -> Product:
+    """The product with all its pixels in one row, where windows are single pixels."""
+    if not (product.rows.is_point and product.columns.is_point and product.is_image):
+        return product
+    return replace(product, rows=POINT, columns=_line(product.rows.outputs * product.columns.outputs))
+
+
+def _line(pixels: int) -> Window:
+    """Single pixels."""
+    return Window(1, 1, 1, 0, pixels, pixels)
+
+
+def _matrix(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.Load) -> Product | None:
+    m, n = (item.var for item in anchor.spatial)
+    k = anchor.reduced[0].var
+    if data.indices != (m, k) or weights.indices != (k, n) or data.buffer not in program.inputs or anchor.before:
+        return None
+    rows, outputs = (constant_extent(item) for item in anchor.spatial)
+    depth = constant_extent(anchor.reduced[0])
+    return Product(program, anchor, data.buffer, weights.buffer, depth, outputs, POINT, _line(rows), False, 0)
+
+
+def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.Load) -> Product | None:
+    _, o, *places = (item.var for item in anchor.spatial)
+    c, *taps = (item.var for item in anchor.reduced)
+    images, outputs, *counts = (constant_extent(item) for item in anchor.spatial)
+    depth, *kernel = (constant_extent(item) for item in anchor.reduced)
+    if images != 1 or weights.indices != (o, c, *taps):
+        return None
+    by_channel = arith.simplify(data.indices[1] - (o + c)) == arith.ZERO and depth == 1
+    if not by_channel and data.indices[1] != c and outputs > 1:
+        return None
+    source, before, fill = _source(program, anchor, data.buffer)
+    if source is None or source.shape[1] != (outputs if by_channel else depth):
+        return None
+    windows = []
+    for axis, (place, tap, count, extent) in enumerate(zip(places, taps, counts, kernel, strict=True)):
+        form = arith.linear(data.indices[axis + 2])
+        stride, dilation = form.terms.get(place, 0), form.terms.get(tap, 0)
+        if form.constant or set(form.terms) - {place, tap}:
+            return None
+        size = source.shape[axis + 2]
+        assert isinstance(size, int)
+        windows.append(Window(extent, stride if count > 1 else 1, dilation if extent > 1 else 1, before[axis], size, count))
+    return Product(program, anchor, source, weights.buffer, depth, outputs, windows[0], windows[1], by_channel, fill)
+
+
+def _source(program: ir.LoopProgram, anchor: Anchor, data: ir.Buffer) -> tuple[ir.Buffer | None, tuple[int, int], int]:
+    """What is convolved, rows and columns of padding in front of it, and what they hold; no buffer where that is unknown."""
+    if not anchor.before:
+        return (data if data in program.inputs else None), (0, 0), 0
+    nothing = None, (0, 0), 0
+    *literals, block = anchor.before
+    if block.writes[0].buffer is not data or len(literals) > 1 or not isinstance(block.body, ir.Store):
+        return nothing
+    fills = {literal.writes[0].buffer: literal.body.value for literal in literals if isinstance(literal.body, ir.Store)}
+    match block.body.value:
+        case ir.Select(condition=ir.Index(), then=ir.Load(buffer=source, indices=indices), otherwise=otherwise):
+            if isinstance(otherwise, ir.Load):
+                otherwise = fills.get(otherwise.buffer, otherwise)
+            if not isinstance(otherwise, ir.Const) or source not in program.inputs:
+                return nothing
+            own = [item.var for item in block.iters]
+            shifts = [arith.simplify(var - index) for var, index in zip(own, indices, strict=True)]
+            if block.body.indices != tuple(own) or not all(isinstance(shift, arith.Const) for shift in shifts):
+                return nothing
+            moved = [shift.value for shift in shifts if isinstance(shift, arith.Const)]
+            return (source, (moved[2], moved[3]), int(otherwise.value)) if moved[:2] == [0, 0] and min(moved) >= 0 else nothing
+    return nothing

@@ -1,0 +1,111 @@
+"""The end of most integer kernels: a sum, plus a bias, times a factor in fixed point, plus a zero point, within limits, as int8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.ops.fixed_point import fixed_value
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import ir
+from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import dtype
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+ROUNDINGS = ("up", "away")
+
+
+@dataclass(frozen=True)
+class Requantised:
+    """What becomes of a sum: buffers with a bias, a multiplier and a shift for each output channel, the `rounding` of
+    `inlaid.ops.fixed_point`, and the zero point and the limits of the result."""
+
+    bias: ir.Buffer
+    multiplier: ir.Buffer
+    shift: ir.Buffer
+    rounding: str
+    zero: int
+    low: int
+    high: int
+
+
+def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
+    """The intrinsic for so many sums."""
+    total, bias, multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("total", "bias", "multiplier", "shift"))
+    zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
+    out, i = ir.Buffer("out", (lanes,), INT8), Var("i")
+    loads = (ir.load(buffer, (i,)) for buffer in (total, bias, multiplier, shift))
+    value = requantised_value(*loads, *(ir.load(scalar, ()) for scalar in (zero, low, high)), rounding=rounding)
+    body = ir.For(i, arith.wrap(lanes), ir.Store(out, (i,), value))
+    return ir.LoopProgram("requantise", (total, bias, multiplier, shift, zero, low, high), (out,), body)
+
+
+def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
+    """The intrinsic for so many sums of each of some rows, pixels for instance, that have begun with their biases."""
+    total = ir.Buffer("total", (rows, lanes), INT32)
+    multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("multiplier", "shift"))
+    zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
+    outs, i = tuple(ir.Buffer(f"out{row}", (lanes,), INT8) for row in range(rows)), Var("i")
+    stores = []
+    for row, out in enumerate(outs):
+        sum_ = ir.load(total, (arith.wrap(row), i))
+        value = fixed_value(sum_, ir.load(multiplier, (i,)), ir.load(shift, (i,)), rounding)
+        stores.append(ir.Store(out, (i,), _limited(value, *(ir.load(scalar, ()) for scalar in (zero, low, high)))))
+    body = ir.For(i, arith.wrap(lanes), ir.Seq(tuple(stores)))
+    return ir.LoopProgram("rescale", (total, multiplier, shift, zero, low, high), outs, body)
+
+
+def requantised_value(
+    total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr, *, rounding: str
+) -> ir.Expr:
+    """What becomes of a sum."""
+    return _limited(_value(total, bias, multiplier, shift, rounding=rounding), zero, low, high)
+
+
+def _limited(value: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.Expr:
+    return ir.cast(ir.minimum(ir.maximum(value + zero, low), high), INT8)
+
+
+def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *, rounding: str) -> ir.Expr:
+    return fixed_value(total + bias, multiplier, shift, rounding)
+
+
+def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
+    """How a value is made of a sum; None where it is made in another way."""
+    match value:
+        case ir.Cast(
+            dtype=of,
+            a=ir.Binary(op="min", a=ir.Binary(op="max", a=inner, b=ir.Const(value=low)), b=ir.Const(value=high)),
+        ) if of is INT8:
+            pass
+        case _:
+            return None
+    zero: int | float | bool = 0
+    match inner:
+        case ir.Binary(op="add", a=ir.Cast() as scaled, b=ir.Const(value=zero)):
+            inner = scaled
+    loads = [node for node in ir.walk_exprs(inner) if isinstance(node, ir.Load)]
+    factors = [node.a for node in ir.walk_exprs(inner) if isinstance(node, ir.Cast) and isinstance(node.a, ir.Load)]
+    sums = [node for node in loads if node.buffer.name == total.name]
+    biases = [node.b for node in ir.walk_exprs(inner) if isinstance(node, ir.Binary) and node.op == "add" and node.a in sums]
+    if len(loads) != 4 or len(factors) != 1 or len(sums) != 1 or len(biases) != 1 or not isinstance(biases[0], ir.Load):
+        return None
+    bias, multiplier = biases[0], factors[0]
+    assert isinstance(multiplier, ir.Load)
+    shift = next(node for node in loads if node not in (sums[0], bias, multiplier))
+    for rounding in ROUNDINGS:
+        if structurally_equal(_alone(inner), _alone(_value(sums[0], bias, multiplier, shift, rounding=rounding))):
+            return Requantised(bias.buffer, multiplier.buffer, shift.buffer, rounding, int(zero), int(low), int(high))
+    return None
+
+
+def _alone(value: ir.Expr) -> ir.LoopProgram:
+    """A program that stores a value."""
+    return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
+
+
+def intrinsic_for(wanted: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
+    """The intrinsic that does that."""
+    return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)

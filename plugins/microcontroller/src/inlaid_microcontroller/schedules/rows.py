@@ -1,0 +1,111 @@
+"""The rows of an image that windows read: where they lie, or copies of them with padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import dtype
+from inlaid_microcontroller.schedules.product import Product
+
+INT8, BOOL = dtype("int8"), dtype("bool")
+
+
+def _copy() -> ir.LoopProgram:
+    size, i = SizeVar("n"), Var("i")
+    source, target = ir.Buffer("source", (size,), INT8), ir.Buffer("target", (size,), INT8)
+    return ir.LoopProgram("copy", (source,), (target,), ir.For(i, size, ir.Store(target, (i,), ir.load(source, (i,)))))
+
+
+COPY = TensorIntrin("copy", _copy())
+"""Bytes copied from one run of memory to another; the two do not overlap."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows under a window of a product's data, which lies in one dimension. Where there is a `ring`, it holds those of one
+    output row, padding included: rows that the next one has as well move up in it, so that each row of the data is read once, in
+    order."""
+
+    product: Product
+    data: ir.Buffer
+    ring: ir.Buffer | None
+
+    @property
+    def buffer(self) -> ir.Buffer:
+        """What holds the rows."""
+        return self.ring or self.data
+
+    def place(self, y: arith.Expr, tap: arith.Expr | int, offset: arith.Expr | int) -> arith.Expr:
+        """Where element `offset` of the row of tap `tap` at output row `y` lies."""
+        rows, columns = self.product.rows, self.product.columns
+        if self.ring is not None:
+            return arith.simplify(arith.wrap(tap) * self._width + offset)
+        return arith.simplify((y * rows.stride + tap) * (columns.size * self.product.channels) + offset)
+
+    def over(self, y: Var, body: ir.Stmt) -> ir.Stmt:
+        """The loop over output rows."""
+        rows = self.product.rows
+        if self.ring is None:
+            return ir.For(y, arith.wrap(rows.outputs), body)
+        kept = max(rows.taps - rows.stride, 0)
+        fill = self._blank(0, int(self.ring.shape[0]))  # type: ignore[arg-type]
+        first = [
+            self._loaded(tap + rows.stride, arith.wrap(tap - rows.before))
+            for tap in range(rows.before, min(kept, rows.before + rows.size))
+        ]
+        moved = [
+            copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
+            for tap in range(kept)
+        ]
+        read = [self._read(tap, y) for tap in range(kept, rows.taps)]
+        loop = ir.For(y, arith.wrap(rows.outputs), ir.Seq((*moved, *read, body)))
+        return ir.Alloc(self.ring, ir.Seq((fill, *first, loop)))
+
+    @property
+    def _width(self) -> int:
+        """Of a row of the ring, in elements."""
+        return self.product.columns.span * self.product.channels
+
+    def _read(self, tap: int, y: Var) -> ir.Stmt:
+        """The row of a tap, of the data or, beyond it, of padding."""
+        rows = self.product.rows
+        first = tap - rows.before
+        row = arith.simplify(y * rows.stride + first)
+        conditions = [arith.compare("<=", 0, row)] if first < 0 else []
+        if (rows.outputs - 1) * rows.stride + first >= rows.size:
+            conditions.append(arith.compare("<", row, rows.size))
+        load = self._loaded(tap, row)
+        if not conditions:
+            return load
+        inside = conditions[0] if len(conditions) == 1 else arith.logical_and(*conditions)
+        return ir.If(ir.as_expr(inside, BOOL), load, self._blank(tap * self._width, self._width))
+
+    def _loaded(self, tap: int, row: arith.Expr) -> ir.Stmt:
+        """A row of the data between its padding."""
+        columns, channels = self.product.columns, self.product.channels
+        length = min(columns.size, columns.span - columns.before) * channels
+        start = arith.simplify(row * (columns.size * channels))
+        return copied(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
+
+    def _blank(self, start: int, length: int) -> ir.Stmt:
+        i = Var("i")
+        store = ir.Store(self.buffer, (arith.simplify(i + start),), ir.const(self.product.fill, INT8))
+        return ir.For(i, arith.wrap(length), store)
+
+
+def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
+    """The rows, in a ring where there is padding; so many elements `beyond` the last row of a ring may be read as well."""
+    if not product.padded:
+        return Rows(product, data, None)
+    size = product.rows.taps * product.columns.span * product.channels + beyond
+    return Rows(product, data, ir.Buffer("rows", (size,), INT8))
+
+
+def copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
+    """A run of elements copied from one buffer to another, or to another part of the same."""
+    size = arith.wrap(length)
+    return ir.Intrinsic(COPY.name, (ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),))))

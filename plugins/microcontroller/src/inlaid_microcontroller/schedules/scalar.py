@@ -1,0 +1,117 @@
+"""Kernels of static shape on a processor that does one thing at a time: as little memory as possible, channels innermost."""
+
+from __future__ import annotations
+
+from math import prod
+
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    Anchor,
+    accumulate_in_registers,
+    axis_loops,
+    constant_extent,
+    find_anchor,
+    inline_all,
+    is_static,
+    layouts_by_name,
+    merge_chains,
+    present,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+CHANNEL = 1
+"""The axis of channels."""
+SLOWER = 1.5
+"""How much longer a window takes whose channels do not lie together: fewer addresses are worked out once for many elements."""
+
+
+class ScalarRule:
+    """Takes every kernel of static shape; what has a window or an image is offered with channels last as well."""
+
+    name = "scalar"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """Declines kernels of shapes that are not known."""
+        if not is_static(program):
+            return ()
+        plain = (ROW_MAJOR,) * len(program.params)
+        anchor = find_anchor(program)
+        work = 0.0 if anchor is None else 2 * _iterations(anchor) / context.capabilities.peak
+        last = channels_last(program, given)
+        offers = [Offer(plain, lambda source: _schedule(source, {}), SLOWER * work)]
+        if last:
+            layouts = tuple(last.get(buffer, ROW_MAJOR) for buffer in program.params)
+            offers.insert(0, Offer(layouts, lambda source: _schedule(source, last), work))
+        return tuple(offers)
+
+
+def channels_last(program: ir.LoopProgram, given: tuple[Given, ...]) -> dict[ir.Buffer, Layout]:
+    """The layouts of parameters with channels last: of images, and of weights, whose order is O H W I, or H W O where there is one
+    input channel for each output."""
+    found: dict[ir.Buffer, Layout] = {}
+    rank = len(program.outputs[0].shape)
+    if rank < 3:
+        return {}
+    for buffer, fact in zip(program.params, (*given, *(Given(ROW_MAJOR) for _ in program.outputs)), strict=True):
+        sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
+        if len(sizes) != rank or 0 in sizes:
+            continue
+        axis = 0 if fact.constant and sizes[CHANNEL] == 1 else CHANNEL
+        found[buffer] = Layout(((axis, sizes[axis]),))
+    return {buffer: layout for buffer, layout in found.items() if layout.canonical(buffer.shape) != ROW_MAJOR}
+
+
+def _iterations(anchor: Anchor) -> int:
+    return prod(constant_extent(item) for item in (*anchor.spatial, *anchor.reduced))
+
+
+def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> ir.LoopProgram:
+    """
+    for n, y, x, channel:
+        acc = identity
+        for window, input channels: acc = combine(acc, data)
+        out = after(acc)
+    """
+    anchor = find_anchor(program)
+    if anchor is not None:
+        try:
+            return _anchored(program, anchor, layouts)
+        except ScheduleError:
+            pass  # what stands before or after is no chain of elements: as it is, then
+    s = Schedule(program)
+    merge_chains(s)
+    if layouts:
+        for block in s.blocks:
+            _channels_innermost(s, block)
+    return with_layouts(s.program, layouts_by_name(s.program, layouts))
+
+
+def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, Layout]) -> ir.LoopProgram:
+    s = Schedule(program)
+    inline_all(s, [block.name for block in anchor.before])
+    name, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    if layouts:
+        _channels_innermost(s, final)
+    outside = s.loops(final)
+    if outside:
+        s.compute_at(name, outside[-1])
+    loops = axis_loops(s, name)[len(anchor.spatial) :]
+    if layouts and len(loops) > 1 and loops[0] is not None:
+        s.reorder(*present(*loops[1:]), loops[0])
+    return with_layouts(s.program, layouts_by_name(s.program, layouts))
+
+
+def _channels_innermost(s: Schedule, block: str) -> None:
+    """Loop over channels inside of all others."""
+    loops: list[Var | None] = axis_loops(s, block)
+    if len(loops) < 3 or loops[CHANNEL] is None:
+        return
+    channel = loops[CHANNEL]
+    spatial = [loop for loop in s.loops(block) if loop in loops[: len(loops)]]
+    assert channel is not None
+    s.reorder(*(loop for loop in spatial if loop is not channel), channel)

@@ -1,0 +1,140 @@
+"""Convolutions of each channel alone, of 8-bit numbers with channels last, on processors with vectors: a window at a time.
+
+An intrinsic sums the products of a window for some neighbouring channels, and requantises them. Where a window's elements lie
+depends on the image, and intrinsics have boxes of buffers: so there is one for each distance, and its name tells them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import Layout, dtype
+from inlaid_microcontroller.schedules.epilogue import Epilogue
+from inlaid_microcontroller.schedules.product import Product, find_layer
+from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantised_value
+from inlaid_microcontroller.schedules.rows import rows_of
+from inlaid_microcontroller.schedules.vector_direct import vector_dot
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+LANES = 8
+"""Channels of a vector of 16-bit products."""
+SCALARS = ("zero", "low", "high")
+MOST = 1 << 14
+"""Of zero points that leave what saturates at 16 bits beyond the limits."""
+_NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
+
+
+@dataclass(frozen=True)
+class WindowSums:
+    """The sums of `lanes` channels, of `channels` in all, over a window of `rows` and `columns`, whose rows lie `row` elements
+    apart; requantised with a `rounding` of `inlaid.ops.fixed_point`."""
+
+    lanes: int
+    rounding: str
+    rows: int
+    columns: int
+    row: int
+    channels: int
+
+    @property
+    def name(self) -> str:
+        """Of the intrinsic."""
+        return f"{self.function}_{self.rows}x{self.columns}_{self.row}_{self.channels}"
+
+    @property
+    def function(self) -> str:
+        """The part of the name that does not tell distances."""
+        return f"window{self.lanes}_{self.rounding}"
+
+    @property
+    def data(self) -> int:
+        """Elements from the first that is read to the last."""
+        return (self.rows - 1) * self.row + (self.columns - 1) * self.channels + self.lanes
+
+    @property
+    def weights(self) -> int:
+        """Weights from the first that is read to the last."""
+        return (self.rows * self.columns - 1) * self.channels + self.lanes
+
+    def intrinsic(self) -> TensorIntrin:
+        """What it does."""
+        a, b = ir.Buffer("a", (self.data,), INT8), ir.Buffer("b", (self.weights,), INT8)
+        bias, multiplier, shift = parts = tuple(ir.Buffer(name, (self.lanes,), INT32) for name in ("bias", "multiplier", "shift"))
+        scalars = tuple(ir.Buffer(name, (), INT32) for name in SCALARS)
+        out, total = ir.Buffer("out", (self.lanes,), INT8), ir.Buffer("total", (), INT32)
+        i, ky, kx = Var("i"), Var("ky"), Var("kx")
+        data = ir.cast(ir.load(a, (ky * self.row + kx * self.channels + i,)), INT32)
+        weight = ir.cast(ir.load(b, ((ky * self.columns + kx) * self.channels + i,)), INT32)
+        taps = ir.For(kx, arith.wrap(self.columns), ir.Store(total, (), ir.load(total, ()) + data * weight))
+        loads = (ir.load(total, ()), *(ir.load(part, (i,)) for part in (bias, multiplier, shift)))
+        value = requantised_value(*loads, *(ir.load(scalar, ()) for scalar in scalars), rounding=self.rounding)
+        body = ir.Seq(
+            (ir.Store(total, (), ir.const(0, INT32)), ir.For(ky, arith.wrap(self.rows), taps), ir.Store(out, (i,), value))
+        )
+        loop = ir.For(i, arith.wrap(self.lanes), ir.Alloc(total, body))
+        return TensorIntrin(self.name, ir.LoopProgram("window", (a, b, *parts, *scalars), (out,), loop))
+
+
+def window_sums(name: str) -> WindowSums | None:
+    """What an intrinsic of a name sums; None where it sums no window."""
+    found = _NAME.fullmatch(name)
+    if found is None or found[2] not in ROUNDINGS:
+        return None
+    return WindowSums(int(found[1]), found[2], *map(int, found.groups()[2:]))
+
+
+class VectorDepthwiseRule:
+    """Windows over single channels, of int8 operands, which are requantised, where there are vectors."""
+
+    name = "vector_depthwise"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""
+        product = find_layer(program, given)
+        if product is None or vector_dot(context) is None or not product.by_channel:
+            return None
+        of = Epilogue(product, context).requantised
+        if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:
+            return None
+        # One image of weights: KH KW C.
+        weights = Layout(((0, product.outputs),))
+        layouts = tuple(product.layout_of(buffer, weights) for buffer in program.params)
+        return Offer(layouts, lambda _: _windows(product, Epilogue(product, context)))
+
+
+def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
+    """
+    for y, x, channels: out = requantise(sums of the window)
+    """
+    of = epilogue.requantised
+    assert of is not None
+    weights = ir.Buffer(product.weights.name, (product.rows.taps * product.columns.taps * product.outputs,), INT8)
+    rows = rows_of(product, epilogue.flat[product.data])
+    y, x, o = Var("y"), Var("x"), Var("o")
+    distance = rows.place(arith.ZERO, 1, 0)
+    assert isinstance(distance, arith.Const)
+
+    def sums(channel: arith.Expr, lanes: int) -> ir.Stmt:
+        wanted = WindowSums(lanes, of.rounding, product.rows.taps, product.columns.taps, distance.value, product.outputs)
+        place = rows.place(y, 0, x * product.columns.stride * product.outputs + channel)
+        pixel = y * product.columns.outputs + x
+        parts = (of.bias, of.multiplier, of.shift)
+        regions = (
+            (rows.buffer, place, wanted.data),
+            (weights, channel, wanted.weights),
+            *((epilogue.flat[part], channel, lanes) for part in parts),
+            (epilogue.flat[product.program.outputs[0]], pixel * product.outputs + channel, lanes),
+        )
+        boxes = tuple(ir.Region(buffer, ((arith.simplify(first), arith.wrap(size)),)) for buffer, first, size in regions)
+        return ir.Intrinsic(wanted.name, boxes, tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high)))
+
+    whole, rest = divmod(product.outputs, LANES)
+    tiles: list[ir.Stmt] = [ir.For(o, arith.wrap(whole), sums(o * LANES, LANES))] if whole else []
+    tiles += [sums(arith.wrap(whole * LANES), rest)] if rest else []
+    return epilogue.program(weights, rows.over(y, ir.For(x, arith.wrap(product.columns.outputs), ir.Seq(tuple(tiles)))))

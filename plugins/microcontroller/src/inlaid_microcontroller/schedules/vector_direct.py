@@ -1,0 +1,219 @@
+"""Convolutions and matrix products of bytes with channels last, where processors multiply vectors and add the products up.
+
+A tile is one pixel by as many neighbouring output channels as are requantised at once. Its sums are made in chunks, a vector of
+data each: where windows have fewer elements in a row than a vector, or a number of channels is no multiple of it, the rest of a
+chunk are weights of 0, so that it does not matter which data these meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.schedules.dot import Dot, dots_of
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.types import Layout, dtype
+from inlaid_microcontroller.schedules.epilogue import Epilogue
+from inlaid_microcontroller.schedules.product import Product, find_layer, merged
+from inlaid_microcontroller.schedules.requantise import intrinsic_for
+from inlaid_microcontroller.schedules.rows import Rows, copied, rows_of
+
+INT8, INT32 = dtype("int8"), dtype("int32")
+LEAST = 16
+"""Bytes of a vector: shorter dot products are of words."""
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """How sums are cut into chunks: each has `rows` rows and `columns` columns of a window, and `depth` channels, of `stride`
+    weights in all, of which those of a vector are read. `runs` of the window, each of `length` elements that lie together in the
+    data, have `each` chunks of their own, or a part of one."""
+
+    rows: int
+    columns: int
+    depth: int
+    runs: tuple[int, int]
+    length: int
+    vector: int
+
+    @property
+    def stride(self) -> int:
+        return self.rows * self.columns * self.depth
+
+    @property
+    def slot(self) -> int:
+        """Elements from where a run's chunks begin to where the next one's do."""
+        return self.length if self.rows > 1 else -(-self.length // self.vector) * self.vector
+
+    @property
+    def count(self) -> int:
+        """Of chunks."""
+        return -(-self.runs[0] * self.runs[1] * self.slot // self.vector)
+
+    def weights(self, product: Product, lanes: int) -> Layout:
+        """How weights lie: chunk by chunk, those of a tile's channels one after another."""
+        if not product.is_image:
+            return Layout(((0, self.slot), (1, lanes), (0, self.vector)))
+        if self.stride == self.vector == self.depth:
+            slot = -(-product.depth // self.vector) * self.vector
+            return Layout(((1, slot), (0, lanes), (1, self.vector)))
+        return Layout(((0, lanes), (2, self.rows), (3, self.columns), (1, self.depth)))
+
+
+def _chunks(product: Product, vector: int) -> _Chunks:
+    """Chunks of several rows of a window, of a row, or of the channels of a pixel, whichever are the fewest."""
+    rows, columns, depth = product.rows.taps, product.columns.taps, product.depth
+    row = columns * depth
+    if rows > 1 and row < vector and vector % row == 0:
+        return _Chunks(vector // row, columns, depth, (rows, 1), row, vector)
+    if columns > 1 and row <= vector:
+        return _Chunks(1, -(-vector // depth), depth, (rows, 1), row, vector)
+    if depth % vector == 0:
+        return _Chunks(1, 1, vector, (rows, 1), row, vector)
+    return _Chunks(1, 1, vector, (rows, columns), depth, vector)
+
+
+class VectorDirectRule:
+    """Sums over all channels, of int8 operands, where there is a dot product of vectors."""
+
+    name = "vector_direct"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines dilated windows, and weights that are not constant."""
+        product, dot = find_layer(program, given), vector_dot(context)
+        if product is None or dot is None or product.by_channel:
+            return None
+        plain = merged(product)
+        chunks = _chunks(plain, dot.group)
+        layouts = tuple(product.layout_of(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
+        run = intrinsic_for(run_of_dots(dot.lanes, dot.group), context) if chunks.stride == dot.group else None
+        return Offer(layouts, lambda _: _Vector(plain, dot, run, chunks, Epilogue(plain, context)).program())
+
+
+def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
+    """For each of n groups of data, for each lane i, total[i] += sum over j < group of a[group k + j] * b[k, i, j], in int32."""
+    n, k, i, j = SizeVar("n"), Var("k"), Var("i"), Var("j")
+    a, b = ir.Buffer("a", (arith.unwrap(n * group),), INT8), ir.Buffer("b", (n, lanes, group), INT8)
+    total = ir.Buffer("total", (lanes,), INT32)
+    product = ir.cast(ir.load(a, (k * group + j,)), INT32) * ir.cast(ir.load(b, (k, i, j)), INT32)
+    store = ir.Store(total, (i,), ir.load(total, (i,)) + product)
+    body = ir.For(k, n, ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store)))
+    return ir.LoopProgram("run", (a, b), (total,), body)
+
+
+def vector_dot(context: KernelContext) -> Dot | None:
+    """The dot product of vectors that does most at once."""
+    return next((dot for dot in dots_of("int8", "int8", "int32", context) if dot.group >= LEAST), None)
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """
+    for y, pixel:
+        patch = data                          # where chunks do not lie in it
+        for channels:
+            total[channel] = 0
+            for runs:
+                dot(patch, weights, total)    # for each chunk, or all in one intrinsic
+            out = after(total)
+    """
+
+    product: Product
+    dot: Dot
+    run: TensorIntrin | None
+    chunks: _Chunks
+    epilogue: Epilogue
+
+    def program(self) -> ir.LoopProgram:
+        """The kernel."""
+        product, lanes = self.product, self.dot.lanes
+        size = -(-product.outputs // lanes) * self.chunks.count
+        weights = ir.Buffer(product.weights.name, (size, lanes, self.chunks.stride), product.weights.dtype)
+        rows = rows_of(product, self.epilogue.flat[product.data], self.dot.group)
+        y, x = Var("y"), Var("x")
+        patch = self._patch(rows)
+        whole, rest = divmod(product.outputs, lanes)
+        o = Var("o")
+        parts: list[ir.Stmt] = [] if patch is None else self._gathered(rows, patch, y, x)
+        if whole:
+            parts.append(ir.For(o, arith.wrap(whole), self._tile(rows, patch, weights, (y, x, o), lanes)))
+        if rest:
+            parts.append(self._tile(rows, patch, weights, (y, x, arith.wrap(whole)), rest))
+        body = rows.over(y, ir.For(x, arith.wrap(product.columns.outputs), ir.Seq(tuple(parts))))
+        if patch is not None:
+            i = Var("i")
+            blank = ir.For(i, arith.wrap(patch.shape[0]), ir.Store(patch, (i,), ir.const(0, INT8)))
+            body = ir.Alloc(patch, ir.Seq((blank, body)))
+        return self.epilogue.program(weights, body)
+
+    def _patch(self, rows: Rows) -> ir.Buffer | None:
+        """Where the elements under a window are gathered; None where chunks lie in the data."""
+        chunks = self.chunks
+        if chunks.rows == 1 and (chunks.slot == chunks.length or rows.ring is not None):
+            return None
+        return ir.Buffer("patch", (chunks.count * chunks.vector,), INT8)
+
+    def _start(self, rows: Rows, y: Var, ky: arith.Expr | int, x: arith.Expr, kx: arith.Expr | int) -> arith.Expr:
+        """Where a run begins."""
+        columns = self.product.columns
+        return rows.place(y, ky, arith.simplify((x * columns.stride + kx) * self.product.channels))
+
+    def _gathered(self, rows: Rows, patch: ir.Buffer, y: Var, x: Var) -> list[ir.Stmt]:
+        chunks = self.chunks
+        down, across = chunks.runs
+        return [
+            copied(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
+            for ky in range(down)
+            for kx in range(across)
+        ]
+
+    def _tile(
+        self,
+        rows: Rows,
+        patch: ir.Buffer | None,
+        weights: ir.Buffer,
+        at: tuple[Var, Var, arith.Expr],
+        lanes: int,
+    ) -> ir.Stmt:
+        """Some output channels of a pixel: `lanes` of a tile."""
+        chunks, (y, x, o) = self.chunks, at
+        total = ir.Buffer("total", (1, self.dot.lanes), INT32, "register")
+        start = [ir.Store(total, (arith.ZERO, arith.wrap(lane)), ir.const(0, INT32)) for lane in range(self.dot.lanes)]
+        ky, kx = Var("ky"), Var("kx")
+        number = o * chunks.count
+        if patch is not None:
+            sums = self._sum(total, (patch, arith.ZERO), (weights, number), chunks.count)
+        else:
+            down, across = chunks.runs
+            each = chunks.slot // chunks.vector
+            first = rows.buffer, self._start(rows, y, ky, x, kx)
+            chunk = self._sum(total, first, (weights, number + (ky * across + kx) * each), each)
+            sums = ir.For(ky, arith.wrap(down), ir.For(kx, arith.wrap(across), chunk))
+        pixel = arith.simplify(y * self.product.columns.outputs + x)
+        results = self.epilogue.stored(total, 0, 0, lanes, arith.simplify(o * self.dot.lanes), pixel)
+        return ir.Alloc(total, ir.Seq((*start, sums, *results)))
+
+    def _sum(
+        self, total: ir.Buffer, data: tuple[ir.Buffer, arith.Expr], weights: tuple[ir.Buffer, arith.Expr], count: int
+    ) -> ir.Stmt:
+        """Add up chunks that follow one another."""
+        vector, lanes, step = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes), Var("step")
+
+        def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:
+            place = arith.simplify(data[1] + first * vector)
+            regions = (
+                ir.Region(data[0], ((place, arith.simplify(vector * number)),)),
+                ir.Region(
+                    weights[0],
+                    ((arith.simplify(weights[1] + first), arith.wrap(number)), (arith.ZERO, lanes), (arith.ZERO, vector)),
+                ),
+                ir.Region(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
+            )
+            return ir.Intrinsic(intrinsic.name, regions)
+
+        if self.run is not None:
+            return chunks(arith.ZERO, count, self.run)
+        return ir.For(step, arith.wrap(count), chunks(step, 1, self.dot.intrinsic))

@@ -1,0 +1,294 @@
+"""A model as C99: the header, the code, the weights. What is printed needs nothing but the headers that C99 has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import Signature, TensorSpec
+from inlaid.codegen.c import spread
+from inlaid.names import unique
+from inlaid.types import from_numpy
+from inlaid_microcontroller.naming import identifier, label
+from inlaid_microcontroller.unit import PREFIX, Buffer, Unit
+
+Array = np.ndarray[Any, Any]
+WIDTH = 120
+"""Characters of a line of numbers."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model: its name in C and in the model, and where it lies in the arena."""
+
+    name: str
+    title: str
+    spec: TensorSpec
+    kind: str
+    offset: int
+    elements: int
+    fast: bool
+
+    @property
+    def address(self) -> str:
+        """Where it lies in `state`, as C."""
+        return f"state->{'fast->' if self.fast else ''}memory.arena + {self.offset}"
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it has."""
+        assert self.spec.dtype is not None
+        return self.elements * self.spec.dtype.bytes
+
+
+class ModelSource:
+    """Prints a model of one region. `name` is what everything in C begins with; `inputs` and `outputs` are what the model calls the
+    region's, in order; `constants` the region's, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        unit: Unit,
+        signature: Signature,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Mapping[str, Array],
+    ) -> None:
+        self.name = name
+        self.unit = unit
+        taken: set[str] = set()
+        self.inputs = tuple(self._port(taken, "input", *item) for item in enumerate(zip(inputs, signature.inputs, strict=True)))
+        self.outputs = tuple(self._port(taken, "output", *item) for item in enumerate(zip(outputs, signature.outputs, strict=True)))
+        accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
+        self.weights = _weight_names(unit, list(constants.values()), accessors)
+        self.arrays = list(constants.values())
+        self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
+
+    def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
+        title, spec = what
+        found = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
+        place = min(found, key=lambda item: (item.offset, -item.bytes))
+        assert spec.dtype is not None
+        return Port(unique(identifier(title), taken), title, spec, place.kind, place.offset, place.elements, place.fast)
+
+    @property
+    def guard(self) -> str:
+        """The model's name as macros have it."""
+        return self.name.upper()
+
+    def prefixed(self, text: str) -> str:
+        """Text of kernels, with the model's name in front of the names of functions."""
+        return re.sub(rf"\b{PREFIX}", f"{self.name}_", text)
+
+    def files(self) -> dict[str, str]:
+        """The model: its files by name."""
+        return {
+            f"{self.name}.h": self.header(),
+            f"{self.name}.c": self.code(),
+            f"{self.name}_weights.h": self.weights_header(),
+            f"{self.name}_weights.c": self.weights_source(),
+        }
+
+    def header(self) -> str:
+        """The file that programs include."""
+        name, guard = self.name, self.guard
+        ports = []
+        for port, kind in (*((port, "input") for port in self.inputs), *((port, "output") for port in self.outputs)):
+            const = "const " if kind == "output" else ""
+            call = f"{name}_{kind}" if len(self.inputs if kind == "input" else self.outputs) == 1 else f"{name}_{kind}_{port.name}"
+            title = _comment(port.title)
+            shape = "x".join(map(str, port.spec.shape)) or "1"
+            ports.append(
+                f"""/* {kind.capitalize()} {title}: {port.spec.dtype} {shape}, row-major. */
+#define {call.upper()}_ELEMENTS {port.elements}
+static inline {const}{port.kind} *{call}({const}struct {name} *state) {{
+    return ({const}{port.kind} *)({const}void *)({port.address});
+}}
+"""
+            )
+        result = "int32_t" if self.checks else "void"
+        returns = "\n   Returns 0, or 1 where an index that the data gives is out of range." if self.checks else ""
+        body = "\n".join(ports)
+        fast = set_fast = pointer = ""
+        if self.unit.fast:
+            fast = f"""#define {guard}_FAST_BYTES {self.unit.fast}
+
+/* The part of it that is to lie in fast memory. */
+struct {name}_fast {{
+    union {{
+        uint8_t arena[{self.unit.fast}];
+        uint64_t aligned;
+    }} memory;
+}};
+"""
+            set_fast = " Set `fast` first."
+            pointer = f"\n    struct {name}_fast *fast;"
+        return f"""#ifndef {guard}_H
+#define {guard}_H
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define {guard}_ARENA_BYTES {self.unit.arena}
+{fast}
+/* All that a model writes to. Any number of them may be in use at once, in as many threads.{set_fast} */
+struct {name} {{
+    union {{
+        uint8_t arena[{max(self.unit.arena, 1)}];
+        uint64_t aligned;
+    }} memory;{pointer}
+}};
+
+{body}
+/* Run the model once, from its inputs to its outputs. Both share memory with what is computed between them: fill in all inputs
+   before every run, and read outputs before the next.{returns} */
+{result} {name}_run(struct {name} *state);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+    def code(self) -> str:
+        """The kernels, and the function that calls them in order."""
+        kernels = []
+        for number, kernel in enumerate(self.unit.kernels):
+            calls = [call for call in self.unit.calls if call.kernel == number]
+            nodes = [node for call in calls for node in call.nodes]
+            about = f"{kernel.multiplications} multiplications, {kernel.loads} loads, {kernel.stores} stores"
+            lines = "".join(f"\n   {_comment(node)}" for node in dict.fromkeys(nodes))
+            about += f". Computes{lines} */" if nodes else ". */"
+            kernels.append(f"/* {about}\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
+        text = "\n".join(kernels)
+        headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
+        needed = self.prefixed(self.unit.functions)
+        end = "    return 0;\n" if self.checks else ""
+        calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
+        arena = "    uint8_t *const arena = state->memory.arena;\n" if "(arena + " in calls_ else ""
+        arena += "    uint8_t *const fast = state->fast->memory.arena;\n" if "(fast + " in calls_ else ""
+        arena = arena or "    (void)state;\n"
+        return f"""#include "{self.name}.h"
+#include "{self.name}_weights.h"
+{headers}
+/* Kernels reuse memory for elements of other types, so that compilers must not mix the code of two. */
+#if defined(__GNUC__)
+#define {self.guard}_NOINLINE __attribute__((noinline))
+#else
+#define {self.guard}_NOINLINE
+#endif
+
+{needed}
+{text}
+{"int32_t" if self.checks else "void"} {self.name}_run(struct {self.name} *state) {{
+{arena}{calls_}{end}}}
+"""
+
+    def _call(self, number: int) -> str:
+        call = self.unit.calls[number]
+        kernel = self.unit.kernels[call.kernel]
+        numbers_ = (_integer(value, 32, "int") for value in call.numbers)
+        args = (*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_)
+        before, after = ("if (", ") return 1;\n") if kernel.checks else ("", ";\n")
+        return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
+
+    def _argument(self, buffer: Buffer) -> str:
+        if buffer.storage == "constant":
+            return f"{self.name}_{self.weights[buffer.index]}"
+        return f"(void *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+
+    def weights_header(self) -> str:
+        """The declarations of the weights."""
+        lines = "".join(
+            f"extern const {self.kind(n)} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
+            for n, array in enumerate(self.arrays)
+        )
+        return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
+
+    def weights_source(self) -> str:
+        """The weights."""
+        parts = [f'#include "{self.name}_weights.h"\n']
+        for number, array in enumerate(self.arrays):
+            name = f"{self.name}_{self.weights[number]}"
+            shape = "x".join(map(str, array.shape)) or "1"
+            parts.append(f"/* {shape} */\nconst {self.kind(number)} {name}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
+        return "\n".join(parts)
+
+    def kind(self, number: int) -> str:
+        """The C type of the elements of a constant. Constants that kernels hold in their code are no arrays, and have no number."""
+        used = (self.unit.buffers[item] for call in self.unit.calls for item in call.buffers)
+        return next(buffer.kind for buffer in used if buffer.storage == "constant" and buffer.index == number)
+
+
+def _comment(text: str) -> str:
+    """Text that ends no comment. Names that TensorFlow joins by semicolons may take several lines."""
+    text = text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
+    return text if len(text) <= WIDTH else text.replace(";", ";\n      ")
+
+
+def numbers(array: Array) -> str:
+    """The elements of an array as C has them, in lines."""
+    kind = from_numpy(array.dtype)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if kind.is_float and kind.bits >= 32:
+        texts = [_float(float(value), kind.bits) for value in flat]
+    elif kind.is_float or array.dtype.kind not in "iub":
+        texts = [str(value) for value in flat.view(f"u{array.dtype.itemsize}" if kind.is_float else "i1").tolist()]
+    else:
+        texts = [_integer(int(value), kind.bits, kind.kind) for value in flat.tolist()]
+    lines: list[str] = []
+    line = "   "
+    for text in texts or ["0"]:
+        if len(line) + len(text) + 2 > WIDTH:
+            lines.append(line)
+            line = "   "
+        line += f" {text},"
+    return "\n".join([*lines, line])
+
+
+def _integer(value: int, bits: int, kind: str) -> str:
+    if bits == 64:
+        return f"UINT64_C({value})" if kind == "uint" else f"INT64_C({value})" if value != -(1 << 63) else "INT64_MIN"
+    return f"{value}u" if kind == "uint" and bits == 32 else "INT32_MIN" if value == -(1 << 31) else str(value)
+
+
+def _float(value: float, bits: int) -> str:
+    suffix = "f" if bits == 32 else ""
+    if np.isnan(value):
+        return f"0.0{suffix} / 0.0{suffix}"
+    if np.isinf(value):
+        return f"{'-' if value < 0 else ''}1.0{suffix} / 0.0{suffix}"
+    return f"{value.hex()}{suffix}"
+
+
+def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -> dict[int, str]:
+    """What to call the constants, by number: after the layer that reads them, and what they look like. `taken` are names that
+    functions have besides kernels."""
+    names = {*taken, *(kernel.name for kernel in unit.kernels)}
+    found: dict[int, str] = {}
+    for call in unit.calls:
+        owner = label(call.nodes, unit.kernels[call.kernel].name)
+        for buffer in (unit.buffers[number] for number in call.buffers):
+            if buffer.storage == "constant" and buffer.index not in found:
+                found[buffer.index] = unique(f"{owner}_{role(arrays[buffer.index])}", names)
+    for number in range(len(arrays)):
+        found.setdefault(number, unique("constant", names))
+    return found
+
+
+def role(array: Array) -> str:
+    """What to call a constant, by what it looks like."""
+    if array.dtype == np.int8 and array.ndim == 1 and np.all(np.abs(array.astype(np.int32)) < 32):
+        return "shift"
+    if array.dtype == np.int64:
+        return "indices"
+    if array.dtype != np.int32:
+        return "weights" if array.ndim > 1 else "table"
+    if array.size and np.all((array == 0) | (np.abs(array.astype(np.int64)) >= 1 << 30)):
+        return "multiplier"
+    return "shift" if array.size and np.all(np.abs(array.astype(np.int64)) < 32) else "bias"

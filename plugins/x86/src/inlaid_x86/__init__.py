@@ -1,0 +1,1 @@
+"""Inlaid plugin for x86-64 CPUs."""

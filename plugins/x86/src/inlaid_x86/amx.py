@@ -1,0 +1,129 @@
+"""AMX: the matrix tiles of Intel's Xeons of 2023 and later as a memory scope and tensor intrinsics (Intel SDM, volume 1, 18).
+
+There are eight tiles of up to 16 rows of 64 bytes. What each holds is configured once, when a function that uses them begins.
+TDPBF16PS takes denormals as zero, flushes denormal results and rounds to nearest even whatever MXCSR says, as VDPBF16PS does.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid.errors import CompileError
+from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid_x86.cpu import TILE, TILES
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.intrinsics import Emitter, Place, RegisterFile
+
+STEPS = (1, 2)
+"""How far apart the rows of a left factor may stand: the strides that convolutions have."""
+_BYTES = {"uint8": "u", "int8": "s"}
+_CONFIGURATION = struct.Struct("<BB14x16H16B")
+"""Palette, first row, then bytes of a row and numbers of rows of all tiles."""
+
+
+def _call(p: FunctionPrinter, name: str, arguments: Sequence[str], kinds: Sequence[str]) -> None:
+    name = f"llvm.x86.{name}"
+    p.declarations[name] = f"declare void @{name}({', '.join(kinds)})"
+    plain = (kind.removesuffix(" immarg") for kind in kinds)
+    p.emit(f"call void @{name}({', '.join(f'{kind} {text}' for kind, text in zip(plain, arguments, strict=True))})")
+
+
+_TILE = "i8 immarg"
+
+
+def _zero(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+    _call(p, "tilezero", [str(places[0].register)], [_TILE])
+
+
+def _product(name: str) -> Emitter:
+    def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        a, b, total = (str(place.register) for place in places)
+        _call(p, name, [total, a, b], [_TILE] * 3)
+
+    return emit
+
+
+def _load(rank: int, step: int = 1) -> Emitter:
+    """Of a box of so many dimensions, the first of which is that of rows, `step` apart."""
+
+    def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        source, tile = places
+        _call(p, "tileloadd64", [str(tile.register), source.address(), str(step * source.pitch(-rank))], [_TILE, "ptr", "i64"])
+
+    return emit
+
+
+def _store(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+    tile, target = places
+    _call(p, "tilestored64", [str(tile.register), target.address(), str(target.pitch(-2))], [_TILE, "ptr", "i64"])
+    target.changed()
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of a function."""
+
+    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer]) -> None:
+        """Configure them: each holds one of the buffers."""
+        if len(buffers) > TILES.count:
+            raise CompileError(f"a kernel uses {len(buffers)} tiles at once, and there are {TILES.count}")
+        dims = [tuple(dim for dim in buffer.shape if isinstance(dim, int)) for buffer in buffers]
+        shapes = [(rows, math.prod(rest) * buffer.dtype.bytes) for buffer, (rows, *rest) in zip(buffers, dims, strict=True)]
+        if any(rows > TILES.rows or width > TILES.row_bytes for rows, width in shapes):
+            raise CompileError(f"a tile holds {TILES.rows} rows of {TILES.row_bytes} bytes, a kernel wants {shapes}")
+        shapes += [(0, 0)] * (16 - len(shapes))
+        content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *(rows for rows, _ in shapes))
+        name = f"tiles.{content.hex().rstrip('0')}"
+        text = "".join(f"\\{byte:02X}" for byte in content)
+        p.declarations[name] = f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
+        _call(p, "ldtilecfg", [f"@{name}"], ["ptr"])
+
+    def close(self, p: FunctionPrinter) -> None:
+        """Give them up, so that switching to another thread need not keep them."""
+        _call(p, "tilerelease", [], [])
+
+
+def _available(features: Sequence[str]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+    present, scope = set(features), TILES.name
+    if TILE not in present:
+        return
+    if "amx-bf16" in present:
+        yield from _moves("float32", {"bfloat16": 2})
+        semantics = tile_product("bfloat16", "bfloat16", "float32", 2, scope)
+        yield TensorIntrin("amx.product.bfloat16", semantics), _product("tdpbf16ps")
+    if "amx-int8" in present:
+        yield from _moves("int32", dict.fromkeys(_BYTES, 4))
+        for a, first in _BYTES.items():
+            for b, second in _BYTES.items():
+                semantics = tile_product(a, b, "int32", 4, scope)
+                yield TensorIntrin(f"amx.product.{a}.{b}", semantics), _product(f"tdpb{first}{second}d")
+
+
+def _moves(total: str, factors: Mapping[str, int]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+    scope = TILES.name
+    yield TensorIntrin(f"amx.zero.{total}", tile_zero(total, scope)), _zero
+    yield TensorIntrin(f"amx.store.{total}", tile_sums(total, scope)), _store
+    for of, group in factors.items():
+        for step in STEPS:
+            yield TensorIntrin(f"amx.rows{step}.{of}", tile_rows(of, step, scope)), _load(2, step)
+        yield TensorIntrin(f"amx.groups.{of}", tile_groups(of, group, scope)), _load(3)
+
+
+def intrinsics(features: Sequence[str]) -> tuple[TensorIntrin, ...]:
+    """What can be done with tiles on processors of some features."""
+    return tuple(intrinsic for intrinsic, _ in _available(features))
+
+
+def emitters(features: Sequence[str]) -> Mapping[str, Emitter]:
+    """How it is printed, by name."""
+    return {intrinsic.name: emitter for intrinsic, emitter in _available(features)}
+
+
+def register_files(features: Sequence[str]) -> Mapping[str, RegisterFile]:
+    """The tiles by the name of their scope, where there are any."""
+    return {TILES.name: _Tiles()} if TILE in features else {}

@@ -1,0 +1,74 @@
+"""Regions to x86-64 object code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from inlaid.artifact import Artifact
+from inlaid.artifact.objects import pack
+from inlaid.plugins import CompileContext, KernelInfo
+from inlaid.tensor.legalise import legalise
+from inlaid.tensor.math import expand_program
+from inlaid.tensor.region import RegionLoop, RegionProgram
+from inlaid_x86 import amx, dot
+from inlaid_x86.compilers import Compilers
+from inlaid_x86.cpu import features, vector_bits
+from inlaid_x86.emit import KERNEL
+from inlaid_x86.fork import serial_where_short
+from inlaid_x86.llvm.intrinsics import Emitter
+from inlaid_x86.llvm.kernel import is_explicit
+from inlaid_x86.llvm.loop import print_loop
+from inlaid_x86.llvm.region import Dialect, print_entry, print_kernel
+from inlaid_x86.llvm.values import NATIVE
+from inlaid_x86.machine import TRIPLE, data_layout
+from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
+from inlaid_x86.scale import math_emitters
+
+
+class X86Codegen:
+    """Compiles a region to ELF objects: one with the C-ABI function, of a loop one with its body's, and one for each kernel."""
+
+    def __init__(self, options: X86Options) -> None:
+        self.options = options
+        self.features = features(options)
+
+    def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
+        """The region as an artifact. Equal regions give equal bytes."""
+        loop = unit if isinstance(unit, RegionLoop) else None
+        region = unit.body if isinstance(unit, RegionLoop) else unit
+        width = vector_bits(self.options)
+        emitted, tiles = self._emitters(), amx.register_files(self.features)
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math_emitters(self.features))
+        with Compilers(self.features, context.objects) as compilers:
+            kernels = []
+            symbols = []
+            for number, kernel in enumerate(region.kernels):
+                context.report("print", number, len(region.kernels))
+                kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
+                text = print_kernel(kernels[-1], KERNEL, dialect)
+                symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
+            compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect), region.name)
+            if loop is not None:
+                compilers.entry(print_loop(loop, loop.name, region.name, dialect), loop.name)
+            objects = compilers.finish(partial(context.report, "compile"))
+        return Artifact(
+            symbol=unit.name,
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            code=pack([objects[name] for name in dict.fromkeys((unit.name, region.name, *symbols))]),
+            signature=unit.signature,
+            constants=region.constants,
+            workspace={"": unit.workspace},
+            requires=self.features,
+            kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
+        )
+
+    def _emitters(self) -> Mapping[str, Emitter]:
+        return {**amx.emitters(self.features), **dot.emitters(self.features)}
+
+    def _attributes(self) -> str:
+        """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""
+        width = vector_bits(self.options)
+        return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'

@@ -1,0 +1,205 @@
+"""Modules of LLVM text to objects: each distinct one once, known ones from the cache, many at a time in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from inlaid.cache import Store, digest
+from inlaid.errors import CompileError
+from inlaid_x86 import emit
+from inlaid_x86.machine import compile_text, feature_text, rejected
+
+SHARE = 1 << 17
+"""Characters of text that are worth a process more: it starts in less time than LLVM takes for them."""
+
+
+class Compilers:
+    """Compiles the modules of one region. Use it as a context manager: leaving it ends the processes."""
+
+    def __init__(self, features: Sequence[str], store: Store) -> None:
+        self._features = tuple(features)
+        self._store = store
+        self._keys: dict[str, str] = {}
+        self._objects: dict[str, bytes] = {}
+        self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._pending: list[_Job] = []
+        self._size = 0
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Compilers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.kill()
+            self._waiting.put(None)
+        for worker in self._workers:
+            worker.close()
+
+    def kernel(self, text: str, explicit: bool = False) -> str:
+        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `explicit` as of
+        `emit.emit`."""
+        key = self._key(text, explicit)
+        symbol = f"inlaid_{key[:32]}"
+        self._add(_Job(text, symbol, symbol, explicit), key)
+        return symbol
+
+    def entry(self, text: str, symbol: str) -> None:
+        """Compile a module that defines a symbol itself."""
+        self._add(_Job(text, symbol), self._key(text))
+
+    def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
+        """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
+        `CompileError` where LLVM rejects a module, or fails."""
+        report(0, len(self._pending))
+        if self._workers:
+            self._wait(report)
+        else:
+            for number, job in enumerate(self._pending, 1):
+                job.result = compile_text(job.text, self._features, job.renamed, job.explicit)
+                report(number, len(self._pending))
+        failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
+        if failed is not None:
+            raise failed
+        for job in self._pending:
+            assert isinstance(job.result, bytes)
+            self._objects[job.symbol] = job.result
+            self._store.put(self._keys[job.symbol], job.result)
+        return self._objects
+
+    def _wait(self, report: Callable[[int, int], None]) -> None:
+        """Until the processes have done all there is to do, or have failed."""
+        for _ in self._workers:
+            self._waiting.put(None)
+        count, working = 0, len(self._workers)
+        while working:
+            if self._done.get():
+                count += 1
+                report(count, len(self._pending))
+            else:
+                working -= 1
+
+    def _key(self, text: str, explicit: bool = False) -> str:
+        return digest(fingerprint(), feature_text(self._features), str(explicit), text)
+
+    def _add(self, job: _Job, key: str) -> None:
+        if job.symbol in self._keys:
+            return
+        self._keys[job.symbol] = key
+        known = self._store.get(key)
+        if known is not None:
+            self._objects[job.symbol] = known
+            return
+        self._pending.append(job)
+        self._waiting.put(job)
+        self._size += len(job.text)
+        if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
+            with contextlib.suppress(OSError):
+                self._workers.append(_Worker(self._waiting, self._done, feature_text(self._features)))
+
+
+@dataclass
+class _Job:
+    """One module: its text, its symbol, the new name of its kernel, whether its code is explicit, and what became of it."""
+
+    text: str
+    symbol: str
+    renamed: str = ""
+    explicit: bool = False
+    result: bytes | CompileError | None = None
+
+
+class _Worker:
+    """A process that compiles, and the thread that talks to it. It takes `jobs` until there is None, and puts into `done` True for
+    each and False at the end."""
+
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool], features: str) -> None:
+        self._jobs = jobs
+        self._done = done
+        self._features = features.encode()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
+        folder = Path(llvmlite.__file__).parent.parent
+        command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        except OSError:
+            self._log.close()
+            raise
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="inlaid-x86-compile")
+        self._thread.start()
+
+    def kill(self) -> None:
+        """End the process at once if it is still at work."""
+        if self._thread.is_alive():
+            self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the thread and the process to end."""
+        self._thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._process.wait()
+        self._log.close()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job.result = self._compile(job)
+            except (OSError, EOFError) as error:
+                # Nothing more can be had of this process. The others go on, but this error is what comes of it all.
+                job.result = CompileError(f"LLVM failed: {self._last_words() or error}", plugin="x86")
+                break
+            self._done.put(True)
+        self._done.put(False)
+
+    def _compile(self, job: _Job) -> bytes | CompileError:
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None and sink is not None
+        parts = (self._features, job.renamed.encode(), job.text.encode())
+        sink.write(emit.REQUEST.pack(job.explicit, *map(len, parts)) + b"".join(parts))
+        sink.flush()
+        status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
+        content = _read(source, size)
+        return rejected(content.decode()) if status else content
+
+    def _last_words(self) -> str:
+        """The end of what the process said of its own failing."""
+        self._log.seek(max(self._log.seek(0, os.SEEK_END) - 500, 0))
+        return self._log.read().decode(errors="replace").strip()
+
+
+def _read(source: IO[bytes], size: int) -> bytes:
+    data = source.read(size)
+    if len(data) != size:
+        raise EOFError("a process that compiles ended early")
+    return data
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Says all that objects depend on besides the text and the features: how LLVM is used, and which LLVM it is."""
+    source = hashlib.sha256(Path(emit.__file__).read_bytes()).hexdigest()
+    return f"{source} {llvmlite.__version__} {llvm.llvm_version_info}"

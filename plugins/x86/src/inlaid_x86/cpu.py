@@ -1,0 +1,123 @@
+"""Instruction sets: what to compile for, and what this machine has."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+from collections.abc import Collection
+
+from inlaid.plugins import Capabilities, DeviceStatus, MemoryScope
+from inlaid.types import DTYPES
+from inlaid_x86.options import X86Options
+
+_V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_SAPPHIRE_RAPIDS = (
+    *_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
+    "avx512vpopcntdq", "avxvnni", "gfni", "vaes", "vpclmulqdq",
+)  # fmt: skip
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "sapphirerapids": _SAPPHIRE_RAPIDS}
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023 as far as kernels may use them,
+in LLVM's names."""
+
+TILE = "amx-tile"
+TILES = MemoryScope("amx.tile", count=8, rows=16, row_bytes=64)
+"""The matrix tiles of processors that have AMX."""
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+CORES_ASSUMED = 4
+"""Cores that cost estimates assume where `threads` is 0: the machine that runs the package may be another."""
+
+RECENT, OLDER = (4e9, 3e10), (3e9, 1.2e10)
+"""Hertz, and bytes a second that one core reads from memory, of cores with bfloat16 (2021 on: Zen 4 and 5, Sapphire Rapids) and of
+those before. Zen 5 measures 4.4e9 and 4.1e10."""
+
+
+@functools.cache
+def processor_features() -> frozenset[str]:
+    """LLVM's names of the features of this processor, by its feature flags, never by its name."""
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def host_features() -> frozenset[str]:
+    """The features of this processor that this process may use."""
+    present = processor_features()
+    return (
+        present if TILE not in present or tile_refusal() is None else present - {name for name in present if name.startswith("amx")}
+    )
+
+
+def refusal(required: Collection[str]) -> str | None:
+    """Why this process may not use what the processor has of some features, None where it may."""
+    return tile_refusal() if TILE in required and TILE in processor_features() else None
+
+
+@functools.cache
+def tile_refusal() -> str | None:
+    """Ask the kernel to let this process use tiles, whose state it must keep for every thread: None, or why it does not."""
+    number = request_permission()
+    return None if number == 0 else f"the kernel does not let this process use AMX tiles: {os.strerror(number)}"
+
+
+def request_permission() -> int:
+    """arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): 0, or the error number (Linux, Documentation/arch/x86/xstate.rst)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed: int = libc.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)
+    return ctypes.get_errno() if failed else 0
+
+
+def features(options: X86Options) -> tuple[str, ...]:
+    """The features to compile for, sorted."""
+    return tuple(sorted(host_features() if options.cpu == "native" else LEVELS[options.cpu]))
+
+
+def vector_bits(options: X86Options) -> int:
+    """Width of the widest float vector."""
+    present = features(options)
+    return 512 if "avx512f" in present else 256 if "avx2" in present else 128
+
+
+def capabilities(options: X86Options) -> Capabilities:
+    """What an x86-64 CPU can do under these options. Peak: two FMA units; bandwidth: what one core reads."""
+    width = vector_bits(options)
+    clock, read = RECENT if "avx512bf16" in features(options) else OLDER
+    cores = options.threads or CORES_ASSUMED
+    return Capabilities(
+        dtypes=tuple(name for name in DTYPES if name != "string"),
+        scopes=(TILES,) if TILE in features(options) else (),
+        vector_bits=width,
+        vector_registers=32 if width == 512 else 16,
+        cores=options.threads,
+        peak=cores * clock * 4 * width / 32,
+        bandwidth=cores * read,
+        control_flow=True,
+    )
+
+
+def surroundings(options: X86Options) -> str:
+    """What code depends on besides the options: the features compiled for, and LLVM."""
+    import llvmlite
+
+    return f"{llvmlite.__version__} {' '.join(features(options))}"
+
+
+def threads(options: X86Options) -> int:
+    """How many threads a kernel may use on this machine."""
+    return options.threads or len(os.sched_getaffinity(0))
+
+
+def probe() -> DeviceStatus:
+    """Whether x86 code can run here."""
+    machine, system = platform.machine(), platform.system()
+    if machine not in ("x86_64", "AMD64") or system != "Linux":
+        return DeviceStatus(False, f"this machine is {machine} with {system}; x86 packages run on x86_64 Linux")
+    try:
+        width = vector_bits(X86Options())
+    except ImportError as error:
+        return DeviceStatus(False, f"llvmlite cannot be loaded: {error}; pip install llvmlite")
+    return DeviceStatus(True, f"{len(os.sched_getaffinity(0))} cores, {width}-bit vectors")

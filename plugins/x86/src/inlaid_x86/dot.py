@@ -1,0 +1,122 @@
+"""The dot products of x86 as tensor intrinsics: VNNI, AVX512-BF16 and, where there is neither, multiply-add of 16-bit pairs.
+
+VPDPBUSD multiplies unsigned by signed bytes and adds four products to each 32-bit lane; nothing saturates. VPDPBF16PS adds two
+products of bfloat16 to each float32 lane; it takes denormals as zero, flushes denormal results, and rounds to nearest even after
+each of its two additions whatever MXCSR says (Intel SDM, VDPBF16PS). VPMADDWD multiplies 16-bit pairs, to which bytes are extended:
+their products and the sum of two are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid.schedules.dot import dot_product
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.intrinsics import Emitter, Place
+from inlaid_x86.llvm.values import Value
+
+_BYTES = ("uint8", "int8")
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """VPDPBUSD of a number of lanes; `swapped` where the operand that all lanes share is the signed one."""
+
+    lanes: int
+    swapped: bool
+    name: str
+
+    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        shared, own, total = places
+        a = p.widen(shared.load("i32"), self.lanes)
+        b = own.load("i32", self.lanes)
+        acc = total.load("i32", self.lanes)
+        wide = f"<{self.lanes} x i32>"
+        p.declarations[self.name] = f"declare {wide} @{self.name}({wide}, {wide}, {wide})"
+        first, second = (b, a) if self.swapped else (a, b)
+        total.store(p.op(f"call {wide} @{self.name}({acc}, {first}, {second})", "i32", self.lanes))
+
+
+@dataclass(frozen=True)
+class _Bfloat:
+    """VDPBF16PS of a number of lanes."""
+
+    lanes: int
+    name: str
+
+    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        shared, own, total = places
+        wide = f"<{2 * self.lanes} x bfloat>"
+        a = p.widen(shared.load("i32"), self.lanes)
+        left = p.op(f"bitcast {a} to {wide}", "bfloat", 2 * self.lanes)
+        right = own.load("bfloat", 2 * self.lanes)
+        acc = total.load("float", self.lanes)
+        p.declarations[self.name] = f"declare {acc.type} @{self.name}({acc.type}, {wide}, {wide})"
+        total.store(p.op(f"call {acc.type} @{self.name}({acc}, {left}, {right})", "float", self.lanes))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """VPMADDWD of a number of 32-bit lanes, on bytes extended with their own signs."""
+
+    lanes: int
+    name: str
+    signed: tuple[bool, bool]
+
+    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        shared, own, total = places
+        pair = self._extended(p, shared.load("i8", 2), 2, self.signed[0])
+        a = p.widen(self._once(p, f"bitcast {pair} to i32", "i32", 0), self.lanes)
+        left = self._once(p, f"bitcast {a} to <{2 * self.lanes} x i16>", "i16", 2 * self.lanes)
+        right = self._extended(p, own.load("i8", 2 * self.lanes), 2 * self.lanes, self.signed[1])
+        acc = total.load("i32", self.lanes)
+        p.declarations[self.name] = f"declare {acc.type} @{self.name}({left.type}, {left.type})"
+        products = p.op(f"call {acc.type} @{self.name}({left}, {right})", "i32", self.lanes)
+        total.store(p.op(f"add {acc}, {products.ref}", "i32", self.lanes))
+
+    def _extended(self, p: FunctionPrinter, value: Value, lanes: int, signed: bool) -> Value:
+        return self._once(p, f"{'sext' if signed else 'zext'} {value} to <{lanes} x i16>", "i16", lanes)
+
+    @staticmethod
+    def _once(p: FunctionPrinter, text: str, scalar: str, lanes: int) -> Value:
+        known: Value | None = p.recall(text)
+        return known if known is not None else p.remember(text, p.op(text, scalar, lanes), lasting=True)
+
+
+def _available(features: Sequence[str]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+    present = set(features)
+    wide = "avx512bw" in present
+    if "avx512_vnni" in present or "avx512vnni" in present:
+        yield from _vnni(16, "llvm.x86.avx512.vpdpbusd.512")
+        if "avx512vl" in present:
+            yield from _vnni(8, "llvm.x86.avx512.vpdpbusd.256")
+    elif present & {"avxvnni", "avx_vnni"}:
+        yield from _vnni(8, "llvm.x86.avx512.vpdpbusd.256")
+    if "avx512bf16" in present:
+        for lanes in (16, 8):
+            name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+            yield TensorIntrin(f"dpbf16.{lanes}", dot_product("bfloat16", "bfloat16", "float32", lanes, 2)), _Bfloat(lanes, name)
+    madd = [(16, "llvm.x86.avx512.pmaddw.d.512")] if wide else []
+    madd += [(8, "llvm.x86.avx2.pmadd.wd")] if "avx2" in present else [(4, "llvm.x86.sse2.pmadd.wd")]
+    for lanes, name in madd:
+        for a in _BYTES:
+            for b in _BYTES:
+                semantics = dot_product(a, b, "int32", lanes, 2)
+                yield TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), _Pairs(lanes, name, (a == "int8", b == "int8"))
+
+
+def _vnni(lanes: int, name: str) -> Iterator[tuple[TensorIntrin, Emitter]]:
+    for swapped, (a, b) in enumerate((_BYTES, _BYTES[::-1])):
+        yield TensorIntrin(f"dot.{a}.{b}.{lanes}", dot_product(a, b, "int32", lanes, 4)), _Bytes(lanes, bool(swapped), name)
+
+
+def intrinsics(features: Sequence[str]) -> tuple[TensorIntrin, ...]:
+    """The dot products that processors of some features have, fastest first."""
+    return tuple(intrinsic for intrinsic, _ in _available(features))
+
+
+def emitters(features: Sequence[str]) -> Mapping[str, Emitter]:
+    """How they are printed, by name."""
+    return {intrinsic.name: emitter for intrinsic, emitter in _available(features)}

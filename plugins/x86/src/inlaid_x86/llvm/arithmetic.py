@@ -1,0 +1,196 @@
+"""Value arithmetic as LLVM instructions, with the semantics that `inlaid.tensor.ir` fixes. Operands may be scalars or vectors."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from inlaid.errors import Unsupported
+from inlaid.types import DType
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.values import Value, scalar_type, splat, vector_type
+
+_FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "mod": "frem"}
+_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_FLOAT_BITS = re.compile("0x([0-9A-F]{16})")
+_MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
+"""Of a double: the bits but the sign, and infinity. Constants are written as doubles."""
+_UNARY_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
+
+
+def binary(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
+    """`op` on two values of one element type (and one number of lanes)."""
+    if op in _FLOAT_COMPARE:
+        return compare(p, op, a, b, dtype)
+    if dtype.is_float:
+        if op in ("min", "max"):
+            return _float_extreme(p, op, a, b)
+        return p.op(f"{_FLOAT[op]} {a}, {b.ref}", a.scalar, a.lanes)
+    if op in _INT:
+        return p.op(f"{_INT[op]} {a}, {b.ref}", a.scalar, a.lanes)
+    if op in ("min", "max"):
+        return p.intrinsic(("u" if dtype.kind != "int" else "s") + op, a.scalar, [a, b])
+    if op in ("shl", "shr"):
+        return _shift(p, op, a, b, dtype)
+    return _int_divide(p, op, a, b, dtype)
+
+
+def compare(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
+    """A comparison; i1."""
+    if dtype.is_float:
+        return p.op(f"fcmp {_FLOAT_COMPARE[op]} {a}, {b.ref}", "i1", a.lanes)
+    name = op if op in ("eq", "ne") else ("s" if dtype.kind == "int" else "u") + op
+    return p.op(f"icmp {name} {a}, {b.ref}", "i1", a.lanes)
+
+
+def fma(p: FunctionPrinter, dtype: DType, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c with one rounding."""
+    if dtype.is_float:
+        return p.intrinsic("fma", a.scalar, [a, b, c])
+    return binary(p, "add", binary(p, "mul", a, b, dtype), c, dtype)
+
+
+def _is_constant(value: Value) -> bool:
+    return not value.ref.startswith("%")
+
+
+def _is_number(value: Value) -> bool:
+    """Whether a float is a constant other than NaN."""
+    bits = _FLOAT_BITS.search(value.ref) if _is_constant(value) else None
+    return bits is not None and int(bits[1], 16) & _MAGNITUDE <= _INFINITY
+
+
+def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
+    """min or max that returns NaN if either operand is NaN. Against a constant that is not NaN one instruction does, else three:
+    which of two zeros it returns is not defined."""
+    if _is_number(a):
+        a, b = b, a
+    if _is_number(b):
+        wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {b}, {a.ref}", "i1", a.lanes)
+        return p.op(f"select {wins}, {b}, {a}", a.scalar, a.lanes)
+    # The first operand of the call is looked at for NaN: not the one in which a reduction accumulates, and so has to wait for.
+    return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [b, a], flag="nsz")
+
+
+def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
+    opcode = "shl" if op == "shl" else "ashr" if dtype.kind == "int" else "lshr"
+    width = dtype.bits
+    if _is_constant(b) and b.ref.isdigit() and int(b.ref) < width:
+        return p.op(f"{opcode} {a}, {b.ref}", a.scalar, a.lanes)
+    fits = p.op(f"icmp ult {b}, {splat(str(width), a.scalar, a.lanes)}", "i1", a.lanes)
+    zero = Value(splat("0", a.scalar, a.lanes), a.scalar, a.lanes)
+    last = Value(splat(str(width - 1), a.scalar, a.lanes), a.scalar, a.lanes)
+    count = p.op(f"select {fits}, {b}, {last if opcode == 'ashr' else zero}", a.scalar, a.lanes)
+    shifted = p.op(f"{opcode} {a}, {count.ref}", a.scalar, a.lanes)
+    return shifted if opcode == "ashr" else p.op(f"select {fits}, {shifted}, {zero}", a.scalar, a.lanes)
+
+
+def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
+    """Truncating division or remainder; by zero it is 0, and the least integer by -1 wraps: neither traps."""
+    signed = dtype.kind == "int"
+    opcode = ("s" if signed else "u") + ("div" if op == "div" else "rem")
+    digits = b.ref.lstrip("-")
+    if digits.isdigit() and b.ref not in ("0", "-1"):
+        return p.op(f"{opcode} {a}, {b.ref}", a.scalar, a.lanes)
+    zero = Value(splat("0", a.scalar, a.lanes), a.scalar, a.lanes)
+    one = Value(splat("1", a.scalar, a.lanes), a.scalar, a.lanes)
+    by_zero = p.op(f"icmp eq {b}, {zero.ref}", "i1", a.lanes)
+    safe = p.op(f"select {by_zero}, {one}, {b}", a.scalar, a.lanes)
+    if not signed:
+        result = p.op(f"{opcode} {a}, {safe.ref}", a.scalar, a.lanes)
+        return p.op(f"select {by_zero}, {zero}, {result}", a.scalar, a.lanes)
+    by_minus_one = p.op(f"icmp eq {b}, {splat('-1', a.scalar, a.lanes)}", "i1", a.lanes)
+    safe = p.op(f"select {by_minus_one}, {one}, {safe}", a.scalar, a.lanes)
+    result = p.op(f"{opcode} {a}, {safe.ref}", a.scalar, a.lanes)
+    if op == "div":
+        negated = p.op(f"sub {zero}, {a.ref}", a.scalar, a.lanes)
+        result = p.op(f"select {by_minus_one}, {negated}, {result}", a.scalar, a.lanes)
+    return p.op(f"select {by_zero}, {zero}, {result}", a.scalar, a.lanes)
+
+
+def unary(p: FunctionPrinter, op: str, a: Value, dtype: DType) -> Value:
+    """`op` on one value of an element type."""
+    match op:
+        case "neg":
+            zero = splat("0", a.scalar, a.lanes)
+            return p.op(f"fneg {a}" if dtype.is_float else f"sub {a.type} {zero}, {a.ref}", a.scalar, a.lanes)
+        case "abs":
+            if dtype.is_float:
+                return p.intrinsic("fabs", a.scalar, [a])
+            return p.intrinsic("abs", a.scalar, [a], extra="i1 false") if dtype.kind == "int" else a
+        case "not":
+            return p.op(f"xor {a}, {splat('true' if dtype.kind == 'bool' else '-1', a.scalar, a.lanes)}", a.scalar, a.lanes)
+        case "isnan":
+            return p.op(f"fcmp uno {a}, {a.ref}", "i1", a.lanes)
+        case "isinf":
+            magnitude = p.intrinsic("fabs", a.scalar, [a])
+            return p.op(f"fcmp oeq {magnitude}, {splat('0x7FF0000000000000', a.scalar, a.lanes)}", "i1", a.lanes)
+        case "popcount":
+            return p.intrinsic("ctpop", a.scalar, [a])
+        case "clz":
+            return p.intrinsic("ctlz", a.scalar, [a], extra="i1 false")
+    if not dtype.is_float:
+        return a
+    return p.intrinsic(_UNARY_INTRINSICS[op], a.scalar, [a])
+
+
+def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value:
+    """A conversion between element types."""
+    to, lanes = scalar_type(target), a.lanes
+    kind = vector_type(to, lanes)
+    if target.kind == "bool":
+        if source.is_float:
+            return p.op(f"fcmp une {a}, {splat('0x0000000000000000', a.scalar, lanes)}", "i1", lanes)
+        return a if source.kind == "bool" else p.op(f"icmp ne {a}, {splat('0', a.scalar, lanes)}", "i1", lanes)
+    if source.is_float and target.is_float:
+        return a if a.scalar == to else p.op(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {a} to {kind}", to, lanes)
+    if source.is_float:
+        if target.bits <= 32 and target.name != "uint32":
+            return _saturated(p, a, target)
+        return p.intrinsic("fptosi.sat" if target.kind == "int" else "fptoui.sat", a.scalar, [a], result=to)
+    if target.is_float:
+        return p.op(f"{'sitofp' if source.kind == 'int' else 'uitofp'} {a} to {kind}", to, lanes)
+    if a.scalar == to:
+        return a
+    if target.bits < source.bits:
+        return p.op(f"trunc {a} to {kind}", to, lanes)
+    return p.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} to {kind}", to, lanes)
+
+
+def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
+    """Floats as integers of at most 32 bits, saturated, NaN as 0. LLVM computes its own saturating conversion of vectors lane by
+    lane, and makes no vectors of loops that hold one."""
+    lanes, (low, high) = a.lanes, target.limits
+
+    def number(value: float) -> Value:
+        bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+        return Value(splat(f"0x{bits:016X}", a.scalar, lanes), a.scalar, lanes)
+
+    def chosen(condition: str, kept: Value, other: Value) -> Value:
+        flag = p.op(f"fcmp {condition}", "i1", lanes)
+        return p.op(f"select {flag}, {kept}, {other}", kept.scalar, lanes)
+
+    if target.kind == "int":
+        a = chosen(f"ord {a}, {a.ref}", a, number(0.0))
+    bottom = number(float(low))
+    a = chosen(f"ogt {a}, {bottom.ref}", a, bottom)
+    wide = vector_type("i32", lanes)
+    if target.bits < 32:
+        top = number(float(high))
+        a = chosen(f"olt {a}, {top.ref}", a, top)
+        whole = p.op(f"fptosi {a} to {wide}", "i32", lanes)
+        return p.op(f"trunc {whole} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
+    beyond = number(float(high + 1))
+    inside = chosen(f"olt {a}, {beyond.ref}", a, bottom)
+    whole = p.op(f"fptosi {inside} to {wide}", "i32", lanes)
+    most = Value(splat(str(high), "i32", lanes), "i32", lanes)
+    return chosen(f"olt {a}, {beyond.ref}", whole, most)
+
+
+def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:
+    """The bits of a value as another element type. Raises `Unsupported` for bool, which has no bits to speak of."""
+    if "i1" in (a.scalar, scalar_type(target)):
+        raise Unsupported("bitcast from or to bool")
+    to = scalar_type(target)
+    return a if to == a.scalar else p.op(f"bitcast {a} to {vector_type(to, a.lanes)}", to, a.lanes)

@@ -1,0 +1,481 @@
+"""Printing value expressions, loads and stores, scalar or widened to the lanes of a vectorised loop.
+
+An expression that does not read the lane stays scalar; a load whose index has the lane with coefficient 1 is one vector load, any
+other is a gather. Under a mask no lane that it leaves out touches memory, and none is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from inlaid import arith
+from inlaid.arith import affine
+from inlaid.errors import CompileError
+from inlaid.tensor import ir
+from inlaid_x86.llvm import arithmetic
+from inlaid_x86.llvm.function import FunctionPrinter, mangle
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter, without_constant
+from inlaid_x86.llvm.intrinsics import MathEmitter
+from inlaid_x86.llvm.rounding import rounded
+from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
+from inlaid_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
+
+INDEX_ERROR = 1
+"""Error code of a kernel that met an index outside its bounds."""
+
+CUT_BYTES = 64
+"""Room behind a buffer of registers, for the last lanes of a vector that its end cuts off."""
+
+
+class ExpressionPrinter:
+    """Prints expressions of a kernel into the current function.
+
+    `pointers` has where buffers lie. In a vectorised loop `lane` is its variable and `lanes` its extent; `mask` says which lanes
+    count, None that all do; `private` buffers are each lane's own. `versions` count the stores to buffers and `epoch` the jumps
+    back: what is loaded holds until one of them changes.
+    """
+
+    def __init__(self, name: str, declarations: dict[str, str], math: Mapping[str, MathEmitter]) -> None:
+        self.name = name
+        self.math = math
+        self.declarations = declarations
+        self.p = FunctionPrinter(declarations)
+        self.index = IndexPrinter(self.p, self._checked, self._choose)
+        self.pointers: dict[ir.Buffer, str] = {}
+        self.lane: arith.Expr | None = None
+        self.lanes = 0
+        self.mask: Value | None = None
+        self.private: set[ir.Buffer] = set()
+        self.versions: dict[ir.Buffer, int] = {}
+        self.epoch = 0
+        self._guarded: dict[ir.Expr, bool] = {}
+        self._squares: dict[tuple[ir.Buffer, arith.Expr, int], set[int]] = {}
+        self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
+        self._turned: dict[tuple[ir.Buffer, arith.Expr, int, int], list[Value]] = {}
+
+    # --- memory ---
+
+    def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
+        flat: arith.Expr = arith.ZERO
+        for extent, index in zip(buffer.shape, indices, strict=True):
+            flat = arith.add(arith.mul(flat, extent), index)
+        if buffer in self.private:
+            assert self.lane is not None
+            flat = arith.add(arith.mul(flat, self.lanes), self.lane)
+        return flat
+
+    def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
+        rest, constant = without_constant(flat)
+        offset = self.index.print(rest)
+        if offset.lanes:
+            # What is chosen by a branch has a value per lane, here the same in all.
+            offset = self.p.op(f"extractelement {offset}, i64 0", INDEX)
+        if constant:
+            offset = Value(str(constant), INDEX) if offset.ref == "0" else self.p.op(f"add nsw {offset}, {constant}", INDEX)
+        return self._pointer(buffer, offset).ref
+
+    def _pointer(self, buffer: ir.Buffer, offset: Value) -> Value:
+        base = self.pointers[buffer]
+        if offset.ref == "0":
+            return Value(base, "ptr")
+        # Under a mask the address may lie outside, where no lane reads.
+        opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
+        return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
+
+    def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
+        """(base, stride) when an index is base + stride * lane and the base does not vary by lane, else None."""
+        if self.lane is None:
+            return flat, 0
+        rest, constant = without_constant(flat)
+        key = ("by lane", rest, self.lane, self.lanes)
+        found: tuple[arith.Expr | None, int] | None = self.p.recall(key)
+        if found is None:
+            found = self.p.remember(key, self._stride(rest), lasting=self.index.lasts(rest))
+        base, stride = found
+        return None if base is None else (arith.add(base, constant), stride)
+
+    def _stride(self, index: arith.Expr) -> tuple[arith.Expr | None, int]:
+        if not self._varies(index):
+            return index, 0
+        assert self.lane is not None
+        found = affine(index, self.lane, self.index.ranges)
+        if found is None or not isinstance(found[0], arith.Const) or self._varies(found[1]):
+            return None, 0
+        return found[1], found[0].value
+
+    def _varies(self, expr: arith.Expr) -> bool:
+        """Whether an index depends on the lane, directly or through a let-bound variable."""
+        values = self.index.values
+        if any(variable == self.lane or (variable in values and values[variable].lanes) for variable in arith.free_vars(expr)):
+            return True
+        payloads = [node.payload for node in arith.walk(expr) if isinstance(node, arith.Opaque)] if self.private else []
+        below = ir.walk_exprs(*(payload for payload in payloads if isinstance(payload, ir.Expr)))
+        return any(isinstance(node, ir.Load) and node.buffer in self.private for node in below)
+
+    def _load(self, load: ir.Load) -> Value:
+        """An element, or one per lane. It is loaded again only after a store to its buffer."""
+        buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
+        state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
+        base, stride = self._by_lane(flat) or (flat, None)
+        if stride not in (0, 1):
+            value = None if stride is None else self._column(buffer, base, stride)
+            return self._from_memory(value or self._gather(buffer, flat), buffer)
+        key = ("load", base, stride and self.lanes, state)
+        known: Value | None = self.p.recall(key)
+        if known is not None:
+            return known
+        value = self._from_memory((self._vector_load if stride else self._scalar_load)(buffer, base), buffer)
+        return self.p.remember(key, value, lasting=self.index.lasts(base))
+
+    def _find_squares(self, body: ir.Stmt) -> None:
+        """Find which elements a vectorised loop of nothing but stores gathers side by side: see `_column`."""
+        self._squares, self._turned = {}, {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if len(stores) < self.lanes or self.lanes & (self.lanes - 1):
+            return
+        written = {item.buffer for item in stores if isinstance(item, ir.Store)}
+        for item in stores:
+            if not isinstance(item, ir.Store):
+                self._squares = {}
+                return
+            if isinstance(item.value, ir.Load) and item.value.buffer not in written:
+                base, stride = self._by_lane(self._flat(item.value.buffer, item.value.indices)) or (None, 0)
+                if base is not None and stride not in (0, 1):
+                    rest, constant = without_constant(base)
+                    self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
+
+    def _find_combs(self, body: ir.Stmt) -> None:
+        """Find which stores of a vectorised loop of nothing else fill each other's gaps: see `_interleaved`."""
+        self._combs = {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if not all(isinstance(item, ir.Store) for item in stores):
+            return
+        for item in stores:
+            assert isinstance(item, ir.Store)
+            base, stride = self._by_lane(self._flat(item.buffer, item.indices)) or (None, 0)
+            if base is not None and stride in (2, 4, 8):
+                rest, constant = without_constant(base)
+                self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
+        read = {
+            node.buffer
+            for item in stores
+            if isinstance(item, ir.Store)
+            for node in ir.walk_exprs(item.value)
+            if isinstance(node, ir.Load)
+        }
+        self._combs = {
+            key: places
+            for key, places in self._combs.items()
+            if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
+        }
+
+    def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: int, value: Value) -> bool:
+        """Keep what is stored to every `stride`-th place until all places between are there too, and store all in one run. False
+        where there are no such others."""
+        rest, constant = without_constant(base)
+        places = self._combs.get((buffer, rest, stride))
+        if places is None:
+            return False
+        places[constant] = value
+        parts = [part for _, part in sorted(places.items()) if part is not None]
+        if len(parts) == stride:
+            whole = self.p.interleave(parts)
+            address = self._address(buffer, arith.add(rest, min(places)))
+            self.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
+        return True
+
+    def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: int) -> Value | None:
+        """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
+        loaded by rows and turned. None where there are no such others."""
+        rest, constant = without_constant(base)
+        places = self._squares.get((buffer, rest, stride))
+        if self.mask is not None or places is None:
+            return None
+        first = min(places)
+        first += (constant - first) // self.lanes * self.lanes
+        if any(place not in places for place in range(first, first + self.lanes)):
+            return None
+        key = (buffer, rest, stride, first)
+        if key not in self._turned:
+            rows = [self._vector_load(buffer, arith.add(rest, first + stride * row)) for row in range(self.lanes)]
+            self._turned[key] = self.p.turn(rows)
+        return self._turned[key][constant - first]
+
+    def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+        kind = memory_type(buffer.dtype)
+        return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
+
+    def _safe(self, address: str) -> str:
+        """An address that may be read although no lane is active: that of a zero in place of one that may lie outside."""
+        if self.mask is None:
+            return address
+        return self.p.op(f"select {self._any(self.mask)}, ptr {address}, ptr {self.p.zero()}", "ptr").ref
+
+    def _any(self, flag: Value) -> Value:
+        """Whether a flag holds in some lane."""
+        known: Value | None = self.p.recall(("any", flag.ref))
+        if known is not None:
+            return known
+        name = f"llvm.vector.reduce.or.v{flag.lanes}i1"
+        self.declarations[name] = f"declare i1 @{name}({flag.type})"
+        return self.p.remember(("any", flag.ref), self.p.op(f"call i1 @{name}({flag})", "i1"))
+
+    def _vector_load(self, buffer: ir.Buffer, base: arith.Expr) -> Value:
+        kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self._address(buffer, base)
+        wide = vector_type(kind, self.lanes)
+        if self.mask is None or self._holds_all(buffer, base):
+            return self.p.op(f"load {wide}, ptr {address}, align {align}", kind, self.lanes)
+        name = f"llvm.masked.load.{mangle(kind, self.lanes)}.p0"
+        self.declarations[name] = f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})"
+        return self.p.op(f"call {wide} @{name}(ptr align {align} {address}, {self.mask}, {wide} zeroinitializer)", kind, self.lanes)
+
+    def _gather(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+        wide = vector_type(kind, self.lanes)
+        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
+        name = f"llvm.masked.gather.{mangle(kind, self.lanes)}.v{self.lanes}p0"
+        self.declarations[name] = f"declare {wide} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {wide})"
+        pointers = f"<{self.lanes} x ptr> align {align} {addresses.ref}"
+        return self.p.op(f"call {wide} @{name}({pointers}, {mask}, {wide} zeroinitializer)", kind, self.lanes)
+
+    def _store(self, buffer: ir.Buffer, flat: arith.Expr, value: Value) -> None:
+        kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
+        if self.lane is None:
+            stored = self._to_memory(value, buffer)
+            self.p.emit(f"store {stored}, ptr {self._address(buffer, flat)}, align {align}")
+            return
+        stored = self._to_memory(self.p.widen(value, self.lanes), buffer)
+        shape = self._by_lane(flat)
+        if shape is not None and shape[1] == 1:
+            address = self._address(buffer, shape[0])
+            if self.mask is not None and self._holds_all(buffer, shape[0]):
+                before = self.p.op(f"load {stored.type}, ptr {address}, align {align}", kind, self.lanes)
+                stored = self._merge(self.mask, stored, before)
+            elif self.mask is not None:
+                self._masked_store(stored, address, align)
+                return
+            self.p.emit(f"store {stored}, ptr {address}, align {align}")
+            return
+        if shape is not None and self._interleaved(buffer, *shape, stored):
+            return
+        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
+        name = f"llvm.masked.scatter.{mangle(kind, self.lanes)}.v{self.lanes}p0"
+        self.declarations[name] = f"declare void @{name}({stored.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)"
+        self.p.emit(f"call void @{name}({stored}, <{self.lanes} x ptr> align {align} {addresses.ref}, {mask})")
+
+    def _masked_store(self, stored: Value, address: str, align: int) -> None:
+        name = f"llvm.masked.store.{mangle(stored.scalar, self.lanes)}.p0"
+        self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
+        self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
+
+    def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
+        """Whether a buffer of registers holds all lanes of a vector, those too that a mask leaves out. It is then loaded and stored
+        whole: LLVM would leave what is stored under a mask in memory."""
+        rest, first = without_constant(base)
+        size = arith.product(buffer.shape)
+        room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
+        return buffer.scope == "register" and rest == arith.ZERO and first + self.lanes <= room
+
+    def _from_memory(self, value: Value, buffer: ir.Buffer) -> Value:
+        if buffer.dtype.kind != "bool":
+            return value
+        return self.p.op(f"icmp ne {value}, {splat('0', 'i8', value.lanes)}", "i1", value.lanes)
+
+    def _to_memory(self, value: Value, buffer: ir.Buffer) -> Value:
+        if buffer.dtype.kind != "bool":
+            return value
+        return self.p.op(f"zext {value} to {vector_type('i8', value.lanes)}", "i8", value.lanes)
+
+    # --- checks ---
+
+    def _checked(self, node: arith.Opaque) -> Value:
+        known: Value | None = self.p.recall(("checked", node))
+        if known is not None:
+            return known
+        assert isinstance(node.payload, ir.Expr)
+        value = self._to_index(self._expr(node.payload), node.payload)
+        return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
+
+    def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
+        """Return an error from the kernel where an index is outside [lower, upper]. Under a mask only lanes that it holds count;
+        values outside become `lower` there, since addresses are computed from them all the same."""
+        p = self.p
+        low, high = self.index.print(lower), self.index.print(upper)
+        value, low, high = self._same_lanes(value, low, high)
+        below = p.op(f"icmp slt {value}, {low.ref}", "i1", value.lanes)
+        above = p.op(f"icmp sgt {value}, {high.ref}", "i1", value.lanes)
+        bad = p.op(f"or {below}, {above.ref}", "i1", value.lanes)
+        if value.lanes or self.mask is not None:
+            value = p.op(f"select {bad}, {low}, {value}", INDEX, value.lanes)
+        if value.lanes:
+            bad = self._any(p.op(f"and {bad}, {self.mask.ref}", "i1", value.lanes) if self.mask is not None else bad)
+        elif self.mask is not None:
+            bad = p.op(f"and {bad}, {self._any(self.mask).ref}", "i1")
+        fine, failed = p.fresh("inside"), p.fresh("outside")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.emit(f"ret i32 {INDEX_ERROR}")
+        p.label(fine)
+        return value
+
+    # --- expressions ---
+
+    def _expr(self, expr: ir.Expr) -> Value:
+        """The value of an expression. Iterative, apart from guarded choices: fused expressions may be thousands of nodes deep."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            waiting = [] if self._known(node) is not None else [arg for arg in self._eager(node) if self._known(arg) is None]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            if self._known(node) is None:
+                self.p.remember(id(node), self._node(node))
+        found = self._known(expr)
+        assert found is not None
+        return found
+
+    def _known(self, expr: ir.Expr) -> Value | None:
+        if isinstance(expr, ir.Const):
+            return Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype))
+        known: Value | None = self.p.recall(id(expr))
+        return known
+
+    def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
+        """The operands that are evaluated whatever they are: all but the sides of a choice that may be evaluated only if chosen."""
+        if self.lanes and (half := upper_half(expr)) is not None:
+            return half[1]
+        if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
+            return (expr.condition,)
+        return ir.operands(expr)
+
+    def _needs_guard(self, expr: ir.Expr) -> bool:
+        """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            below = ir.operands(node)
+            waiting = [arg for arg in below if arg not in self._guarded]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            self._guarded[node] = (
+                isinstance(node, ir.Load)
+                or (isinstance(node, ir.Index) and arith.reads_data(node.index))
+                or any(self._guarded[arg] for arg in below)
+            )
+        return self._guarded[expr]
+
+    def _node(self, expr: ir.Expr) -> Value:
+        p = self.p
+        match expr:
+            case ir.Load():
+                return self._load(expr)
+            case ir.Index(index=index, dtype=dtype):
+                if dtype.kind == "bool":
+                    return self.index.condition(index)
+                value = self.index.print(index)
+                to = scalar_type(dtype)
+                return value if to == INDEX else self._narrow(value, to)
+            case ir.Binary(op=op, a=a, b=b):
+                left, right = self._same_lanes(self._expr(a), self._expr(b))
+                return arithmetic.binary(p, op, left, right, a.dtype)
+            case ir.Unary(op=op, a=a):
+                return arithmetic.unary(p, op, self._expr(a), a.dtype)
+            case ir.Cast() if (parts := rounded(expr)) is not None:
+                return self._rounded(expr, *parts)
+            case ir.Cast() if self.lanes and (half := upper_half(expr)) is not None:
+                return self._upper_half(*half)
+            case ir.Cast(a=a, dtype=dtype):
+                return arithmetic.convert(p, self._expr(a), a.dtype, dtype)
+            case ir.Bitcast(a=a, dtype=dtype):
+                return arithmetic.reinterpret(p, self._expr(a), dtype)
+            case ir.Fma(a=a, b=b, c=c):
+                return arithmetic.fma(p, expr.dtype, *self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
+            case ir.CallMath(name=name, args=args) if name in self.math:
+                return self.math[name](p, tuple(self._same_lanes(*map(self._expr, args))))
+            case ir.Select(condition=condition, then=then, otherwise=otherwise):
+                return self._select(condition, then, otherwise)
+        raise CompileError(f"kernel {self.name} holds a {type(expr).__name__}, which must be expanded first")
+
+    def _rounded(self, expr: ir.Cast, real: ir.Expr, other: ir.Expr | None) -> Value:
+        a = self._expr(real)
+        whole = self.p.intrinsic("lrint", a.scalar, [a], result="i32")
+        if other is not None:
+            whole, added = self._same_lanes(whole, self._expr(other))
+            whole = arithmetic.binary(self.p, "add", whole, added, other.dtype)
+        return arithmetic.convert(self.p, whole, expr.a.dtype, expr.dtype)
+
+    def _upper_half(self, whole: ir.Expr, parts: tuple[ir.Expr, ...]) -> Value:
+        values = {part: self._expr(part) for part in parts}
+        lanes = max(value.lanes for value in values.values())
+        if lanes and lanes % 2 == 0:
+            return print_upper_half(self.p, whole, values, lanes)
+        shifted = arithmetic.binary(self.p, "shr", self._expr(whole), Value("32", "i64"), whole.dtype)
+        return self.p.op(f"trunc {shifted} to {vector_type('i32', lanes)}", "i32", lanes)
+
+    def _narrow(self, value: Value, to: str) -> Value:
+        if not value.ref.startswith("%") and not value.lanes:
+            return Value(str(int(value.ref) & ((1 << int(to[1:])) - 1)), to)
+        return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
+
+    def _same_lanes(self, *values: Value) -> list[Value]:
+        lanes = max(value.lanes for value in values)
+        return [self.p.widen(value, lanes) for value in values] if lanes else list(values)
+
+    def _to_index(self, value: Value, expr: ir.Expr) -> Value:
+        if value.scalar == INDEX:
+            return value
+        to = vector_type(INDEX, value.lanes)
+        return self.p.op(f"{'sext' if expr.dtype.kind == 'int' else 'zext'} {value} to {to}", INDEX, value.lanes)
+
+    def _not(self, flag: Value) -> Value:
+        return self.p.op(f"xor {flag}, {splat('true', 'i1', flag.lanes)}", "i1", flag.lanes)
+
+    @contextmanager
+    def _under(self, flag: Value) -> Iterator[None]:
+        """Only the lanes where `flag` holds count."""
+        outer = self.mask
+        self.mask = flag if outer is None else self.p.op(f"and {outer}, {flag.ref}", "i1", flag.lanes)
+        yield
+        self.mask = outer
+
+    def _select(self, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> Value:
+        flag = self._expr(condition)
+        if self._needs_guard(then) or self._needs_guard(otherwise):
+            return self._choose(flag, lambda: self._expr(then), lambda: self._expr(otherwise))
+        return self._merge(flag, self._expr(then), self._expr(otherwise))
+
+    def _choose(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        """One of two values that are printed by functions, each evaluated only where it is chosen: under a mask, or in a branch."""
+        p = self.p
+        if flag.lanes:
+            with self._under(flag), p.scope():
+                a = then()
+            with self._under(self._not(flag)), p.scope():
+                b = otherwise()
+            return self._merge(flag, a, b)
+        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no)
+        sides = []
+        for label, side in ((yes, then), (no, otherwise)):
+            p.label(label)
+            with p.scope():
+                value = side()
+                # Both sides must have one type, and what the other is is not known yet.
+                sides.append((p.widen(value, self.lanes) if self.lanes else value, p.block))
+            p.branch(done)
+        p.label(done)
+        (a, left), (b, right) = sides
+        return p.op(f"phi {a.type} [ {a.ref}, %{left} ], [ {b.ref}, %{right} ]", a.scalar, a.lanes)
+
+    def _merge(self, flag: Value, a: Value, b: Value) -> Value:
+        lanes = max(flag.lanes, a.lanes, b.lanes)
+        if lanes:
+            a, b = self.p.widen(a, lanes), self.p.widen(b, lanes)
+        return self.p.op(f"select {flag}, {a}, {b}", a.scalar, lanes)

@@ -1,0 +1,166 @@
+"""Printing one LLVM function: lines, names, blocks, and memory of what has been computed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from inlaid_x86.llvm.values import Value, splat, vector_type
+
+_Kept = TypeVar("_Kept")
+
+
+class FunctionPrinter:
+    """Emits instructions into the current block of one function.
+
+    What was computed is remembered, so that it is printed once: what stays true, for all blocks that this one dominates (`scope`);
+    what does not, because it was read from memory or differs by lane, for one statement (`statement`). `declarations` collects the
+    intrinsics used.
+    """
+
+    def __init__(self, declarations: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self.allocas: list[str] = []
+        self.declarations = declarations
+        self.block = "entry"
+        self._names = 0
+        self._zero = ""
+        self._lasting: list[dict[Hashable, Any]] = [{}]
+        self._passing: list[dict[Hashable, Any]] = [{}]
+
+    def fresh(self, hint: str = "") -> str:
+        """A name not used before in this function."""
+        self._names += 1
+        return f"{hint}.{self._names}" if hint else f"v{self._names}"
+
+    def emit(self, text: str) -> None:
+        """One instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def op(self, text: str, scalar: str, lanes: int = 0) -> Value:
+        """One instruction with a result of the given type."""
+        name = f"%{self.fresh()}"
+        self.lines.append(f"  {name} = {text}")
+        return Value(name, scalar, lanes)
+
+    def label(self, name: str) -> None:
+        """Start a block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def branch(self, target: str, mark: str = "") -> None:
+        """Jump; `mark` is metadata of the instruction."""
+        self.emit(f"br label %{target}{mark}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        """Jump on a scalar i1."""
+        self.emit(f"br i1 {condition.ref}, label %{then}, label %{otherwise}")
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside: the code after is not dominated by it."""
+        self._lasting.append({})
+        with self.statement():
+            yield
+        self._lasting.pop()
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """Forget at the end what was computed inside and does not last."""
+        self._passing.append({})
+        yield
+        self._passing.pop()
+
+    def recall(self, key: Hashable) -> Any:
+        """What is remembered under a key in this block or one that dominates it, None for nothing."""
+        for memo in reversed(self._passing):
+            if key in memo:
+                return memo[key]
+        for memo in reversed(self._lasting):
+            if key in memo:
+                return memo[key]
+        return None
+
+    def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
+        """Remember something for this statement, or for this scope where it is the same at every later place."""
+        (self._lasting if lasting else self._passing)[-1][key] = value
+        return value
+
+    def intrinsic(
+        self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "", flag: str = ""
+    ) -> Value:
+        """A call of an overloaded LLVM intrinsic `llvm.name` on arguments of one number of lanes; `flag` is one of the call."""
+        lanes = args[0].lanes
+        result = result or scalar
+        suffix = mangle(scalar, lanes)
+        if result != scalar:
+            suffix = f"{mangle(result, lanes)}.{suffix}"
+        types = ", ".join([arg.type for arg in args] + ([extra.split()[0]] if extra else []))
+        full = f"llvm.{name}.{suffix}"
+        self.declarations[full] = f"declare {vector_type(result, lanes)} @{full}({types})"
+        text = ", ".join([*map(str, args), *([extra] if extra else [])])
+        return self.op(f"call {flag}{' ' if flag else ''}{vector_type(result, lanes)} @{full}({text})", result, lanes)
+
+    def widen(self, value: Value, lanes: int) -> Value:
+        """The value in every lane."""
+        if value.lanes == lanes:
+            return value
+        assert not value.lanes, f"{value} does not have {lanes} lanes"
+        if not value.ref.startswith("%"):
+            return Value(splat(value.ref, value.scalar, lanes), value.scalar, lanes)
+        key = ("widen", value.ref, lanes)
+        done: Value | None = self.recall(key)
+        if done is not None:
+            return done
+        kind = vector_type(value.scalar, lanes)
+        first = self.op(f"insertelement {kind} poison, {value}, i64 0", value.scalar, lanes)
+        wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
+        return self.remember(key, wide, lasting=True)
+
+    def turn(self, rows: list[Value]) -> list[Value]:
+        """The columns of a square of as many vectors as they have lanes, a power of two: its blocks off the diagonal change places,
+        those of half the side first, then within each block those of half its side."""
+        lanes, rows = len(rows), list(rows)
+        size = lanes // 2
+        while size:
+            low = ", ".join(f"i32 {lane if not lane & size else lanes + lane - size}" for lane in range(lanes))
+            high = ", ".join(f"i32 {lane + size if not lane & size else lanes + lane}" for lane in range(lanes))
+            for place in range(lanes):
+                if not place & size:
+                    a, b = rows[place], rows[place + size]
+                    rows[place] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{low}>", a.scalar, lanes)
+                    rows[place + size] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{high}>", a.scalar, lanes)
+            size //= 2
+        return rows
+
+    def interleave(self, parts: list[Value]) -> Value:
+        """The first elements of all vectors, of which there are a power of two, then the second ones, and so on."""
+        if len(parts) == 1:
+            return parts[0]
+        a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
+        places = ", ".join(f"i32 {lane}, i32 {a.lanes + lane}" for lane in range(a.lanes))
+        return self.op(f"shufflevector {a}, {b}, <{2 * a.lanes} x i32> <{places}>", a.scalar, 2 * a.lanes)
+
+    def alloca(self, scalar: str, count: int, align: int = 64) -> str:
+        """Stack memory for the whole function; the pointer's name."""
+        name = f"%{self.fresh('local')}"
+        self.allocas.append(f"  {name} = alloca [{count} x {scalar}], align {align}")
+        return name
+
+    def zero(self) -> str:
+        """The address of eight bytes of zeros."""
+        if not self._zero:
+            self._zero = self.alloca("i64", 1, align=8)
+            self.allocas.append(f"  store i64 0, ptr {self._zero}, align 8")
+        return self._zero
+
+    def finish(self, header: str) -> str:
+        """The whole function."""
+        return "\n".join([f"{header} {{", "entry:", *self.allocas, *self.lines, "}"])
+
+
+def mangle(scalar: str, lanes: int) -> str:
+    """A type as LLVM mangles it into the names of intrinsics."""
+    plain = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
+    return f"v{lanes}{plain}" if lanes else plain

@@ -1,0 +1,184 @@
+"""Printing integer expressions (`inlaid.arith`) as 64-bit arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+from inlaid import arith
+from inlaid.arith import bounds
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.values import Value, splat
+
+INDEX = "i64"
+
+
+Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
+"""Prints one of two values, which functions print, on a condition."""
+
+
+def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
+    """An expression as a sum of one without the constant that it adds, and that constant: indices of neighbours share the first."""
+    match expr:
+        case arith.Const(value=value):
+            return arith.ZERO, value
+        case arith.Add(operands=(a, b)):
+            (left, x), (right, y) = without_constant(a), without_constant(b)
+            return (arith.add(left, right), x + y) if x or y else (expr, 0)
+        case arith.Mul(operands=(a, arith.Const(value=factor))):
+            rest, x = without_constant(a)
+            return (arith.mul(rest, factor), x * factor) if x else (expr, 0)
+    return expr, 0
+
+
+class IndexPrinter:
+    """Prints integer expressions in the scope of a function.
+
+    `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
+    meant. `ranges` holds what is known of variables, and lets divisions of non-negative numbers be plain. `opaque` prints a
+    checked value, `choose` one of two values that are evaluated only where they are chosen. `cells` holds where sizes lie in
+    memory that the kernel itself works out: they are loaded at each use, since they change.
+    """
+
+    def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value], choose: Choose) -> None:
+        self.printer = printer
+        self.opaque = opaque
+        self.choose = choose
+        self.values: dict[arith.Expr, Value] = {}
+        self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
+        self.cells: dict[arith.Expr, str] = {}
+
+    def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
+        """Give a variable its value and inclusive range."""
+        self.values[variable] = value
+        self.ranges[variable] = (low, high)
+
+    @contextmanager
+    def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
+        """Give a variable its value and inclusive range for a while."""
+        outer = self.values.get(variable), self.ranges.get(variable)
+        self.bind(variable, value, low, high)
+        yield
+        del self.values[variable], self.ranges[variable]
+        if outer[0] is not None and outer[1] is not None:
+            self.values[variable], self.ranges[variable] = outer[0], outer[1]
+
+    def print(self, expr: arith.Expr) -> Value:
+        """The value of an expression, i64 (comparisons give 0 or 1)."""
+        if isinstance(expr, arith.Const):
+            return Value(str(expr.value), INDEX)
+        found = self.values.get(expr)
+        if found is not None:
+            return found
+        if isinstance(expr, arith.Opaque):
+            return self.opaque(expr)
+        if expr in self.cells:
+            return self.printer.op(f"load i64, ptr {self.cells[expr]}, align 8", INDEX)
+        if self._changes(expr):
+            return self._node(expr)
+        known: Value | None = self.printer.recall(expr)
+        return known if known is not None else self._remember(expr, expr, self._node(expr))
+
+    def condition(self, expr: arith.Expr) -> Value:
+        """An expression as i1: whether it is nonzero."""
+        known: Value | None = self.printer.recall(("i1", expr))
+        if known is not None:
+            return known
+        match expr:
+            case arith.Const(value=constant):
+                return Value("true" if constant else "false", "i1")
+            case arith.Compare(op=op, operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                name = {"<": "slt", "<=": "sle", "==": "eq", "!=": "ne"}[op]
+                value = self.printer.op(f"icmp {name} {left}, {right.ref}", "i1", left.lanes)
+            case arith.And(operands=(a, b)) if arith.reads_data(b):
+                value = self.choose(self.condition(a), lambda: self.condition(b), lambda: Value("false", "i1"))
+            case arith.And(operands=(a, b)) | arith.Or(operands=(a, b)):
+                left, right = self._pair(self.condition(a), self.condition(b))
+                value = self.printer.op(f"{'and' if isinstance(expr, arith.And) else 'or'} {left}, {right.ref}", "i1", left.lanes)
+            case arith.Not(operands=(a,)):
+                inner = self.condition(a)
+                value = self.printer.op(f"xor {inner}, {splat('true', 'i1', inner.lanes)}", "i1", inner.lanes)
+            case _:
+                number = self.print(expr)
+                value = self.printer.op(f"icmp ne {number}, {splat('0', INDEX, number.lanes)}", "i1", number.lanes)
+        return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
+
+    def lasts(self, expr: arith.Expr) -> bool:
+        """Whether an expression that does not depend on the lane has the same value wherever its variables have theirs."""
+        return not arith.reads_data(expr) and not self._changes(expr)
+
+    def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
+        """Remember the value of an expression; one that depends on the lane or on data does not last."""
+        return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
+
+    def _changes(self, expr: arith.Expr) -> bool:
+        """Whether an expression reads a size that the kernel works out, so that its value must not be remembered."""
+        return bool(self.cells) and not self.cells.keys().isdisjoint(arith.free_vars(expr))
+
+    def _pair(self, a: Value, b: Value) -> tuple[Value, Value]:
+        lanes = max(a.lanes, b.lanes)
+        return (a, b) if a.lanes == b.lanes else (self.printer.widen(a, lanes), self.printer.widen(b, lanes))
+
+    def _node(self, expr: arith.Expr) -> Value:
+        match expr:
+            case arith.Add(operands=(a, b)):
+                return self._binary("add nsw", a, b)
+            case arith.Mul(operands=(a, b)):
+                return self._binary("mul nsw", a, b)
+            case arith.FloorDiv(operands=(a, b)):
+                return self._divide(a, b, want_quotient=True)
+            case arith.FloorMod(operands=(a, b)):
+                return self._divide(a, b, want_quotient=False)
+            case arith.Min(operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                return self.printer.intrinsic("smin", INDEX, [left, right])
+            case arith.Max(operands=(a, b)):
+                left, right = self._pair(self.print(a), self.print(b))
+                return self.printer.intrinsic("smax", INDEX, [left, right])
+            case arith.Compare() | arith.And() | arith.Or() | arith.Not():
+                flag = self.condition(expr)
+                to = Value("", INDEX, flag.lanes).type
+                return self.printer.op(f"zext {flag} to {to}", INDEX, flag.lanes)
+            case arith.Select(operands=(condition, a, b)):
+                return self._select(condition, a, b)
+        raise KeyError(f"{expr!r} is not in scope")
+
+    def _binary(self, opcode: str, a: arith.Expr, b: arith.Expr) -> Value:
+        left, right = self._pair(self.print(a), self.print(b))
+        return self.printer.op(f"{opcode} {left}, {right.ref}", INDEX, left.lanes)
+
+    def _select(self, condition: arith.Expr, a: arith.Expr, b: arith.Expr) -> Value:
+        if arith.reads_data(a) or arith.reads_data(b):
+            return self.choose(self.condition(condition), lambda: self.print(a), lambda: self.print(b))
+        flag, left, right = self.condition(condition), self.print(a), self.print(b)
+        lanes = max(flag.lanes, left.lanes, right.lanes)
+        if lanes:
+            flag, left, right = (self.printer.widen(item, lanes) for item in (flag, left, right))
+        return self.printer.op(f"select {flag}, {left}, {right}", INDEX, lanes)
+
+    def _divide(self, a: arith.Expr, b: arith.Expr, want_quotient: bool) -> Value:
+        left, right = self._pair(self.print(a), self.print(b))
+        lanes, emit = left.lanes, self.printer.op
+        divisor = b.value if isinstance(b, arith.Const) else 0
+        if divisor > 0 and divisor & (divisor - 1) == 0:
+            amount = str(divisor.bit_length() - 1 if want_quotient else divisor - 1)
+            return emit(f"{'ashr' if want_quotient else 'and'} {left}, {splat(amount, INDEX, lanes)}", INDEX, lanes)
+        low, _ = bounds(a, self.ranges)
+        if low is not None and low >= 0 and (divisor > 0 or (bounds(b, self.ranges)[0] or 0) > 0):
+            return emit(f"{'udiv' if want_quotient else 'urem'} {left}, {right.ref}", INDEX, lanes)
+        zero = splat("0", INDEX, lanes)
+        if divisor == 0:
+            nonzero = emit(f"icmp ne {right}, {zero}", "i1", lanes)
+            right = emit(f"select {nonzero}, {right}, {Value(splat('1', INDEX, lanes), INDEX, lanes)}", INDEX, lanes)
+        remainder = emit(f"srem {left}, {right.ref}", INDEX, lanes)
+        signs = emit(f"xor {remainder}, {right.ref}", INDEX, lanes)
+        differs = emit(f"icmp slt {signs}, {zero}", "i1", lanes)
+        inexact = emit(f"icmp ne {remainder}, {zero}", "i1", lanes)
+        adjust = emit(f"and {differs}, {inexact.ref}", "i1", lanes)
+        if want_quotient:
+            quotient = emit(f"sdiv {left}, {right.ref}", INDEX, lanes)
+            step = emit(f"sext {adjust} to {quotient.type}", INDEX, lanes)
+            return emit(f"add {quotient}, {step.ref}", INDEX, lanes)
+        fix = emit(f"select {adjust}, {right}, {Value(zero, INDEX, lanes)}", INDEX, lanes)
+        return emit(f"add {remainder}, {fix.ref}", INDEX, lanes)

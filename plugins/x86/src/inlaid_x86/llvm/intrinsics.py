@@ -1,0 +1,79 @@
+"""Tensor intrinsics in LLVM text: what a target's emitters are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from inlaid.tensor import ir
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.values import Value, vector_type
+
+if TYPE_CHECKING:
+    from inlaid_x86.llvm.expressions import ExpressionPrinter
+
+
+class Place:
+    """A region that an intrinsic works on: of memory, or a register of a memory scope. What is loaded from it is loaded again only
+    after a store to its buffer."""
+
+    def __init__(self, printer: ExpressionPrinter, region: ir.Region, register: int | None = None) -> None:
+        self._printer = printer
+        self._buffer = region.buffer
+        self._register = register
+        self._flat = printer._flat(region.buffer, tuple(first for first, _ in region.ranges))
+
+    def load(self, scalar: str, lanes: int = 0) -> Value:
+        """The region's bytes as a scalar or vector of an LLVM type."""
+        printer, p = self._printer, self._printer.p
+        kind = vector_type(scalar, lanes)
+        key = ("place", self._flat, kind, self._buffer, printer.versions.get(self._buffer, 0), printer.epoch)
+        known: Value | None = p.recall(key)
+        if known is not None:
+            return known
+        address = printer._address(self._buffer, self._flat)
+        value = p.op(f"load {kind}, ptr {address}, align {self._buffer.dtype.bytes}", scalar, lanes)
+        return p.remember(key, value, lasting=printer.index.lasts(self._flat))
+
+    def store(self, value: Value) -> None:
+        """Put a value where the region begins."""
+        self._printer.p.emit(f"store {value}, ptr {self.address()}, align {self._buffer.dtype.bytes}")
+        self.changed()
+
+    def address(self) -> str:
+        """Where the region begins."""
+        return self._printer._address(self._buffer, self._flat)
+
+    def pitch(self, axis: int) -> int:
+        """Bytes from one index of an axis of the buffer, a negative number, to the next."""
+        dims = [dim for dim in self._buffer.shape[len(self._buffer.shape) + axis + 1 :] if isinstance(dim, int)]
+        assert len(dims) == -axis - 1, f"{self._buffer} has no known pitch along axis {axis}"
+        return math.prod(dims) * self._buffer.dtype.bytes
+
+    def changed(self) -> None:
+        """Tell that the region has been written, so that what was loaded from it holds no longer."""
+        versions = self._printer.versions
+        versions[self._buffer] = versions.get(self._buffer, 0) + 1
+
+    @property
+    def register(self) -> int:
+        """The register that the region is all of."""
+        assert self._register is not None, f"{self._buffer} lies in memory"
+        return self._register
+
+
+class RegisterFile(Protocol):
+    """The registers of a memory scope, which functions that have buffers there open and close."""
+
+    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer]) -> None:
+        """Called where a function begins: its buffers have the registers 0, 1, ... in order."""
+
+    def close(self, p: FunctionPrinter) -> None:
+        """Called where a function ends."""
+
+
+MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
+"""Prints a mathematical function of values of one type."""
+Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
+"""Prints an intrinsic on regions, in the order of the parameters of its semantics."""

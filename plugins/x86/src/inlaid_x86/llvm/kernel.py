@@ -1,0 +1,368 @@
+"""Printing one kernel: a loop program as an LLVM function.
+
+A kernel is `i32 (buffers..., sizes..., context)`: 0, or the error code of a failed check. Iterations of a parallel loop become a
+function of their own, called back through the context. A vectorised loop is printed by widening its body (see `expressions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from inlaid import arith
+from inlaid.arith import bounds
+from inlaid.errors import CompileError, Unsupported
+from inlaid.tensor import ir
+from inlaid.tensor.region import size_vars
+from inlaid.tensor.rewrite import Rewriter
+from inlaid_x86.llvm.expressions import CUT_BYTES, ExpressionPrinter
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter
+from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
+from inlaid_x86.llvm.values import Value, memory_type
+
+STACK_LIMIT = 1 << 16
+"""Bytes of one local buffer that may lie on the stack."""
+
+
+def is_explicit(program: ir.LoopProgram) -> bool:
+    """Whether every innermost loop of a kernel is vectorised already, so that there is nothing for LLVM to vectorise."""
+    loops = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, (ir.For, ir.While))]
+    return all(
+        isinstance(loop, ir.For)
+        and (loop.kind is ir.ForKind.VECTORIZED or any(isinstance(below, ir.For) for below in ir.walk_stmts(loop.body)))
+        for loop in loops
+    )
+
+
+def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
+    """What a vectorised loop does where a condition lets one lane do anything, as a statement of no lanes.
+
+    LLVM 22 stores four bytes for one lane of a vector that it truncates to one or two (llvm/llvm-project#179489).
+    """
+    match loop.body:
+        case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
+            if arith.free_vars(condition) != {loop.var} or arith.reads_data(condition):
+                return None
+            places = [place for place in range(lanes) if arith.evaluate(condition, {loop.var: place})]
+            return Rewriter({loop.var: arith.Const(places[0])}).stmt(then) if len(places) == 1 else None
+    return None
+
+
+def _accumulates(loop: ir.For) -> bool:
+    """Whether a loop has none inside and stores to the same places in every iteration."""
+    stores = False
+    for stmt in ir.walk_stmts(loop.body):
+        if isinstance(stmt, ir.For):
+            return False
+        if isinstance(stmt, ir.Store):
+            stores = True
+            if any(loop.var in arith.free_vars(index) for index in stmt.indices):
+                return False
+    return stores
+
+
+class KernelPrinter(ExpressionPrinter):
+    """Prints a kernel and the functions of its parallel loops into `functions`."""
+
+    def __init__(
+        self,
+        program: ir.LoopProgram,
+        symbol: str,
+        attributes: str,
+        declarations: dict[str, str],
+        intrinsics: Mapping[str, Emitter],
+        files: Mapping[str, RegisterFile],
+        math: Mapping[str, MathEmitter],
+    ) -> None:
+        super().__init__(program.name, declarations, math)
+        self.intrinsics = intrinsics
+        self.files = files
+        self.registers: dict[ir.Buffer, int] = {}
+        self.program = program
+        self.symbol = symbol
+        self.attributes = attributes
+        self.functions: list[str] = []
+        self.context = "%context"
+
+    def print(self) -> list[str]:
+        """The functions of the kernel, its entry last."""
+        params = []
+        for number, buffer in enumerate(self.program.params):
+            self.pointers[buffer] = f"%b{number}"
+            params.append(f"ptr noalias %b{number}")
+        for size, buffer in self.program.defines:
+            self._bind_cell(size, buffer)
+        for number, size in enumerate(size_vars(self.program)):
+            self.index.bind(size, Value(f"%n{number}", INDEX), size.lower)
+            params.append(f"i64 %n{number}")
+        with self._registers(self.program.body):
+            self._statement(self.program.body)
+        self.p.emit("ret i32 0")
+        header = f"define hidden i32 @{self.symbol}({', '.join([*params, 'ptr %context'])}) {self.attributes}"
+        self.functions.append(self.p.finish(header))
+        return self.functions
+
+    def _bind_cell(self, size: arith.SizeVar, buffer: ir.Buffer) -> None:
+        self.index.cells[size] = self.pointers[buffer]
+        self.index.ranges[size] = (size.lower, None)
+
+    # --- statements ---
+
+    def _statement(self, stmt: ir.Stmt) -> None:
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    self._statement(item)
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                with self.p.statement():
+                    self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.versions[buffer] = self.versions.get(buffer, 0) + 1
+            case ir.For():
+                self._for(stmt)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                self._if(condition, then, otherwise)
+            case ir.Let():
+                self._let(stmt)
+            case ir.Alloc(buffer=buffer, body=body):
+                self._alloc(buffer)
+                self._statement(body)
+            case ir.While(condition=condition, body=body):
+                self._while(condition, body)
+            case ir.Intrinsic(name="prefetch", regions=(region,)):
+                self._prefetch(region)
+            case ir.Intrinsic(name=name, regions=regions) if name in self.intrinsics:
+                places = (Place(self, region, self.registers.get(region.buffer)) for region in regions)
+                self.intrinsics[name](self.p, tuple(places))
+            case ir.Intrinsic(name=name):
+                raise Unsupported(f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have")
+            case _:
+                raise CompileError(f"kernel {self.name} holds a {type(stmt).__name__}, which must be lowered first")
+
+    def _for(self, loop: ir.For) -> None:
+        if loop.kind is ir.ForKind.VECTORIZED:
+            self._vector_loop(loop)
+        elif loop.kind is ir.ForKind.PARALLEL and self.lane is None:
+            self._parallel_loop(loop)
+        elif loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
+            with self.p.scope():
+                extent = self.index.print(loop.extent)
+            self._serial_loop(loop.var, Value("0", INDEX), extent, loop)
+        else:
+            raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
+
+    def _serial_loop(self, variable: arith.Var, start: Value, end: Value, loop: ir.For) -> None:
+        p = self.p
+        head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
+        counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
+        before = p.block
+        p.branch(head)
+        p.label(head)
+        latch = p.fresh("latch")
+        p.emit(f"{counter} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
+        more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
+        p.branch_if(more, body, done)
+        p.label(body)
+        high = bounds(loop.extent, self.index.ranges)[1]
+        with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
+            self.epoch += 1  # what was loaded before may have been stored to by the iteration before
+            self._statement(loop.body)
+        self.epoch += 1
+        p.branch(latch)
+        p.label(latch)
+        p.emit(f"{following} = add nsw i64 {counter}, 1")
+        p.branch(head, "" if _accumulates(loop) else self._keep_rolled())
+        p.label(done)
+
+    def _keep_rolled(self) -> str:
+        """The mark of a loop that LLVM must not unroll. Schedules have unrolled what they mean to. Besides, unrolling pays in a
+        reduction that nothing has scheduled; elsewhere LLVM would take two to four times as long for code that is no faster, and
+        for short rows slower, since it unrolls them before it could make vectors of them."""
+        self.declarations["!0"] = '!0 = !{!"llvm.loop.unroll.disable"}'
+        name = f"!{len(self.declarations)}"
+        self.declarations[name] = f"{name} = distinct !{{{name}, !0}}"
+        return f", !llvm.loop {name}"
+
+    def _vector_loop(self, loop: ir.For) -> None:
+        if not isinstance(loop.extent, arith.Const) or self.lane is not None:
+            raise CompileError(f"kernel {self.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant")
+        lanes = loop.extent.value
+        if lanes == 0:
+            return
+        single = _single_lane(loop, lanes)
+        if single is not None:
+            self._statement(single)
+            return
+        ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
+        self.lane, self.lanes = loop.var, lanes
+        with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
+            self._find_squares(loop.body)
+            self._find_combs(loop.body)
+            self._statement(loop.body)
+        self.lane, self.lanes = None, 0
+        self.private.clear()
+
+    def _parallel_loop(self, loop: ir.For) -> None:
+        """Outline the body as `i32 (closure, begin, end)`; the closure holds every pointer and index in scope."""
+        p, index = self.p, self.index
+        with p.scope():
+            extent = index.print(loop.extent)
+        captured = [(variable, value) for variable, value in index.values.items() if value.ref.startswith("%") and not value.lanes]
+        pointers = list(self.pointers.items())
+        fields = [self.context, *(pointer for _, pointer in pointers)]
+        kinds = ["ptr"] * len(fields) + ["i64"] * len(captured)
+        closure = f"%{p.fresh('closure')}"
+        struct = "{ " + ", ".join(kinds) + " }"
+        p.allocas.append(f"  {closure} = alloca {struct}, align 8")
+        for number, text in enumerate([*fields, *(value.ref for _, value in captured)]):
+            slot = p.op(f"getelementptr inbounds {struct}, ptr {closure}, i64 0, i32 {number}", "ptr")
+            p.emit(f"store {kinds[number]} {text}, ptr {slot.ref}")
+        name = f"{self.symbol}.{p.fresh('parallel')}"
+        status = p.op(f"call i32 @inlaid_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
+        self._return_if_failed(status)
+        self.epoch += 1
+        self._outline(name, loop, struct, kinds, pointers, captured)
+
+    def _outline(
+        self,
+        name: str,
+        loop: ir.For,
+        struct: str,
+        kinds: list[str],
+        pointers: list[tuple[ir.Buffer, str]],
+        captured: list[tuple[arith.Expr, Value]],
+    ) -> None:
+        """The iterations from `begin` to `end` as a function of what the closure holds, and one that reads the closure. The buffers
+        are parameters, so that LLVM knows that they do not overlap."""
+        outer = (self.p, self.index, self.pointers, self.context)
+        self.p = FunctionPrinter(self.declarations)
+        self.index = IndexPrinter(self.p, self._checked, self._choose)
+        self.index.ranges = dict(outer[1].ranges)
+        self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
+        names = [f"%c{number}" for number in range(len(kinds))]
+        self.context = names[0]
+        self.pointers = {buffer: names[1 + number] for number, (buffer, _) in enumerate(pointers)}
+        for size, buffer in self.program.defines:
+            self._bind_cell(size, buffer)
+        for number, (variable, _) in enumerate(captured):
+            self.index.values[variable] = Value(names[1 + len(pointers) + number], INDEX)
+        with self._registers(loop.body):
+            self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
+        self.p.emit("ret i32 0")
+        params = [f"{'ptr noalias' if kind == 'ptr' else kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
+        head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
+        self.functions.append(self.p.finish(head))
+        self.functions.append(self._read_closure(name, struct, kinds))
+        self.p, self.index, self.pointers, self.context = outer
+
+    def _read_closure(self, name: str, struct: str, kinds: list[str]) -> str:
+        """The function that is called back for some of a parallel loop's iterations."""
+        p = FunctionPrinter(self.declarations)
+        loaded = []
+        for number, kind in enumerate(kinds):
+            slot = p.op(f"getelementptr inbounds {struct}, ptr %closure, i64 0, i32 {number}", "ptr")
+            loaded.append(str(p.op(f"load {kind}, {slot}", kind)))
+        status = p.op(f"call i32 @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})", "i32")
+        p.emit(f"ret {status}")
+        return p.finish(f"define internal i32 @{name}(ptr %closure, i64 %begin, i64 %end) {self.attributes}")
+
+    def _return_if_failed(self, status: Value) -> None:
+        p = self.p
+        fine, failed = p.fresh("fine"), p.fresh("failed")
+        bad = p.op(f"icmp ne {status}, 0", "i1")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.emit(f"ret {status}")
+        p.label(fine)
+
+    def _if(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
+        p = self.p
+        with p.scope():
+            flag = self._expr(condition)
+        if flag.lanes:
+            self._masked(flag, then)
+            if otherwise is not None:
+                self._masked(self._not(flag), otherwise)
+            return
+        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no if otherwise is not None else done)
+        for name, body in ((yes, then), (no, otherwise)):
+            if body is not None:
+                p.label(name)
+                with p.scope():
+                    self._statement(body)
+                p.branch(done)
+        p.label(done)
+
+    def _masked(self, flag: Value, body: ir.Stmt) -> None:
+        with self._under(flag), self.p.scope():
+            self._statement(body)
+
+    def _let(self, stmt: ir.Let) -> None:
+        low = high = None
+        with self.p.scope():
+            value = self._to_index(self._expr(stmt.value), stmt.value)
+            if stmt.bounds is not None:
+                value = self._check(value, *stmt.bounds)
+        if stmt.bounds is not None:
+            low, high = bounds(stmt.bounds[0], self.index.ranges)[0], bounds(stmt.bounds[1], self.index.ranges)[1]
+        with self.p.scope(), self.index.bound(stmt.var, value, low, high):
+            self._statement(stmt.body)
+
+    @contextmanager
+    def _registers(self, body: ir.Stmt) -> Iterator[None]:
+        """The registers of memory scopes for the buffers of a function, whose statements are printed inside."""
+        buffers: dict[str, dict[ir.Buffer, None]] = {}
+        stack = [body]
+        while stack:
+            stmt = stack.pop()
+            if isinstance(stmt, ir.Alloc) and stmt.buffer.scope in self.files:
+                buffers.setdefault(stmt.buffer.scope, {})[stmt.buffer] = None
+            if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # which becomes a function of its own
+                stack.extend(reversed(ir.substatements(stmt)))
+        outer, self.registers = self.registers, {}
+        for scope, found in buffers.items():
+            self.registers.update((buffer, number) for number, buffer in enumerate(found))
+            self.files[scope].open(self.p, tuple(found))
+        yield
+        for scope in buffers:
+            self.files[scope].close(self.p)
+        self.registers = outer
+
+    def _alloc(self, buffer: ir.Buffer) -> None:
+        if buffer in self.registers:
+            return
+        size = arith.product(buffer.shape)
+        if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
+            raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of shape {buffer.shape} is too large for the stack")
+        count = max(size, 1)
+        if self.lane is not None:
+            # Every lane has a buffer of its own: the elements of all lanes lie side by side.
+            self.private.add(buffer)
+            count *= self.lanes
+        if buffer.scope == "register":
+            count += CUT_BYTES // buffer.dtype.bytes
+        self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), count)
+
+    def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:
+        if self.lane is not None:
+            raise CompileError(f"kernel {self.name}: a while loop inside a vectorised one")
+        p = self.p
+        head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
+        p.branch(head)
+        p.label(head)
+        self.epoch += 1
+        with p.scope():
+            flag = self._expr(condition)
+        p.branch_if(flag, inside, done)
+        p.label(inside)
+        with p.scope():
+            self._statement(body)
+        self.epoch += 1
+        p.branch(head)
+        p.label(done)
+
+    def _prefetch(self, region: ir.Region) -> None:
+        address = self._address(region.buffer, self._flat(region.buffer, tuple(first for first, _ in region.ranges)))
+        self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.p.emit(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

@@ -1,0 +1,212 @@
+"""Printing a region that is a loop: a C-ABI function that calls that of its body, round by round.
+
+States change places: a round reads what the one before wrote and writes elsewhere, either where the result is wanted or into the
+workspace, so that the last of the greatest number of rounds writes the result itself.
+"""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.artifact import TensorSpec
+from inlaid.errors import CompileError
+from inlaid.tensor.region import RegionLoop
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter
+from inlaid_x86.llvm.region import CONTEXT, Dialect
+from inlaid_x86.llvm.values import Value
+
+_FOREVER = (1 << 63) - 1
+
+
+def print_loop(loop: RegionLoop, symbol: str, body: str, dialect: Dialect) -> str:
+    """The LLVM module of the function of a region that is a loop, which calls its body's function by its symbol."""
+    declarations = {body: f"declare i32 @{body}(ptr, ptr, ptr, ptr, ptr, ptr)"}
+    text = _Driver(loop, body, declarations).print(symbol)
+    return dialect.module(text, *declarations.values())
+
+
+class _Driver:
+    def __init__(self, loop: RegionLoop, body: str, declarations: dict[str, str]) -> None:
+        self.loop = loop
+        self.body = body
+        self.p = FunctionPrinter(declarations)
+        self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
+        self.kernels = len(loop.body.calls)
+
+    def _no_data(self, node: arith.Opaque) -> Value:
+        raise CompileError(f"region {self.loop.name}: a size depends on data: {node!r}")
+
+    def _no_choice(self, *_: object) -> Value:
+        raise CompileError(f"region {self.loop.name}: a size depends on a choice over data")
+
+    def print(self, symbol: str) -> str:
+        """The function."""
+        p, loop = self.p, self.loop
+        for number, dim in enumerate(loop.signature.dims):
+            self.index.bind(arith.SizeVar(dim.name), p.op(f"load i64, ptr {self._slot('%dims', number, INDEX)}", INDEX), 0)
+        controls = loop.trip_count + loop.condition
+        first_slice = controls + loop.states
+        inputs = [self._pointer("%inputs", number) for number in range(len(loop.signature.inputs))]
+        outputs = [self._pointer("%outputs", number) for number in range(len(loop.signature.outputs))]
+        limit = self._limit(inputs)
+        round_, keep = p.alloca(INDEX, 1), p.alloca("i8", 1)
+        given = p.alloca("ptr", 1 + len(inputs) - controls)
+        results = p.alloca("ptr", loop.may_stop + len(outputs))
+        sizes = self._sizes()
+        self._open_clock()
+        self._put(given, 0, round_)
+        for number in range(first_slice + loop.scanned, len(inputs)):
+            self._put(given, 1 + number - controls, inputs[number])
+        if loop.may_stop:
+            self._put(results, 0, keep)
+        spare = [self._moved("%workspace", self.index.print(arith.wrap(offset))) for offset in loop.spare]
+        p.emit(f"store i8 1, ptr {keep}")
+        if loop.condition:
+            wanted = p.op(f"load i8, ptr {inputs[loop.trip_count]}", "i8")
+            p.emit(f"store {wanted}, ptr {keep}")
+        head, inside, fine, failed, done = (p.fresh(name) for name in ("round", "body", "fine", "failed", "done"))
+        before, last = p.block, [f"%{p.fresh('state')}" for _ in range(loop.states)]
+        counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
+        written = [f"%{p.fresh('written')}" for _ in range(loop.states)]
+        p.branch(head)
+        p.label(head)
+        p.emit(f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fine} ]")
+        for number, name in enumerate(last):
+            p.emit(f"{name} = phi ptr [ {inputs[controls + number]}, %{before} ], [ {written[number]}, %{fine} ]")
+        more = p.op(f"icmp slt i64 {counter}, {limit.ref}", "i1")
+        going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
+        p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, done)
+        p.label(inside)
+        p.emit(f"store i64 {counter}, ptr {round_}")
+        left = p.op(f"sub i64 {limit.ref}, {counter}", INDEX)
+        odd = p.op(f"trunc {left} to i1", "i1")
+        for number, name in enumerate(written):
+            p.emit(f"{name} = select {odd}, ptr {outputs[number]}, ptr {spare[number]}")
+            self._put(given, 1 + number, last[number])
+            self._put(results, loop.may_stop + number, name)
+        for number in range(loop.scanned):
+            place = first_slice + number
+            self._put(given, 1 + loop.states + number, self._slice(inputs[place], loop.signature.inputs[place], counter))
+        for number in range(loop.states, len(outputs)):
+            self._put(results, loop.may_stop + number, self._slice(outputs[number], loop.signature.outputs[number], counter))
+        status = self._call(given, results, sizes)
+        p.branch_if(p.op(f"icmp ne {status}, 0", "i1"), failed, fine)
+        p.label(failed)
+        self._restore_clock()
+        p.emit(f"ret {status}")
+        p.label(fine)
+        self._add_times()
+        p.emit(f"{following} = add i64 {counter}, 1")
+        p.branch(head)
+        p.label(done)
+        for number, name in enumerate(last):
+            self._settle(name, outputs[number], loop.signature.outputs[number])
+        self._close_clock()
+        p.emit("ret i32 0")
+        return p.finish(
+            f"define i32 @{symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
+        )
+
+    # --- places ---
+
+    def _slot(self, array: str, number: int, kind: str = "ptr") -> str:
+        return self.p.op(f"getelementptr inbounds {kind}, ptr {array}, i64 {number}", "ptr").ref
+
+    def _pointer(self, array: str, number: int) -> str:
+        return self.p.op(f"load ptr, ptr {self._slot(array, number)}", "ptr").ref
+
+    def _put(self, array: str, number: int, pointer: str) -> None:
+        self.p.emit(f"store ptr {pointer}, ptr {self._slot(array, number)}")
+
+    def _moved(self, pointer: str, offset: Value) -> str:
+        return self.p.op(f"getelementptr inbounds i8, ptr {pointer}, {offset}", "ptr").ref
+
+    def _bytes(self, spec: TensorSpec, axes: int = 0) -> Value:
+        """Bytes of a tensor, or of the part of it at one index of its first axes."""
+        assert spec.dtype is not None
+        return self.index.print(arith.mul(arith.product(spec.shape[axes:]), spec.dtype.bytes))
+
+    def _slice(self, pointer: str, spec: TensorSpec, counter: str) -> str:
+        return self._moved(pointer, self.p.op(f"mul {self._bytes(spec, 1)}, {counter}", INDEX))
+
+    def _sizes(self) -> str:
+        """The body's dimensions."""
+        dims = self.loop.body.signature.dims
+        array = self.p.alloca(INDEX, max(len(dims), 1))
+        for number, dim in enumerate(dims):
+            value = self.index.print(arith.SizeVar(dim.name))
+            self.p.emit(f"store {value}, ptr {self._slot(array, number, INDEX)}")
+        return array
+
+    # --- rounds ---
+
+    def _limit(self, inputs: list[str]) -> Value:
+        """The greatest number of rounds."""
+        p, loop = self.p, self.loop
+        limits = []
+        if loop.trip_count:
+            limits.append(p.op(f"load i64, ptr {inputs[0]}", INDEX))
+        if loop.scanned:
+            spec = loop.signature.inputs[loop.trip_count + loop.condition + loop.states]
+            limits.append(self.index.print(arith.wrap(spec.shape[0])))
+        if len(limits) < 2:
+            return limits[0] if limits else Value(str(_FOREVER), INDEX)
+        fewer = p.op(f"icmp slt {limits[0]}, {limits[1].ref}", "i1")
+        return p.op(f"select {fewer}, {limits[0]}, {limits[1]}", INDEX)
+
+    def _call(self, given: str, results: str, sizes: str) -> Value:
+        arguments = ", ".join(f"ptr {name}" for name in (given, results, "%constants", sizes, "%workspace", "%context"))
+        return self.p.op(f"call i32 @{self.body}({arguments})", "i32")
+
+    def _settle(self, last: str, result: str, spec: TensorSpec) -> None:
+        """Copy a state to where the result is wanted, unless it is there."""
+        p = self.p
+        copy, settled = p.fresh("copy"), p.fresh("settled")
+        p.branch_if(p.op(f"icmp ne ptr {last}, {result}", "i1"), copy, settled)
+        p.label(copy)
+        p.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        with p.scope():
+            p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {result}, ptr {last}, {self._bytes(spec)}, i1 false)")
+        p.branch(settled)
+        p.label(settled)
+
+    # --- times ---
+
+    def _open_clock(self) -> None:
+        """Let the body note its times here, and add them up by kernel: a region notes each of its kernels once. Where nobody wants
+        times none are noted."""
+        p = self.p
+        self.field = p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 2", "ptr").ref
+        self.clock = p.op(f"load ptr, ptr {self.field}", "ptr").ref
+        self.off = p.op(f"icmp eq ptr {self.clock}, null", "i1")
+        self.noted, self.totals = (p.alloca(INDEX, self.kernels + 1) for _ in range(2))
+        for number in range(self.kernels + 1):
+            for array in (self.noted, self.totals):
+                p.emit(f"store i64 0, ptr {self._slot(array, number, INDEX)}")
+        chosen = p.op(f"select {self.off}, ptr null, ptr {self.noted}", "ptr")
+        p.emit(f"store {chosen}, ptr {self.field}")
+
+    def _add_times(self) -> None:
+        p = self.p
+        for number in range(self.kernels):
+            start, stop = (p.op(f"load i64, ptr {self._slot(self.noted, number + end, INDEX)}", INDEX) for end in (0, 1))
+            total = self._slot(self.totals, number + 1, INDEX)
+            sofar = p.op(f"load i64, ptr {total}", INDEX)
+            more = p.op(f"add {sofar}, {p.op(f'sub {stop}, {start.ref}', INDEX).ref}", INDEX)
+            p.emit(f"store {more}, ptr {total}")
+
+    def _restore_clock(self) -> None:
+        self.p.emit(f"store ptr {self.clock}, ptr {self.field}")
+
+    def _close_clock(self) -> None:
+        p = self.p
+        self._restore_clock()
+        noting, noted = p.fresh("noting"), p.fresh("noted")
+        p.branch_if(self.off, noted, noting)
+        p.label(noting)
+        time = Value("0", INDEX)
+        for number in range(self.kernels + 1):
+            time = p.op(f"add {time}, {p.op(f'load i64, ptr {self._slot(self.totals, number, INDEX)}', INDEX).ref}", INDEX)
+            p.emit(f"store {time}, ptr {self._slot(self.clock, number, INDEX)}")
+        p.branch(noted)
+        p.label(noted)

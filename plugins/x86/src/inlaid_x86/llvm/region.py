@@ -1,0 +1,192 @@
+"""Printing a region: a module for each kernel, and one for the C-ABI function that calls them in order.
+
+    int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
+                 int64* dims, void* workspace, context* context)
+
+The result is 0 or the error code of the kernel that failed, whose message is copied to the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inlaid import arith
+from inlaid.arith import substitute
+from inlaid.errors import CompileError
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter
+from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, RegisterFile
+from inlaid_x86.llvm.kernel import KernelPrinter
+from inlaid_x86.llvm.values import Value
+
+CONTEXT = "%inlaid.context"
+CONTEXT_TYPE = "{ [256 x i8], ptr, ptr }"
+"""The context of the C ABI: room for an error message; a pointer that the runtime chooses, here to a pair of pointers, the function
+that runs parallel loops and its first argument, null meaning that parallel loops run serially; and where to note the time."""
+MESSAGE_BYTES = 256
+ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
+"""The entry only calls kernels. Optimising it gains nothing and takes time that grows faster than the number of calls."""
+
+_PARALLEL = """\
+define weak_odr hidden i32 @inlaid_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
+entry:
+  %slot = getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 1
+  %user = load ptr, ptr %slot
+  %serial = icmp eq ptr %user, null
+  br i1 %serial, label %alone, label %together
+alone:
+  %status = call i32 %body(ptr %closure, i64 0, i64 %extent)
+  ret i32 %status
+together:
+  %run = load ptr, ptr %user
+  %argument = getelementptr inbounds { ptr, ptr }, ptr %user, i64 0, i32 1
+  %pool = load ptr, ptr %argument
+  %result = call i32 %run(ptr %pool, ptr %body, ptr %closure, i64 %extent)
+  ret i32 %result
+}"""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the modules of one target have in common: its triple, how it lays out types, the attributes of functions, such as
+    `"target-cpu"="x86-64"`, how its tensor intrinsics are printed, the registers of its memory scopes, and the mathematical
+    functions that it has itself."""
+
+    triple: str
+    layout: str
+    attributes: str
+    intrinsics: Mapping[str, Emitter] = field(default_factory=dict)
+    files: Mapping[str, RegisterFile] = field(default_factory=dict)
+    math: Mapping[str, MathEmitter] = field(default_factory=dict)
+
+    def module(self, *parts: str) -> str:
+        """A module of these parts."""
+        head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{CONTEXT} = type {CONTEXT_TYPE}'
+        attributes = (
+            f"attributes #0 = {{ nounwind noinline {self.attributes} }}",
+            f"attributes #1 = {{ nounwind {self.attributes} }}",
+            ENTRY_ATTRIBUTES,
+        )
+        return "\n\n".join([head, *parts, *attributes])
+
+
+def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
+    """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
+    declarations = {"inlaid_parallel": "declare hidden i32 @inlaid_parallel(ptr, ptr, i64, ptr)"}
+    functions = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files, dialect.math).print()
+    return dialect.module(*functions, *declarations.values())
+
+
+def print_entry(region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect) -> str:
+    """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share."""
+    declarations: dict[str, str] = {}
+    entry, messages = _Entry(region, symbol, kernels, declarations).print()
+    return dialect.module(*messages, _PARALLEL, entry, *declarations.values())
+
+
+class _Entry:
+    """The C-ABI function."""
+
+    def __init__(self, region: RegionProgram, symbol: str, kernels: Sequence[str], declarations: dict[str, str]) -> None:
+        self.region = region
+        self.symbol = symbol
+        self.kernels = kernels
+        self.declarations = declarations
+        self.p = FunctionPrinter(declarations)
+        self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
+        self.bases: dict[tuple[str, int], str] = {}
+
+    def print(self) -> tuple[str, list[str]]:
+        """The function and the globals of its messages."""
+        p = self.p
+        upper_bounds: dict[arith.Expr, arith.Expr] = {}
+        self.slots: dict[arith.Expr, str] = {}
+        for number, dim in enumerate(self.region.signature.dims):
+            slot = p.op(f"getelementptr inbounds i64, ptr %dims, i64 {number}", "ptr").ref
+            variable = arith.SizeVar(dim.name)
+            self.slots[variable] = slot
+            if dim.input is None and dim.upper is not None:
+                upper_bounds[variable] = arith.wrap(dim.upper)
+            else:
+                self.index.bind(variable, p.op(f"load i64, ptr {slot}", INDEX), 0)
+        self.bounds = upper_bounds
+        messages = []
+        self._open_clock()
+        self._note_time(0)
+        for number, call in enumerate(self.region.calls):
+            self._call(call, number)
+            self._note_time(number + 1)
+            messages.append(self._message(call, number))
+        p.emit("ret i32 0")
+        header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
+        return p.finish(header), messages
+
+    def _no_data(self, node: arith.Opaque) -> Value:
+        raise CompileError(f"region {self.region.name}: a size depends on data: {node!r}")
+
+    def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        raise CompileError(f"region {self.region.name}: a size depends on a choice over data")
+
+    def _call(self, call: KernelCall, number: int) -> None:
+        p = self.p
+        kernel = self.region.kernels[call.kernel]
+        pointers = [self._buffer(self.region.buffers[buffer]) for buffer in (*call.inputs, *call.outputs)]
+        if len(call.inputs) != len(kernel.inputs) or len(call.sizes) != len(size_vars(kernel)):
+            raise CompileError(f"region {self.region.name}: call {number} does not fit kernel {kernel.name}")
+        pointers += [self.slots[variable] for variable in call.defines]
+        args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
+        name = self.kernels[call.kernel]
+        self.declarations[name] = f"declare hidden i32 @{name}({', '.join(arg.split()[0] for arg in [*args, 'ptr %context'])})"
+        status = p.op(f"call i32 @{name}({', '.join([*args, 'ptr %context'])})", "i32")
+        bad = p.op(f"icmp ne {status}, 0", "i1")
+        failed, fine = p.fresh("failed"), p.fresh("fine")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        self.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, ptr @message{number}, i64 {MESSAGE_BYTES}, i1 false)")
+        p.emit(f"ret {status}")
+        p.label(fine)
+        for variable in call.defines:
+            self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
+
+    def _open_clock(self) -> None:
+        """Find where times are noted. Where nobody wants them all go to one place of our own: cheaper than asking each time."""
+        p = self.p
+        unwanted = p.op("alloca i64", "ptr")
+        field = p.op("getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 2", "ptr")
+        clock = p.op(f"load ptr, {field}", "ptr")
+        off = p.op(f"icmp eq {clock}, null", "i1")
+        self.clock = p.op(f"select {off}, {unwanted}, {clock}", "ptr")
+        self.step = p.op(f"select {off}, i64 0, i64 1", INDEX)
+        self.declarations["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
+
+    def _note_time(self, number: int) -> None:
+        p = self.p
+        index = p.op(f"mul {self.step}, {number}", INDEX)
+        slot = p.op(f"getelementptr inbounds i64, {self.clock}, {index}", "ptr")
+        time = p.op("call i64 @llvm.readcyclecounter()", INDEX)
+        p.emit(f"store {time}, {slot}")
+
+    def _message(self, call: KernelCall, number: int) -> str:
+        kernel = self.region.kernels[call.kernel]
+        where = f" at {', '.join(call.nodes)}" if call.nodes else ""
+        text = f"an index is out of range in kernel {kernel.name}{where}".encode()[: MESSAGE_BYTES - 1]
+        padded = text + bytes(MESSAGE_BYTES - len(text))
+        escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
+        return f'@message{number} = private constant [{MESSAGE_BYTES} x i8] c"{escaped}"'
+
+    def _buffer(self, buffer: RegionBuffer) -> str:
+        if buffer.storage == "arena":
+            offset = self.index.print(substitute(arith.wrap(buffer.offset), self.bounds))
+            return self.p.op(f"getelementptr inbounds i8, ptr %workspace, {offset}", "ptr").ref
+        key = (buffer.storage, buffer.index)
+        if key not in self.bases:
+            slot = self.p.op(f"getelementptr inbounds ptr, ptr %{buffer.storage}s, i64 {buffer.index}", "ptr")
+            self.bases[key] = self.p.op(f"load ptr, ptr {slot.ref}", "ptr").ref
+        if buffer.offset == 0:
+            return self.bases[key]
+        offset = self.index.print(arith.wrap(buffer.offset))
+        return self.p.op(f"getelementptr inbounds i8, ptr {self.bases[key]}, {offset}", "ptr").ref

@@ -1,0 +1,89 @@
+"""Upper halves of sums of 64 bits, as fixed-point products end: by lanes of even and odd number.
+
+A multiplication of 32 bits to 64 takes every other lane of a vector. Widening all lanes first, and narrowing them afterwards, takes
+seven instructions more than to keep them where they are: of the odd lanes the upper halves lie in their places already.
+"""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid_x86.llvm import arithmetic
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.values import Value, literal, splat, vector_type
+
+_HALF = 32
+
+
+def upper_half(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Expr, ...]] | None:
+    """The int64 of which an int32 is the upper half, where it is computed of constants and of int32 that are extended, and these;
+    None for other expressions."""
+    match expr:
+        case ir.Cast(a=ir.Binary(op="shr", a=whole, b=ir.Const(value=32)), dtype=to) if to.name == "int32":
+            leaves = _leaves(whole)
+            return None if not leaves else (whole, leaves)
+    return None
+
+
+def _leaves(whole: ir.Expr) -> tuple[ir.Expr, ...] | None:
+    found: dict[ir.Expr, None] = {}
+    stack = [whole]
+    while stack:
+        match stack.pop():
+            case ir.Const():
+                pass
+            case ir.Cast(a=a, dtype=to) if to.name == "int64" and a.dtype.name == "int32":
+                found[a] = None
+            case ir.Binary(op="shr", a=a, b=ir.Const(), dtype=to) if to.name == "int64":
+                stack.append(a)
+            case ir.Binary(op="add" | "mul" | "and" | "or", a=a, b=b, dtype=to) if to.name == "int64":
+                stack += [a, b]
+            case _:
+                return None
+    return tuple(found)
+
+
+def print_upper_half(p: FunctionPrinter, whole: ir.Expr, leaves: dict[ir.Expr, Value], lanes: int) -> Value:
+    """The upper half of a sum, given the values of its int32, in each of an even number of lanes."""
+    wide = vector_type("i32", lanes)
+    halves = [p.op(f"bitcast {_Half(p, leaves, lanes, odd).value(whole)} to {wide}", "i32", lanes) for odd in (False, True)]
+    chosen = ", ".join(f"i32 {lane + 1 if lane % 2 == 0 else lanes + lane}" for lane in range(lanes))
+    return p.op(f"shufflevector {halves[0]}, {halves[1]}, <{lanes} x i32> <{chosen}>", "i32", lanes)
+
+
+class _Half:
+    """Prints an int64 for the lanes of even, or of odd number."""
+
+    def __init__(self, p: FunctionPrinter, leaves: dict[ir.Expr, Value], lanes: int, odd: bool) -> None:
+        self._p = p
+        self._leaves = leaves
+        self._lanes = lanes
+        self._odd = odd
+
+    def value(self, expr: ir.Expr) -> Value:
+        """An expression of those that `upper_half` takes. They are few, so that one that occurs twice may be printed twice."""
+        count = self._lanes // 2
+        match expr:
+            case ir.Const():
+                return Value(splat(literal(expr.value, expr.dtype), "i64", count), "i64", count)
+            case ir.Cast(a=a):
+                return self._extended(self._leaves[a])
+            case ir.Binary(op="shr", a=a, b=ir.Const(value=places)):
+                return self._p.op(f"ashr {self.value(a)}, {splat(str(places), 'i64', count)}", "i64", count)
+            case ir.Binary(op=op, a=a, b=b):
+                return arithmetic.binary(self._p, op, self.value(a), self.value(b), expr.dtype)
+        raise AssertionError(expr)
+
+    def _extended(self, value: Value) -> Value:
+        """Every other lane in 64 bits, with its sign."""
+        p, count = self._p, self._lanes // 2
+        key = ("extended", value.ref, self._odd)
+        known: Value | None = p.recall(key)
+        if known is not None:
+            return known
+        if not value.lanes:
+            return p.remember(key, p.widen(p.op(f"sext {value} to i64", "i64"), count), lasting=True)
+        places = splat(str(_HALF), "i64", count)
+        whole = p.op(f"bitcast {value} to {vector_type('i64', count)}", "i64", count)
+        if not self._odd:
+            whole = p.op(f"shl {whole}, {places}", "i64", count)
+        return p.remember(key, p.op(f"ashr {whole}, {places}", "i64", count), lasting=True)

@@ -1,0 +1,75 @@
+"""LLVM types and typed values."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from inlaid.errors import Unsupported
+from inlaid.types import DType
+
+_SCALAR = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "i1",
+    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+NATIVE = frozenset(_SCALAR)
+"""Names of the element types that the printer takes; all others are legalised to these before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value or constant: its text, scalar LLVM type and number of lanes (0: a scalar)."""
+
+    ref: str
+    scalar: str
+    lanes: int = 0
+
+    @property
+    def type(self) -> str:
+        """The LLVM type."""
+        return vector_type(self.scalar, self.lanes)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.ref}"
+
+
+def scalar_type(dtype: DType) -> str:
+    """The LLVM type of a value of an element type. Raises `Unsupported` for one that must be legalised first."""
+    found = _SCALAR.get(dtype.name)
+    if found is None:
+        raise Unsupported(f"LLVM code for element type {dtype} needs legalisation first")
+    return found
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory: bool takes a byte."""
+    return "i8" if dtype.kind == "bool" else scalar_type(dtype)
+
+
+def vector_type(scalar: str, lanes: int) -> str:
+    """`<lanes x scalar>`, or the scalar type when there are no lanes."""
+    return f"<{lanes} x {scalar}>" if lanes else scalar
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A constant in LLVM syntax; floats as the bits of a double, which is exact."""
+    if dtype.kind == "bool":
+        return "true" if value else "false"
+    if not dtype.is_float:
+        return str(int(value))
+    number = float(value)
+    if dtype.name == "float32":
+        number = struct.unpack("f", struct.pack("f", number))[0] if abs(number) <= 3.4028235677973366e38 else _overflow(number)
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+
+
+def _overflow(number: float) -> float:
+    """What a double outside the range of float32 rounds to (NaN stays)."""
+    return number if number != number else float("inf") if number > 0 else -float("inf")
+
+
+def splat(value: str, scalar: str, lanes: int) -> str:
+    """A constant vector of equal lanes."""
+    return f"splat ({scalar} {value})" if lanes else value

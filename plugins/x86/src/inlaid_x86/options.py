@@ -1,0 +1,38 @@
+"""What the compile side and the run side share: the target's options and the format of its artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid.errors import TargetError
+
+FORMAT = "elf-x86_64"
+FORMAT_VERSION = 2
+"""Of artifacts: ELF objects as `inlaid.artifact.objects` packs them, the first with the C-ABI function. The version counts changes
+of that, and of what code expects of its context."""
+
+CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids")
+"""The instruction sets to compile for by name: the host's, the levels of the x86-64 psABI, and those of processors beyond them."""
+
+
+MAX_THREADS = 1024
+"""The most threads that can be asked for: as many as large machines have processors, and few enough to be started."""
+
+
+@dataclass(frozen=True)
+class X86Options:
+    """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
+    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); or
+    `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). Raises `TargetError` for values that make no sense."""
+
+    threads: int = 0
+    cpu: str = "native"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threads <= MAX_THREADS:
+            raise TargetError(
+                f"target x86 cannot use {self.threads} threads",
+                remedy=f"threads is 0 to {MAX_THREADS}; 0 means as many as the process may run on",
+            )
+        if self.cpu not in CPUS:
+            raise TargetError(f"target x86 knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")

@@ -1,0 +1,78 @@
+"""The x86-64 plugin: what it provides, cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid_x86.options import X86Options
+
+if TYPE_CHECKING:
+    from inlaid.tensor.primitives import TensorIntrin
+    from inlaid_x86.codegen import X86Codegen
+    from inlaid_x86.runtime import X86Runtime
+
+PLUGIN_API_VERSION = 1
+
+
+def _capabilities(options: X86Options) -> Capabilities:
+    from inlaid_x86.cpu import capabilities
+
+    return capabilities(options)
+
+
+def _surroundings(options: X86Options) -> str:
+    from inlaid_x86.cpu import surroundings
+
+    return surroundings(options)
+
+
+@hookimpl
+def inlaid_targets() -> Sequence[TargetSpec]:
+    """x86."""
+    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings)]
+
+
+@hookimpl
+def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
+    """Every operator that has a tensor-level meaning."""
+    if target.kind != "x86":
+        return ()
+    from inlaid_x86.rules import rules
+
+    return rules()
+
+
+@hookimpl
+def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """The products of tiles and the dot products that the processor has."""
+    from inlaid_x86 import amx, dot
+    from inlaid_x86.cpu import features
+
+    present = features(target.options)
+    return (*amx.intrinsics(present), *dot.intrinsics(present))
+
+
+@hookimpl
+def inlaid_codegen(target: Target) -> X86Codegen:
+    """The code generator."""
+    from inlaid_x86.codegen import X86Codegen
+
+    return X86Codegen(target.options)
+
+
+@hookimpl
+def inlaid_runtime(target: Target) -> X86Runtime:
+    """The runtime module."""
+    from inlaid_x86.runtime import X86Runtime
+
+    return X86Runtime(target.options)
+
+
+@hookimpl
+def inlaid_probe(target: Target) -> DeviceStatus:
+    """Whether this machine is an x86-64 one with Linux."""
+    from inlaid_x86.cpu import probe
+
+    return probe()

@@ -1,1 +1,0 @@
-"""Inlay plugin for x86-64 CPUs."""

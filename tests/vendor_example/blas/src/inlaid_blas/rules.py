@@ -1,0 +1,27 @@
+"""What the library takes: products of float32 matrices, with a bias for each column and a relu if there are any."""
+
+import math
+
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.plugins import Accept, OpRule, Reject
+
+LARGEST = 2**31 - 1
+
+
+def rules():
+    product = is_op("matmul")(wildcard().named("a"), wildcard().named("b")).named("matmul")
+    biased = product.optional(lambda total: is_op("add")(total, wildcard().has_rank(1).named("bias")))
+    return (OpRule(biased.optional(lambda total: is_op("relu")(total).named("relu")), "product", _judge),)
+
+
+def _judge(found):
+    a, b, result = found["a"].type, found["b"].type, found.root.type
+    if a.rank < 2 or b.rank < 2:
+        return Reject("vectors are no matrices")
+    if b.rank > 2 and a.shape[:-2] != b.shape[:-2]:
+        return Reject(f"one of {a!r} and {b!r} is repeated")
+    if "bias" in found and found["bias"].type.shape != result.shape[-1:]:
+        return Reject("the bias is not one number for each column")
+    if not all(0 < math.prod(type_.shape) <= LARGEST for type_ in (a, b, result)):
+        return Reject("a matrix is empty, or beyond what the library counts")
+    return Accept()

@@ -1,1 +1,0 @@
-"""Matrix products by OpenBLAS for Inlay: regions are C that calls the library."""
