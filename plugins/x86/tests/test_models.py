@@ -15,7 +15,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import load
 from inlaid.types import DTYPES, TensorType, dtype
-from inlaid_x86.cpu import LEVELS, host_features, processor_features
+from inlaid_x86.cpu import LEVELS, host_features
 from inlaid_x86.loader import link
 from inlaid_x86.options import X86Options
 from inlaid_x86.runtime import X86Runtime
@@ -101,17 +101,16 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin is listed all the same, with the reason why it cannot be used."""
     import sys
 
-    processor_features.cache_clear()
-    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    for name in ("inlaid_x86.codegen", "inlaid_x86.compilers"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("llvmlite", "llvmlite.binding"):
+        monkeypatch.setitem(sys.modules, name, None)
     registry = default_registry()
-    try:
-        status = registry.probe(registry.target("x86"))
-        assert not status.available and "llvmlite cannot be loaded" in status.detail and "pip install llvmlite" in status.detail
-        with pytest.raises(PluginError, match="llvmlite") as failed:
-            compile_module(MODULE, ["x86"])
-        assert failed.value.plugin == "x86"
-    finally:
-        processor_features.cache_clear()
+    status = registry.probe(registry.target("x86"))
+    assert not status.available and "llvmlite cannot be loaded" in status.detail and "pip install llvmlite" in status.detail
+    with pytest.raises(PluginError, match="llvmlite") as failed:
+        compile_module(MODULE, ["x86"])
+    assert failed.value.plugin == "x86"
 
 
 def test_code_that_cannot_be_linked() -> None:

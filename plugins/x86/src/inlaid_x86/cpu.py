@@ -10,18 +10,8 @@ from collections.abc import Collection
 
 from inlaid.plugins import Capabilities, DeviceStatus, MemoryScope
 from inlaid.types import DTYPES
+from inlaid_x86.instruction_sets import LEVELS, reported
 from inlaid_x86.options import X86Options
-
-_V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
-_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-_SAPPHIRE_RAPIDS = (
-    *_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
-    "avx512vpopcntdq", "avxvnni", "gfni", "vaes", "vpclmulqdq",
-)  # fmt: skip
-LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "sapphirerapids": _SAPPHIRE_RAPIDS}
-"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023 as far as kernels may use them,
-in LLVM's names."""
 
 TILE = "amx-tile"
 TILES = MemoryScope("amx.tile", count=8, rows=16, row_bytes=64)
@@ -38,10 +28,9 @@ those before. Zen 5 measures 4.4e9 and 4.1e10."""
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """LLVM's names of the features of this processor, by its feature flags, never by its name."""
-    import llvmlite.binding as llvm
-
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    """LLVM's names of the features of this processor. The single source of what this machine has, at compile time and at load time:
+    a test that replaces it runs as on a processor with fewer features (see plugins/x86/README.md, Testing)."""
+    return reported()
 
 
 def host_features() -> frozenset[str]:
@@ -117,7 +106,7 @@ def probe() -> DeviceStatus:
     if machine not in ("x86_64", "AMD64") or system != "Linux":
         return DeviceStatus(False, f"this machine is {machine} with {system}; x86 packages run on x86_64 Linux")
     try:
-        width = vector_bits(X86Options())
+        import llvmlite.binding  # noqa: F401
     except ImportError as error:
         return DeviceStatus(False, f"llvmlite cannot be loaded: {error}; pip install llvmlite")
-    return DeviceStatus(True, f"{len(os.sched_getaffinity(0))} cores, {width}-bit vectors")
+    return DeviceStatus(True, f"{len(os.sched_getaffinity(0))} cores, {vector_bits(X86Options())}-bit vectors")

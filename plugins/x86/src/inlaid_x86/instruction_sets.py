@@ -1,0 +1,107 @@
+"""Instruction set features: the ones that code is compiled for, how a processor reports them, and the levels they form.
+
+The table is the only list of features. Code is compiled for these and no others, so that a package never requires a feature that
+no instruction of it uses. Needs neither LLVM nor the compiler: packages are checked with it before they are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+EAX, EBX, ECX, EDX = range(4)
+_VECTORS, _WIDE, _TILES = 0x6, 0xE6, 0x60000
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of x86-64 processors.
+
+    name
+        LLVM's name of it, which artifacts record in `requires`.
+    flag
+        Linux's name of it in /proc/cpuinfo, present where processor and operating system support it.
+    leaf, subleaf, register, bit
+        Where CPUID reports it (Intel SDM, volume 2, CPUID; AMD APM, volume 3, appendix E). `register` counts EAX, EBX, ECX, EDX.
+    state
+        Bits of XCR0 that must be set: the registers that the operating system saves.
+    implies
+        Features without which LLVM and processors do not have this one; those of `implies` in turn included.
+    """
+
+    name: str
+    flag: str
+    leaf: int
+    subleaf: int
+    register: int
+    bit: int
+    state: int = 0
+    implies: tuple[str, ...] = ()
+
+
+FEATURES = (
+    Feature("cx16", "cx16", 1, 0, ECX, 13),
+    Feature("popcnt", "popcnt", 1, 0, ECX, 23),
+    Feature("sse3", "pni", 1, 0, ECX, 0),
+    Feature("ssse3", "ssse3", 1, 0, ECX, 9, 0, ("sse3",)),
+    Feature("sse4.1", "sse4_1", 1, 0, ECX, 19, 0, ("ssse3",)),
+    Feature("sse4.2", "sse4_2", 1, 0, ECX, 20, 0, ("sse4.1",)),
+    Feature("avx", "avx", 1, 0, ECX, 28, _VECTORS, ("sse4.2",)),
+    Feature("avx2", "avx2", 7, 0, EBX, 5, _VECTORS, ("avx",)),
+    Feature("bmi", "bmi1", 7, 0, EBX, 3),
+    Feature("bmi2", "bmi2", 7, 0, EBX, 8),
+    Feature("f16c", "f16c", 1, 0, ECX, 29, _VECTORS, ("avx",)),
+    Feature("fma", "fma", 1, 0, ECX, 12, _VECTORS, ("avx",)),
+    Feature("lzcnt", "abm", 0x80000001, 0, ECX, 5),
+    Feature("movbe", "movbe", 1, 0, ECX, 22),
+    Feature("avx512f", "avx512f", 7, 0, EBX, 16, _WIDE, ("avx2", "f16c", "fma")),
+    Feature("avx512bw", "avx512bw", 7, 0, EBX, 30, _WIDE, ("avx512f",)),
+    Feature("avx512cd", "avx512cd", 7, 0, EBX, 28, _WIDE, ("avx512f",)),
+    Feature("avx512dq", "avx512dq", 7, 0, EBX, 17, _WIDE, ("avx512f",)),
+    Feature("avx512vl", "avx512vl", 7, 0, EBX, 31, _WIDE, ("avx512f",)),
+    Feature("avx512vnni", "avx512_vnni", 7, 0, ECX, 11, _WIDE, ("avx512f",)),
+    Feature("avx512bf16", "avx512_bf16", 7, 1, EAX, 5, _WIDE, ("avx512bw",)),
+    Feature("avxvnni", "avx_vnni", 7, 1, EAX, 4, _VECTORS, ("avx2",)),
+    Feature("amx-tile", "amx_tile", 7, 0, EDX, 24, _TILES),
+    Feature("amx-int8", "amx_int8", 7, 0, EDX, 25, _TILES, ("amx-tile",)),
+    Feature("amx-bf16", "amx_bf16", 7, 0, EDX, 22, _TILES, ("amx-tile",)),
+)
+"""Each after those that it implies."""
+
+_V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+LEVELS = {
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    "sapphirerapids": (*_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512vnni", "avxvnni"),
+}
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023."""
+
+
+def reported(path: Path = CPUINFO) -> frozenset[str]:
+    """LLVM's names of the features of this processor that the operating system lets processes use: none beyond the x86-64 baseline
+    where /proc is not mounted."""
+    try:
+        with path.open() as lines:
+            flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    except OSError:
+        return frozenset()
+    present = set(flags)
+    return frozenset(usable(feature.name for feature in FEATURES if feature.flag in present))
+
+
+def usable(names: Iterable[str]) -> Iterator[str]:
+    """Those of some features that code can be compiled for. LLVM enables what a feature implies: one whose implied features are
+    hidden, as hypervisors do, must not be named. AVX-512 counts as a whole, the level x86-64-v4."""
+    given = set(names)
+    if not given >= set(_V4):
+        given = {name for name in given if not name.startswith("avx512")}
+    found: set[str] = set()
+    for feature in FEATURES:
+        if feature.name in given and found.issuperset(feature.implies):
+            found.add(feature.name)
+            yield feature.name
