@@ -6,14 +6,52 @@ source model and which plugin are concerned, and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from shlex import quote
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What the user can do, spelt for each interface: `python` with arguments of the API, `command` with options of `inlaid`."""
+
+    python: str
+    command: str
+
+    @staticmethod
+    def of(*parts: str | Remedy) -> Remedy:
+        """Concatenate texts that both interfaces share and those that differ."""
+        given = [Remedy(part, part) if isinstance(part, str) else part for part in parts]
+        return Remedy("".join(part.python for part in given), "".join(part.command for part in given))
+
+
+def setting(name: str, value: str) -> Remedy:
+    """Spell an argument of the API that takes text: `placement="cost"`, or `--placement cost`."""
+    return Remedy(f'{name}="{value}"', f"--{name.replace('_', '-')} {value}")
+
+
+def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
+    """Spell sizes or bounds of symbolic dimensions, None for a size that the user chooses: `dims={"batch": 1}`, or
+    `--dim batch=1`."""
+
+    def option(size: int | tuple[int, int] | None) -> str:
+        return "SIZE" if size is None else f"{size[0]}:{size[1]}" if isinstance(size, tuple) else str(size)
+
+    arguments = ", ".join(f'"{name}": {"..." if size is None else size}' for name, size in sizes.items())
+    options = " ".join(f"--dim {quote(f'{name}={option(size)}')}" for name, size in sizes.items())
+    return Remedy(f"dims={{{arguments}}}", options)
+
+
+EXPLAIN = Remedy("inlaid.estimate(model, targets).to_text()", "inlaid partition --explain")
+"""How to see where every operator runs, and why."""
 
 
 class InlaidError(Exception):
     """Base of Inlaid's exception family.
 
     `operator` names the operator at fault, `node` the node of the source model (file and node name) or those of a region, `region`
-    the region, `plugin` the plugin at fault, and `remedy` says what the user can do.
+    the region, `plugin` the plugin at fault, and `remedy` says what the user can do: a `Remedy` where its words depend on the
+    interface. `str` spells it for Python, `on_command_line` for the command.
     """
 
     def __init__(
@@ -24,7 +62,7 @@ class InlaidError(Exception):
         node: str | None = None,
         region: str | None = None,
         plugin: str | None = None,
-        remedy: str | None = None,
+        remedy: str | Remedy | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -35,6 +73,13 @@ class InlaidError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
+        return self._text(self.remedy.python if isinstance(self.remedy, Remedy) else self.remedy)
+
+    def on_command_line(self) -> str:
+        """The error as text, with its remedy spelt as options and commands."""
+        return self._text(self.remedy.command if isinstance(self.remedy, Remedy) else self.remedy)
+
+    def _text(self, remedy: str | None) -> str:
         facts = [
             f"{label} {value}"
             for label, value in (
@@ -46,7 +91,7 @@ class InlaidError(Exception):
             if value
         ]
         text = self.message + (f" ({', '.join(facts)})" if facts else "")
-        return f"{text}; {self.remedy}" if self.remedy else text
+        return f"{text}; {remedy}" if remedy else text
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

@@ -44,7 +44,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     except PluginError as error:
         # What a plugin raises that is no error of Inlaid's: whoever writes the plugin wants to see where.
         foreign = error.__cause__ is not None and not isinstance(error.__cause__, InlaidError)
-        return _say(f"{error}; {DEBUG} shows where" if foreign and not debug else str(error), 2, debug)
+        return _say(f"{_words(error)}; {DEBUG} shows where" if foreign and not debug else _words(error), 2, debug)
     except (InlaidError, OSError) as error:
         return _say(_words(error), 2, debug)
     except MemoryError as error:
@@ -62,7 +62,11 @@ def _say(message: str, code: int, debug: bool = False) -> int:
 
 
 def _words(error: Exception) -> str:
-    """What an error says; of an error of the operating system, without its number."""
+    """What an error says, with its remedy spelt for the command line; of an error of the operating system, without its number."""
+    from inlaid.errors import InlaidError
+
+    if isinstance(error, InlaidError):
+        return error.on_command_line()
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

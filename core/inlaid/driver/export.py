@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
+from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.artifact.objects import unpack
 from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.codegen.c import C_TYPES
-from inlaid.errors import CompileError, InputError, Unsupported
+from inlaid.errors import EXPLAIN, CompileError, InputError, Remedy, Unsupported, dims_setting
 from inlaid.names import unique
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.blame import blame
@@ -32,7 +32,7 @@ from inlaid.runtime.output import check_output
 from inlaid.runtime.package import Package
 
 EXPORTS = "exports.map"
-FIX = "fix the model's dimensions: --dim name=size, or dims= in Python"
+EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
     workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -108,7 +108,7 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
     raise Unsupported(
         f"the model runs on {', '.join(targets) or 'no target at all'}, which has no files for programs without Inlaid",
         node=nodes[0] if nodes else None,
-        remedy="see inlaid partition --explain; or name a package, such as model.inlaid, or make a library of it by inlaid export",
+        remedy=Remedy.of("see ", EXPLAIN, "; or save a package, such as model.inlaid, and make a library of it: ", EXPORT),
     )
 
 
@@ -143,10 +143,11 @@ class _Source:
         for artifact in self.artifacts.values():
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
-                    f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy="see inlaid partition"
+                    f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy=Remedy.of("see ", EXPLAIN)
                 )
             if artifact.signature.dims:
-                raise Unsupported(f"dimension {artifact.signature.dims[0].name} is symbolic", remedy=FIX)
+                name = artifact.signature.dims[0].name
+                raise Unsupported(f"dimension {name} is symbolic, expected static sizes", remedy=_fix((name,)))
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
                 raise Unsupported(f"the model holds control flow ({type(instruction).__name__}), which export does not do")
@@ -283,9 +284,14 @@ extern const uint8_t inlaid_weights[];
         return f"(inlaid_weights + {self.offsets[name]})"
 
 
+def _fix(names: Sequence[str]) -> Remedy:
+    return Remedy.of("fix its size: ", dims_setting(dict.fromkeys(names)))
+
+
 def _static(size: Dim, what: str) -> int:
     if not isinstance(size, int):
-        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy=FIX)
+        names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
+        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy=_fix(names))
     return size
 
 

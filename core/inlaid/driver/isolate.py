@@ -21,7 +21,7 @@ from typing import Any
 from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Program
 from inlaid.driver.region import source_nodes
-from inlaid.errors import InlaidError, PackageError, PluginError
+from inlaid.errors import InlaidError, PackageError, PluginError, Remedy
 from inlaid.graph.ir import Module
 from inlaid.graph.text import print_module
 from inlaid.plugins import Border, Borders, Region
@@ -129,6 +129,8 @@ def _check(folder: Path, status: int) -> None:
     if status == 1:
         with contextlib.suppress(OSError, ValueError, TypeError):
             facts: dict[str, Any] = json.loads((folder / ERROR).read_text(encoding="utf-8"))
+            if isinstance(facts.get("remedy"), dict):
+                facts["remedy"] = Remedy(**facts["remedy"])
             raise PluginError(**facts)
     if status:
         how = f"was ended by {_signal(-status)}" if status < 0 else f"left with exit status {status}"

@@ -15,7 +15,7 @@ from inlaid.cache import caches
 from inlaid.driver.context import DriverContext
 from inlaid.driver.isolate import BORDERS, CONSTANTS, ERROR, REQUEST, RESULT, TEXT, Request, borders_from_json
 from inlaid.driver.region import borders_of, compile_region, source_nodes
-from inlaid.errors import InlaidError
+from inlaid.errors import InlaidError, Remedy
 from inlaid.graph.parse import parse
 from inlaid.plugins import Region
 from inlaid.plugins.hookspecs import GROUP
@@ -33,6 +33,8 @@ def main(folder: Path) -> int:
         _answer(request, folder)
     except InlaidError as error:
         facts = {name: getattr(error, name) for name in ("message", "operator", "node", "region", "plugin", "remedy")}
+        if isinstance(error.remedy, Remedy):
+            facts["remedy"] = asdict(error.remedy)
         if isinstance(error.__cause__, MemoryError):
             facts["message"] = f"the code generator asked for more than {request.memory >> 20} MiB of memory"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from inlaid.driver.prepare import FALLBACK
-from inlaid.errors import Unsupported
+from inlaid.errors import EXPLAIN, Remedy, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
@@ -33,7 +33,7 @@ def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: i
     alone = standalone(takers[:listed], registry)
     if alone is None:
         return
-    remedy = f"run `inlaid partition --explain` to see all of it, or list a host after {alone.target.kind} to try the model there"
+    remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host after {alone.target.kind} to try the model there")
     for placement in partitioned.placements:
         homeless = [claim for claim in placement.claims if claim.target >= listed]
         calls = [call for claim in homeless for call in reversed(claim.members)]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from inlaid.errors import InputError
+from inlaid.errors import InputError, Remedy, dims_setting
 
 LARGEST = 2**63 - 1
 """Sizes are computed in 64-bit integers."""
@@ -15,19 +15,21 @@ LARGEST = 2**63 - 1
 DimSpec = int | tuple[int, int]
 """A size that a symbolic dimension takes, or its inclusive bounds."""
 
+_BY_NAME = Remedy.of("give sizes by name, such as ", dims_setting({"batch": 1}))
+
 
 def checked_dims(dims: Mapping[str, Any] | None) -> dict[str, DimSpec]:
     """Sizes and bounds by name, as plain integers. Raises `InputError`, naming the dimension, for what is neither a size nor a pair
     of bounds in order."""
     if dims is not None and not isinstance(dims, Mapping):
-        raise InputError(f"dims is given as {type(dims).__name__}", remedy='give sizes by name, such as {"batch": 1}')
+        raise InputError(f"dims is given as {type(dims).__name__}", remedy=_BY_NAME)
     return {_name(name): _spec(name, value) for name, value in (dims or {}).items()}
 
 
 def _name(name: object) -> str:
     if isinstance(name, str):
         return name
-    raise InputError(f"a dimension is named {name!r}", remedy='give sizes by name, such as {"batch": 1}')
+    raise InputError(f"a dimension is named {name!r}", remedy=_BY_NAME)
 
 
 def _spec(name: str, value: object) -> DimSpec:
@@ -52,7 +54,8 @@ def _size(name: str, size: object, value: object) -> int:
 
 
 def _wrong(name: str, value: object, why: str) -> InputError:
-    return InputError(f"dimension {name!r} cannot be {value!r}: {why}", remedy="give a size, such as 4, or bounds, such as (1, 64)")
+    remedy = Remedy.of("give a size, such as ", dims_setting({name: 4}), ", or bounds, such as ", dims_setting({name: (1, 64)}))
+    return InputError(f"dimension {name!r} cannot be {value!r}: {why}", remedy=remedy)
 
 
 def identifier(name: str) -> str:

@@ -18,7 +18,7 @@ from inlaid.partitioning.place import check_complete
 
 VERSION = 1
 """The version of the file's form."""
-REMEDY = "write it anew with `inlaid partition --lock FILE`"
+REMEDY = "write it anew with the command inlaid partition --lock FILE"
 
 
 @dataclass(frozen=True)

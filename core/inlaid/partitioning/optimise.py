@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inlaid.errors import CompileError
+from inlaid.errors import CompileError, Remedy, setting
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.flow import Value, values_of
 from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
 
+BY_PRIORITY = setting("placement", "priority")
 TIME_LIMIT = 20.0
 """Seconds that the solver may take; after that the best placement found so far is taken, and `Solution.gap` says how far off it may
 be."""
@@ -109,7 +110,7 @@ class _Program:
             from scipy.sparse import csr_array
         except ImportError as error:
             raise CompileError(
-                "placement by cost needs SciPy", remedy='pip install "inlaid[cost]", or place by priority'
+                "placement by cost needs SciPy", remedy=Remedy.of('pip install "inlaid[cost]", or give ', BY_PRIORITY)
             ) from error
         if not self.costs:
             return np.zeros(0), 0.0, 0.0
@@ -126,5 +127,5 @@ class _Program:
             options={"time_limit": TIME_LIMIT, "mip_rel_gap": 1e-4},
         )
         if found.x is None:
-            raise CompileError(f"no placement by cost: {found.message}", remedy="place by priority")
+            raise CompileError(f"no placement by cost: {found.message}", remedy=Remedy.of("give ", BY_PRIORITY))
         return found.x, float(found.fun) * scale, float(found.mip_gap or 0.0)

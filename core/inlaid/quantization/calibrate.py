@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import InputError
+from inlaid.errors import InputError, Remedy
 from inlaid.graph.ir import Call, Constant, Expr, Module, Var
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import tensor_of
@@ -130,7 +130,7 @@ def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogr
             except ValueError as error:
                 raise InputError(
                     f"sample {number} makes {error} at {name_of(expr)}",
-                    remedy="leave the sample out, or keep the operator float with keep_float",
+                    remedy=Remedy("leave the sample out, or keep the operator float with keep_float", "leave the sample out"),
                 ) from None
     return found
 

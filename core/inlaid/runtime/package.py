@@ -36,7 +36,7 @@ import numpy as np
 from inlaid.arith import Dim
 from inlaid.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlaid.artifact.plan import Plan, Program, RegionInfo
-from inlaid.errors import PackageError
+from inlaid.errors import PackageError, Remedy
 from inlaid.runtime.arrays import Array, address
 from inlaid.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
 from inlaid.runtime.output import check_output
@@ -279,7 +279,10 @@ class _Reader:
 
     def damaged(self, why: str) -> PackageError:
         """The error for a damaged container."""
-        return PackageError(f"{self.path} is not a sound package: {why}", remedy="make it again with inlaid compile")
+        return PackageError(
+            f"{self.path} is not a sound package: {why}",
+            remedy=Remedy.of("make it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
+        )
 
     def _members(self) -> dict[str, memoryview]:
         """The data of every member, by name: each name known, the data stored as it is, and nothing overlapping."""

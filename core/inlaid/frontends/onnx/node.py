@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inlaid.arith import Dim
-from inlaid.errors import ModelImportError
+from inlaid.errors import ModelImportError, Remedy, dims_setting
 from inlaid.frontends.values import Sources
 from inlaid.graph.ir import Expr, Function, Span
 from inlaid.types import DType, TensorType, Type
@@ -22,8 +22,10 @@ class NeedsStatic(ModelImportError):
     """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
 
     def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
-        facts = [f"specialise={{{name!r}: ...}}" for name in sources.inputs] + [f"dims={{{name!r}: ...}}" for name in sources.dims]
-        super().__init__(message, operator=operator, node=node, remedy=f"bind it with {', '.join(facts)}" if facts else None)
+        sizes = Remedy.of("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.of()
+        joint = " and " if sources.dims and sources.inputs else ""
+        inputs = f"make {', '.join(map(repr, sources.inputs))} an initializer of the model" if sources.inputs else ""
+        super().__init__(message, operator=operator, node=node, remedy=Remedy.of(sizes, joint, inputs))
         self.sources = sources
 
 

@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.artifact import Artifact
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
-from inlaid.errors import Unsupported
+from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import CompileContext
 from inlaid.tensor.generalise import generalise
 from inlaid.tensor.ir import LoopProgram
@@ -47,7 +47,7 @@ class MicrocontrollerCodegen:
             raise Unsupported(
                 f"dimension {unit.signature.dims[0].name} is not known before the run, and memory is planned ahead",
                 node=nodes[0] if nodes else None,
-                remedy="fix it: --dim name=size, or dims= in Python",
+                remedy=Remedy.of("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
             )
         names: set[str] = set()
         kernels: list[Kernel] = []

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.artifact import PORTABLE_C, Artifact, Signature, TensorSpec
 from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.codegen.c import region_source
-from inlaid.errors import Unsupported
+from inlaid.errors import EXPLAIN, Remedy, Unsupported, dims_setting
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
 from inlaid_microcontroller.options import FORMAT
@@ -119,7 +120,7 @@ def _part(name: str, number: int, call: Invoke, artifact: Artifact, nodes: Seque
     raise Unsupported(
         f"region {artifact.symbol} is {artifact.format}, which the controller cannot run: a model runs there whole or not at all",
         node=", ".join(nodes[:3]) or artifact.symbol,
-        remedy="see inlaid partition --explain",
+        remedy=Remedy.of("see ", EXPLAIN),
     )
 
 
@@ -199,7 +200,10 @@ def _bytes(value: Value) -> int:
     return size
 
 
-def _static(size: object) -> int:
+def _static(size: Dim) -> int:
     if not isinstance(size, int):
-        raise Unsupported(f"the model has a symbolic size, {size!r}", remedy="fix it: --dim name=size, or dims= in Python")
+        names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
+        raise Unsupported(
+            f"the model has a symbolic size, {size!r}", remedy=Remedy.of("fix it: ", dims_setting(dict.fromkeys(names)))
+        )
     return size
