@@ -25,7 +25,7 @@ PAUSE = 0.002
 
 def measure(threads: int, jobs: int, pause: float) -> list[float]:
     """Microseconds of each of many jobs of one iteration per thread."""
-    linked = link([compile_text(BODY, ())], "nothing", ("nothing",))
+    linked = link([compile_text(BODY)], "nothing", ("nothing",))
     workers, body = pool(threads), linked.addresses["nothing"]
     run = RUN(workers.run)
     found = []

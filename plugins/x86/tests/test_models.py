@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.driver.compile import compile_module
+from inlaid.driver.compile import build_package, compile_module
 from inlaid.errors import KernelFault, PluginError, TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import load
+from inlaid.runtime.executable import Executable
 from inlaid.types import DTYPES, TensorType, dtype
 from inlaid_x86.cpu import LEVELS, host_features
 from inlaid_x86.loader import link
@@ -71,8 +73,11 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
     """A package says what it needs; a machine that lacks it says what it lacks."""
     compile_module(MODULE, ["x86:cpu=x86-64-v3"]).save(tmp_path / "v3.inlaid")
     old = frozenset(LEVELS["x86-64-v2"])
-    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: old)
-    with pytest.raises(Unsupported, match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma"):
+    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: old)
+    with pytest.raises(
+        Unsupported,
+        match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma.*; compile with .*x86-64-v2",
+    ):
         load(tmp_path / "v3.inlaid")
     compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlaid")
     (found,) = load(tmp_path / "v2.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
@@ -81,7 +86,7 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
 
 def test_cross_compiling_needs_no_such_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for AVX-512 can be made anywhere; it is its loading that is refused."""
-    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v2"]))
+    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v2"]))
     with pytest.raises(Unsupported, match="avx512f"):
         compile_module(MODULE, ["x86:cpu=x86-64-v4"])
 
@@ -130,7 +135,23 @@ def test_other_formats_are_refused() -> None:
     assert "amx" in str(runtime.check(dataclasses.replace(artifact, requires=("amx",))))
 
 
-def test_code_for_sapphire_rapids_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlaid_x86.runtime.host_features", lambda: frozenset(LEVELS["x86-64-v4"]))
-    with pytest.raises(Unsupported, match=r"this machine has no amx-bf16.*avx512vnni"):
-        compile_module(MODULE, ["x86:cpu=sapphirerapids"])
+def test_code_requires_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level, and the extensions of the instructions that occur."""
+    package = build_package(MODULE, ["x86:cpu=sapphirerapids"])
+    assert set(package.artifacts[0].requires) == set(LEVELS["x86-64-v4"])
+    x = ir.var("x", TensorType((64, 64), "uint8"))
+    w = ir.constant(np.ones((64, 48), np.int8))
+    y, z = ops.matmul(x, w, out_dtype="int32"), ir.var("z", TensorType((8, 64), "bfloat16"))
+    v = ir.constant(np.ones((64, 48), ml_dtypes.bfloat16), "bfloat16")
+    products = {"avx512vnni": ir.function([x], y), "avx512bf16": ir.function([z], ops.matmul(z, v, out_dtype="float32"))}
+    for extension, function in products.items():
+        monkeypatch.setattr(
+            "inlaid_x86.cpu.processor_features", lambda: frozenset((*LEVELS["x86-64-v4"], "avx512vnni", "avx512bf16"))
+        )
+        package = build_package(ir.Module({"main": function}), ["x86"])
+        assert set(package.artifacts[0].requires) == {*LEVELS["x86-64-v4"], extension}
+        monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
+        with pytest.raises(
+            Unsupported, match=f"this machine has no {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
+        ):
+            Executable(package)

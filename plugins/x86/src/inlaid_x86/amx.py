@@ -17,7 +17,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_x86.cpu import TILE, TILES
 from inlaid_x86.llvm.function import FunctionPrinter
-from inlaid_x86.llvm.intrinsics import Emitter, Place, RegisterFile
+from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
 
 STEPS = (1, 2)
 """How far apart the rows of a left factor may stand: the strides that convolutions have."""
@@ -88,40 +88,33 @@ class _Tiles:
         _call(p, "tilerelease", [], [])
 
 
-def _available(features: Sequence[str]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+def instructions(features: Sequence[str]) -> Iterator[Instruction]:
+    """What can be done with tiles on processors of some features."""
     present, scope = set(features), TILES.name
     if TILE not in present:
         return
     if "amx-bf16" in present:
-        yield from _moves("float32", {"bfloat16": 2})
+        needs = (TILE, "amx-bf16")
+        yield from _moves("float32", {"bfloat16": 2}, needs)
         semantics = tile_product("bfloat16", "bfloat16", "float32", 2, scope)
-        yield TensorIntrin("amx.product.bfloat16", semantics), _product("tdpbf16ps")
+        yield Instruction(TensorIntrin("amx.product.bfloat16", semantics), _product("tdpbf16ps"), needs)
     if "amx-int8" in present:
-        yield from _moves("int32", dict.fromkeys(_BYTES, 4))
+        needs = (TILE, "amx-int8")
+        yield from _moves("int32", dict.fromkeys(_BYTES, 4), needs)
         for a, first in _BYTES.items():
             for b, second in _BYTES.items():
                 semantics = tile_product(a, b, "int32", 4, scope)
-                yield TensorIntrin(f"amx.product.{a}.{b}", semantics), _product(f"tdpb{first}{second}d")
+                yield Instruction(TensorIntrin(f"amx.product.{a}.{b}", semantics), _product(f"tdpb{first}{second}d"), needs)
 
 
-def _moves(total: str, factors: Mapping[str, int]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+def _moves(total: str, factors: Mapping[str, int], needs: tuple[str, ...]) -> Iterator[Instruction]:
     scope = TILES.name
-    yield TensorIntrin(f"amx.zero.{total}", tile_zero(total, scope)), _zero
-    yield TensorIntrin(f"amx.store.{total}", tile_sums(total, scope)), _store
+    yield Instruction(TensorIntrin(f"amx.zero.{total}", tile_zero(total, scope)), _zero, needs)
+    yield Instruction(TensorIntrin(f"amx.store.{total}", tile_sums(total, scope)), _store, needs)
     for of, group in factors.items():
         for step in STEPS:
-            yield TensorIntrin(f"amx.rows{step}.{of}", tile_rows(of, step, scope)), _load(2, step)
-        yield TensorIntrin(f"amx.groups.{of}", tile_groups(of, group, scope)), _load(3)
-
-
-def intrinsics(features: Sequence[str]) -> tuple[TensorIntrin, ...]:
-    """What can be done with tiles on processors of some features."""
-    return tuple(intrinsic for intrinsic, _ in _available(features))
-
-
-def emitters(features: Sequence[str]) -> Mapping[str, Emitter]:
-    """How it is printed, by name."""
-    return {intrinsic.name: emitter for intrinsic, emitter in _available(features)}
+            yield Instruction(TensorIntrin(f"amx.rows{step}.{of}", tile_rows(of, step, scope)), _load(2, step), needs)
+        yield Instruction(TensorIntrin(f"amx.groups.{of}", tile_groups(of, group, scope)), _load(3), needs)
 
 
 def register_files(features: Sequence[str]) -> Mapping[str, RegisterFile]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from inlaid.artifact import Artifact
 from inlaid.artifact.objects import pack
 from inlaid.plugins import CompileContext, KernelInfo
+from inlaid.tensor import ir
 from inlaid.tensor.legalise import legalise
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import RegionLoop, RegionProgram
@@ -17,7 +17,7 @@ from inlaid_x86.compilers import Compilers
 from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import KERNEL
 from inlaid_x86.fork import serial_where_short
-from inlaid_x86.llvm.intrinsics import Emitter
+from inlaid_x86.instruction_sets import extensions
 from inlaid_x86.llvm.kernel import is_explicit
 from inlaid_x86.llvm.loop import print_loop
 from inlaid_x86.llvm.region import Dialect, print_entry, print_kernel
@@ -39,16 +39,21 @@ class X86Codegen:
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
-        emitted, tiles = self._emitters(), amx.register_files(self.features)
+        instructions = {each.intrinsic.name: each for each in (*amx.instructions(self.features), *dot.instructions(self.features))}
+        emitted, tiles = {name: each.emitter for name, each in instructions.items()}, amx.register_files(self.features)
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math_emitters(self.features))
-        with Compilers(self.features, context.objects) as compilers:
+        level = tuple(name for name in self.features if name not in extensions(self.features))
+        required = set(level)
+        with Compilers(level, context.objects) as compilers:
             kernels = []
             symbols = []
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
                 kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
                 text = print_kernel(kernels[-1], KERNEL, dialect)
-                symbols.append(compilers.kernel(text, is_explicit(kernels[-1])))
+                more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}
+                required |= more
+                symbols.append(compilers.kernel(text, is_explicit(kernels[-1]), sorted(more)))
             compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect), region.name)
             if loop is not None:
                 compilers.entry(print_loop(loop, loop.name, region.name, dialect), loop.name)
@@ -61,14 +66,16 @@ class X86Codegen:
             signature=unit.signature,
             constants=region.constants,
             workspace={"": unit.workspace},
-            requires=self.features,
+            requires=tuple(sorted(required)),
             kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
         )
-
-    def _emitters(self) -> Mapping[str, Emitter]:
-        return {**amx.emitters(self.features), **dot.emitters(self.features)}
 
     def _attributes(self) -> str:
         """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""
         width = vector_bits(self.options)
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+
+
+def _intrinsics(kernel: ir.LoopProgram) -> set[str]:
+    """The names of the tensor intrinsics that a kernel uses."""
+    return {stmt.name for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)}

@@ -53,17 +53,19 @@ class Compilers:
         for worker in self._workers:
             worker.close()
 
-    def kernel(self, text: str, explicit: bool = False) -> str:
+    def kernel(self, text: str, explicit: bool = False, extensions: Sequence[str] = ()) -> str:
         """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `explicit` as of
-        `emit.emit`."""
-        key = self._key(text, explicit)
+        `emit.emit`; `extensions` are features that this kernel alone is compiled with."""
+        features = feature_text((*self._features, *extensions))
+        key = self._key(text, features, explicit)
         symbol = f"inlaid_{key[:32]}"
-        self._add(_Job(text, symbol, symbol, explicit), key)
+        self._add(_Job(text, features, symbol, symbol, explicit), key)
         return symbol
 
     def entry(self, text: str, symbol: str) -> None:
         """Compile a module that defines a symbol itself."""
-        self._add(_Job(text, symbol), self._key(text))
+        features = feature_text(self._features)
+        self._add(_Job(text, features, symbol), self._key(text, features))
 
     def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
         """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
@@ -73,7 +75,7 @@ class Compilers:
             self._wait(report)
         else:
             for number, job in enumerate(self._pending, 1):
-                job.result = compile_text(job.text, self._features, job.renamed, job.explicit)
+                job.result = compile_text(job.text, job.features, job.renamed, job.explicit)
                 report(number, len(self._pending))
         failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
         if failed is not None:
@@ -96,8 +98,8 @@ class Compilers:
             else:
                 working -= 1
 
-    def _key(self, text: str, explicit: bool = False) -> str:
-        return digest(fingerprint(), feature_text(self._features), str(explicit), text)
+    def _key(self, text: str, features: str, explicit: bool = False) -> str:
+        return digest(fingerprint(), features, str(explicit), text)
 
     def _add(self, job: _Job, key: str) -> None:
         if job.symbol in self._keys:
@@ -112,14 +114,16 @@ class Compilers:
         self._size += len(job.text)
         if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
             with contextlib.suppress(OSError):
-                self._workers.append(_Worker(self._waiting, self._done, feature_text(self._features)))
+                self._workers.append(_Worker(self._waiting, self._done))
 
 
 @dataclass
 class _Job:
-    """One module: its text, its symbol, the new name of its kernel, whether its code is explicit, and what became of it."""
+    """One module: its text, the features to compile it for, its symbol, the new name of its kernel, whether its code is explicit,
+    and what became of it."""
 
     text: str
+    features: str
     symbol: str
     renamed: str = ""
     explicit: bool = False
@@ -130,10 +134,9 @@ class _Worker:
     """A process that compiles, and the thread that talks to it. It takes `jobs` until there is None, and puts into `done` True for
     each and False at the end."""
 
-    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool], features: str) -> None:
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs
         self._done = done
-        self._features = features.encode()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
         folder = Path(llvmlite.__file__).parent.parent
         command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
@@ -174,7 +177,7 @@ class _Worker:
     def _compile(self, job: _Job) -> bytes | CompileError:
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
-        parts = (self._features, job.renamed.encode(), job.text.encode())
+        parts = (job.features.encode(), job.renamed.encode(), job.text.encode())
         sink.write(emit.REQUEST.pack(job.explicit, *map(len, parts)) + b"".join(parts))
         sink.flush()
         status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))

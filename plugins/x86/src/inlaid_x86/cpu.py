@@ -46,6 +46,14 @@ def refusal(required: Collection[str]) -> str | None:
     return tile_refusal() if TILE in required and TILE in processor_features() else None
 
 
+def remedy() -> str:
+    """What to compile with for this processor, for errors about features that it lacks."""
+    fitting = [name for name in LEVELS if name.startswith("x86-64") and host_features().issuperset(LEVELS[name])]
+    return (
+        f"compile with --target x86:cpu={fitting[-1]}, or cpu=portable" if fitting else "compile on this machine, with cpu=native"
+    )
+
+
 @functools.cache
 def tile_refusal() -> str | None:
     """Ask the kernel to let this process use tiles, whose state it must keep for every thread: None, or why it does not."""

@@ -8,13 +8,13 @@ their products and the sum of two are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_x86.llvm.function import FunctionPrinter
-from inlaid_x86.llvm.intrinsics import Emitter, Place
+from inlaid_x86.llvm.intrinsics import Instruction, Place
 from inlaid_x86.llvm.values import Value
 
 _BYTES = ("uint8", "int8")
@@ -85,38 +85,32 @@ class _Pairs:
         return known if known is not None else p.remember(text, p.op(text, scalar, lanes), lasting=True)
 
 
-def _available(features: Sequence[str]) -> Iterator[tuple[TensorIntrin, Emitter]]:
+def instructions(features: Sequence[str]) -> Iterator[Instruction]:
+    """The dot products that processors of some features have, fastest first."""
     present = set(features)
-    wide = "avx512bw" in present
-    if "avx512_vnni" in present or "avx512vnni" in present:
-        yield from _vnni(16, "llvm.x86.avx512.vpdpbusd.512")
-        if "avx512vl" in present:
-            yield from _vnni(8, "llvm.x86.avx512.vpdpbusd.256")
-    elif present & {"avxvnni", "avx_vnni"}:
-        yield from _vnni(8, "llvm.x86.avx512.vpdpbusd.256")
+    vnni = tuple(name for name in ("avx512vnni", "avxvnni") if name in present)[:1]
+    if "avx512vnni" in present:
+        yield from _vnni(16, vnni)
+    if vnni:
+        yield from _vnni(8, vnni)
     if "avx512bf16" in present:
         for lanes in (16, 8):
-            name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-            yield TensorIntrin(f"dpbf16.{lanes}", dot_product("bfloat16", "bfloat16", "float32", lanes, 2)), _Bfloat(lanes, name)
-    madd = [(16, "llvm.x86.avx512.pmaddw.d.512")] if wide else []
+            emitter = _Bfloat(lanes, f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}")
+            semantics = dot_product("bfloat16", "bfloat16", "float32", lanes, 2)
+            yield Instruction(TensorIntrin(f"dpbf16.{lanes}", semantics), emitter, ("avx512bf16",))
+    madd = [(16, "llvm.x86.avx512.pmaddw.d.512")] if "avx512bw" in present else []
     madd += [(8, "llvm.x86.avx2.pmadd.wd")] if "avx2" in present else [(4, "llvm.x86.sse2.pmadd.wd")]
     for lanes, name in madd:
         for a in _BYTES:
             for b in _BYTES:
                 semantics = dot_product(a, b, "int32", lanes, 2)
-                yield TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), _Pairs(lanes, name, (a == "int8", b == "int8"))
+                emit = _Pairs(lanes, name, (a == "int8", b == "int8"))
+                # With VNNI, LLVM makes one instruction of the product and the addition: VPDPWSSD.
+                yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), emit, vnni)
 
 
-def _vnni(lanes: int, name: str) -> Iterator[tuple[TensorIntrin, Emitter]]:
+def _vnni(lanes: int, extensions: tuple[str, ...]) -> Iterator[Instruction]:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
     for swapped, (a, b) in enumerate((_BYTES, _BYTES[::-1])):
-        yield TensorIntrin(f"dot.{a}.{b}.{lanes}", dot_product(a, b, "int32", lanes, 4)), _Bytes(lanes, bool(swapped), name)
-
-
-def intrinsics(features: Sequence[str]) -> tuple[TensorIntrin, ...]:
-    """The dot products that processors of some features have, fastest first."""
-    return tuple(intrinsic for intrinsic, _ in _available(features))
-
-
-def emitters(features: Sequence[str]) -> Mapping[str, Emitter]:
-    """How they are printed, by name."""
-    return {intrinsic.name: emitter for intrinsic, emitter in _available(features)}
+        semantics = dot_product(a, b, "int32", lanes, 4)
+        yield Instruction(TensorIntrin(f"dot.{a}.{b}.{lanes}", semantics), _Bytes(lanes, bool(swapped), name), extensions)

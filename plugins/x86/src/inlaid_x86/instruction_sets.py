@@ -82,6 +82,11 @@ LEVELS = {
 """Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2023."""
 
 
+def extensions(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of some features that no level has: only kernels that use them are compiled with them."""
+    return tuple(name for name in names if name not in _V4)
+
+
 def reported(path: Path = CPUINFO) -> frozenset[str]:
     """LLVM's names of the features of this processor that the operating system lets processes use: none beyond the x86-64 baseline
     where /proc is not mounted."""

@@ -16,10 +16,10 @@ def feature_text(features: Sequence[str]) -> str:
     return ",".join(f"+{name}" for name in features)
 
 
-def compile_text(text: str, enabled: Sequence[str], symbol: str = "", explicit: bool = False) -> bytes:
-    """`emit.emit` for features by name. Raises `CompileError` where LLVM rejects the text."""
+def compile_text(text: str, features: str = "", symbol: str = "", explicit: bool = False) -> bytes:
+    """`emit.emit`. Raises `CompileError` where LLVM rejects the text."""
     try:
-        return emit(text, feature_text(enabled), symbol, explicit)
+        return emit(text, features, symbol, explicit)
     except RuntimeError as error:
         raise rejected(str(error)) from error
 

@@ -51,7 +51,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     from inlaid_x86.cpu import features
 
     present = features(target.options)
-    return (*amx.intrinsics(present), *dot.intrinsics(present))
+    return tuple(each.intrinsic for each in (*amx.instructions(present), *dot.instructions(present)))
 
 
 @hookimpl

@@ -238,7 +238,7 @@ class _Native:
         from inlaid_x86.loader import link
         from inlaid_x86.machine import compile_text
 
-        self._linked = link([compile_text(_TEXT, ())], "inlaid_pool", ("inlaid_pool_run", "inlaid_pool_worker"))
+        self._linked = link([compile_text(_TEXT)], "inlaid_pool", ("inlaid_pool_run", "inlaid_pool_worker"))
 
     def address(self, name: str) -> int:
         """Address of a function."""

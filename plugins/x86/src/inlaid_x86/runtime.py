@@ -12,7 +12,7 @@ from inlaid.artifact import Artifact
 from inlaid.artifact.objects import X86_64, unpack
 from inlaid.errors import KernelFault
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
-from inlaid_x86.cpu import host_features, refusal, threads
+from inlaid_x86.cpu import host_features, refusal, remedy, threads
 from inlaid_x86.loader import link
 from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
 
@@ -26,7 +26,8 @@ class X86Runtime(HostRuntime):
 
     def check(self, artifact: Artifact) -> str | None:
         """None when the artifact can run here, else the reason why not. Asks the kernel for what it grants on request only."""
-        return refusal(artifact.requires) or super().check(artifact)
+        reason = refusal(artifact.requires) or super().check(artifact)
+        return f"{reason}; {remedy()}" if reason and not self.features.issuperset(artifact.requires) else reason
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
         """The artifact ready to run. Raises `KernelFault` when its code cannot be linked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from inlaid.tensor import ir
@@ -11,6 +12,7 @@ from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, vector_type
 
 if TYPE_CHECKING:
+    from inlaid.tensor.primitives import TensorIntrin
     from inlaid_x86.llvm.expressions import ExpressionPrinter
 
 
@@ -77,3 +79,13 @@ MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
 """Prints a mathematical function of values of one type."""
 Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
 """Prints an intrinsic on regions, in the order of the parameters of its semantics."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A tensor intrinsic of a target, how it is printed, and the features beyond the target's level that its kernels are compiled
+    with."""
+
+    intrinsic: TensorIntrin
+    emitter: Emitter
+    extensions: tuple[str, ...] = ()
