@@ -1,6 +1,7 @@
 """Integer expressions: simplify, bounds, integer sets, prove, evaluate."""
 
 from inlaid.arith.analyzer import Analyzer, Bounds, Linear, affine, bounds, linear, prove, simplify
+from inlaid.arith.constraint import Constraint, at_least, equals, suggested_size
 from inlaid.arith.expr import (
     ONE,
     ZERO,
@@ -56,6 +57,7 @@ __all__ = [
     "Bounds",
     "Compare",
     "Const",
+    "Constraint",
     "Dim",
     "Expr",
     "FloorDiv",
@@ -76,9 +78,11 @@ __all__ = [
     "Var",
     "add",
     "affine",
+    "at_least",
     "bounds",
     "ceildiv",
     "compare",
+    "equals",
     "evaluate",
     "floordiv",
     "floormod",
@@ -99,6 +103,7 @@ __all__ = [
     "simplify",
     "span",
     "substitute",
+    "suggested_size",
     "unwrap",
     "walk",
     "wrap",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.types import DType
 
 ALIGNMENT = 64
@@ -78,7 +78,8 @@ class Artifact:
     aliases
         Pairs (output, input) that may share a buffer.
     constraints
-        Conditions on dimensions, nonzero when they hold; the plan checks them before it invokes the region.
+        Conditions on the dimensions of the signature. They are checked once for each set of sizes, before anything runs; those on
+        dimensions that the region itself works out when it has run, before its outputs are used.
     requires
         What the machine needs, such as "avx512f"; `RuntimeModule.check` compares.
     kernels
@@ -93,6 +94,6 @@ class Artifact:
     constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     workspace: Mapping[str, Dim] = field(default_factory=dict)
     aliases: tuple[tuple[int, int], ...] = ()
-    constraints: tuple[Dim, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     requires: tuple[str, ...] = ()
     kernels: tuple[KernelInfo, ...] = ()

@@ -20,10 +20,11 @@ from inlaid.errors import FallbackWarning, InlaidError
 from inlaid.graph import ir
 from inlaid.graph.ir import Function
 from inlaid.lowering.plan import build_plans
+from inlaid.lowering.signature import constrained
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import Bordered, with_borders
-from inlaid.partitioning.outline import call_by_name, outlined
+from inlaid.partitioning.outline import call_by_name, outlined, region_operators
 from inlaid.plugins import Borders, Region
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.package import Package
@@ -76,6 +77,7 @@ def build_regions(
             instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))
             warnings.warn(f"region {name} went from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
         else:
+            artifacts[name] = constrained(artifacts[name], region_operators(region.function))
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.artifact import DimSource, Signature, TensorSpec
+from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
 from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
+from inlaid.graph.conditions import conditions_of
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.types import type_vars
@@ -37,6 +39,29 @@ def signature_of(
         if isinstance(variable, arith.SizeVar):
             dims.setdefault(variable, DimSource(variable.name))
     return Signature(inputs, outputs, tuple(dims.values()))
+
+
+def constrained(artifact: Artifact, calls: Iterable[graph.Call]) -> Artifact:
+    """An artifact with what the operator calls of its region ask of sizes as constraints. Its signature gains the dimensions that
+    these read and that it does not have. A constraint on a dimension that an operator works out unseen is left to that operator."""
+    signature = artifact.signature
+    dims = {source.name: source for source in signature.dims}
+    shown: dict[str, DimSource] = {}
+    for number, spec in enumerate(signature.inputs):
+        for axis, dim in enumerate(spec.shape):
+            if isinstance(dim, arith.SizeVar):
+                shown.setdefault(dim.name, DimSource(dim.name, number, axis))
+    kept = []
+    for constraint in conditions_of(calls):
+        read = arith.free_vars(constraint.condition) | arith.free_vars(constraint.value)
+        sizes = sorted((size for size in read if isinstance(size, arith.SizeVar)), key=repr)
+        if any(size.existential and size.name not in dims and size.name not in shown for size in sizes):
+            continue
+        for size in sizes:
+            dims.setdefault(size.name, shown.get(size.name) or DimSource(size.name))
+        kept.append(constraint)
+    signature = replace(signature, dims=tuple(dims.values()))
+    return replace(artifact, signature=signature, constraints=(*artifact.constraints, *kept)) if kept else artifact
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:

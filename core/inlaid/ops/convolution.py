@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, as_array, dims_may_equal, quiet, tensor_type
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
@@ -45,6 +46,8 @@ def _check_data(x: Type, w: Type) -> tuple[TensorType, TensorType]:
 def _grouped(channels: Dim, groups: int, what: str) -> Dim:
     if groups < 1 or (isinstance(channels, int) and channels % groups):
         raise ValueError(f"{channels} {what} channels do not divide into {groups} groups")
+    whole = arith.unwrap(arith.compare("==", channels % groups, 0))
+    require(Constraint(whole, f"the number of {what} channels", f"a multiple of {groups}", channels))
     return channels // groups
 
 
@@ -129,12 +132,11 @@ def _transposed(
         for axis, before, after in zip(axes, pads[:rank], pads[rank:], strict=True)
     )
     shape: list[Dim] = []
-    for axis, extent, more in zip(axes, spatial, extra, strict=True):
+    for number, (axis, extent, more) in enumerate(zip(axes, spatial, extra, strict=True), 2):
         if isinstance(axis.before, int) and axis.before < 0:
             raise ValueError(f"{axis.before} elements cannot be added before the output")
         length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
-        if isinstance(length, int) and length < 0:
-            raise ValueError(f"pads {axis.before} and {axis.after} leave nothing of the output")
+        require(arith.at_least(length, 1, f"dimension {number} of the output"))
         shape.append(arith.unwrap(arith.wrap(length)))
     return axes, tuple(shape)
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
@@ -83,8 +84,11 @@ def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def dims_may_equal(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are equal or could be at run time."""
-    return a == b or not (isinstance(a, int) and isinstance(b, int))
+    """Whether two dimensions are equal or could be at run time; where only the run can tell, the call requires it."""
+    if a == b or (isinstance(a, int) and isinstance(b, int)):
+        return a == b
+    require(arith.equals(a, b, f"dimension {a!r}"))
+    return True
 
 
 def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
@@ -103,10 +107,19 @@ def _broadcast_dims(a: Dim, b: Dim) -> Dim:
             return b
         if isinstance(b, int):
             raise ValueError(f"dimensions {a} and {b} do not broadcast")
-        return a  # b is a or 1 when it runs
+        require_broadcast(b, a)
+        return a
+    require_broadcast(a, b)
     if isinstance(b, int):
         return b
     return arith.unwrap(arith.select(arith.compare("==", a, 1), b, a))
+
+
+def require_broadcast(dim: Dim, wanted: Dim) -> None:
+    """Have the call require that a dimension is another, or that one is 1. Raises ValueError where it cannot be."""
+    ones = arith.logical_or(arith.compare("==", dim, 1), arith.compare("==", wanted, 1))
+    condition = arith.unwrap(arith.logical_or(arith.compare("==", dim, wanted), ones))
+    require(Constraint(condition, f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim))
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

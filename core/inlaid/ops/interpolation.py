@@ -15,6 +15,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
 from inlaid.tensor import ir, te
@@ -94,8 +95,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("the nearest element cannot be smoothed")
     for axis in _axes(attrs, data.shape):
-        if axis.before == 0:
-            raise ValueError(f"axis {axis.index} is empty: there is nothing to interpolate")
+        require(arith.at_least(axis.before, 1, f"dimension {axis.index} of the input"))
         if attrs.antialias:
             _reach(attrs, axis)
     return TensorType(attrs.shape, data.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import KernelFault
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.ops.define import (
     FLOAT,
@@ -62,8 +63,8 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
     if not dims_may_equal(regions.shape[0], image.shape[0]) or min(attrs.shape) < 1 or attrs.sampling < 0:
         raise ValueError("each region has one image number, and the result at least one element")
     common_dtype(data, regions)
-    if data.shape[2] == 0 or data.shape[3] == 0:
-        raise ValueError("there is nothing to sample from")
+    for number, extent in enumerate(data.shape[2:], 2):
+        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
     return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.tensor import ir, te
@@ -49,8 +50,8 @@ def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
         raise ValueError("for data N C spatial the grid has shape (N, output positions..., number of spatial dimensions)")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
         raise ValueError(f"mode {attrs.mode!r} or padding {attrs.padding!r} are unknown")
-    if any(extent == 0 for extent in data.shape[2:]):
-        raise ValueError("there is nothing to sample from")
+    for number, extent in enumerate(data.shape[2:], 2):
+        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
     return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
 
 

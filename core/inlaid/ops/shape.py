@@ -8,9 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import NUMERIC, Array, AxisAttrs, broadcast_read, check_axis, common_dtype, dims_may_equal, tensor_type
+from inlaid.ops.define import (
+    NUMERIC,
+    Array,
+    AxisAttrs,
+    broadcast_read,
+    check_axis,
+    common_dtype,
+    dims_may_equal,
+    tensor_type,
+)
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype
 
@@ -157,9 +167,16 @@ def _infer_broadcast_to(attrs: ShapeAttrs, x: Type) -> Type:
     if x.rank > len(attrs.shape):
         raise ValueError(f"rank {x.rank} does not broadcast to the shape {attrs.shape}")
     for dim, wanted in zip(x.shape, attrs.shape[len(attrs.shape) - x.rank :], strict=True):
-        if dim != 1 and not dims_may_equal(dim, wanted):
+        if dim not in (1, wanted) and isinstance(dim, int) and isinstance(wanted, int):
             raise ValueError(f"dimension {dim} does not broadcast to {wanted}")
+        require(_reaches(dim, wanted))
     return TensorType(attrs.shape, x.dtype)
+
+
+def _reaches(dim: Dim, wanted: Dim) -> Constraint:
+    """The constraint that a dimension broadcasts to another."""
+    condition = arith.logical_or(arith.compare("==", dim, wanted), arith.compare("==", dim, 1))
+    return Constraint(arith.unwrap(condition), f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim)
 
 
 def _compute_broadcast_to(attrs: ShapeAttrs, x: te.Tensor) -> te.Tensor:
@@ -284,9 +301,10 @@ def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
         if stride == 0:
             raise ValueError("a stride of 0")
         low, high = (begin, end) if stride > 0 else (end + 1, begin + 1)
-        for smaller, larger in ((0, low), (low, high), (high, extent)):
-            if isinstance(smaller, int) and isinstance(larger, int) and smaller > larger:
-                raise ValueError(f"the slice {begin}:{end}:{stride} does not lie in an axis of {extent} elements")
+        ordered = arith.logical_and(arith.compare("<=", low, high), arith.compare("<=", high, extent))
+        inside = arith.unwrap(arith.logical_and(arith.compare("<=", 0, low), ordered))
+        what = f"the range of slice {begin}:{end}:{stride}"
+        require(Constraint(inside, what, f"within an axis of {extent} elements", slice_extent(begin, end, stride)))
     return TensorType(tuple(map(slice_extent, attrs.begin, attrs.end, attrs.strides)), x.dtype)
 
 
@@ -350,8 +368,9 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
         padded = simple(arith.add(arith.add(extent, before), after))
         if isinstance(padded, int) and padded < 0:
             raise ValueError(f"pads {before} and {after} take away more than the {extent} elements there are")
-        if attrs.mode != "constant" and extent == 0 and padded != 0:
-            raise ValueError(f"an empty axis has nothing to pad with in mode {attrs.mode}")
+        if attrs.mode != "constant" and padded != extent:
+            filled = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
+            require(Constraint(arith.unwrap(filled), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
         shape.append(padded)
     return TensorType(tuple(shape), x.dtype)
 

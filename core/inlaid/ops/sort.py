@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, check_axis, tensor_type, widen, widen_array
 from inlaid.tensor import ir, te
@@ -110,8 +111,8 @@ def _infer_topk(attrs: TopkAttrs, x: Type) -> Type:
     x = tensor_type(x, ANY)
     axis = check_axis(attrs.axis, x.rank)
     extent = x.shape[axis]
-    if isinstance(attrs.k, int) and (attrs.k < 0 or (isinstance(extent, int) and attrs.k > extent)):
-        raise ValueError(f"k is {attrs.k}, but axis {axis} has {extent} elements")
+    fits = arith.logical_and(arith.compare("<=", 0, attrs.k), arith.compare("<=", attrs.k, extent))
+    require(Constraint(arith.unwrap(fits), "k", f"0 to {extent!r}, the elements of axis {axis}", attrs.k))
     shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
     return TupleType((TensorType(shape, x.dtype), TensorType(shape, "int64")))
 

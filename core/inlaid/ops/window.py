@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs
 from inlaid.ops.define import Array
 from inlaid.tensor import ir, te
@@ -42,12 +43,14 @@ class Axis:
         """How far the window reaches: the extent from its first to its last tap."""
         return (self.kernel - 1) * self.dilation + 1
 
-    def positions(self, extent: Dim) -> Dim:
-        """The number of windows over an extent. Raises ValueError where not even one fits."""
+    def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
+        """The number of windows over an extent, which is called `what` in errors. The call requires that it is at least 1. Raises
+        ValueError where not even one fits."""
         room = extent + self.before + self.after - self.span
-        if isinstance(room, int) and room < 0:
-            raise ValueError(f"a window of extent {self.span} does not fit into {extent} padded by {self.before} and {self.after}")
-        return arith.unwrap(arith.wrap(room // self.stride + 1))
+        count = arith.unwrap(arith.wrap(room // self.stride + 1))
+        what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"
+        require(Constraint(arith.unwrap(arith.compare(">=", room, 0)), what, ">= 1", count))
+        return count
 
 
 def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
@@ -67,7 +70,10 @@ def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
 
 def window_shape(spatial: Sequence[Dim], axes: Sequence[Axis]) -> tuple[Dim, ...]:
     """The spatial shape of the output."""
-    return tuple(axis.positions(extent) for axis, extent in zip(axes, spatial, strict=True))
+    return tuple(
+        axis.positions(extent, f"dimension {number} of the output")
+        for number, (axis, extent) in enumerate(zip(axes, spatial, strict=True), 2)
+    )
 
 
 def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor:

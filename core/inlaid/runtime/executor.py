@@ -25,6 +25,7 @@ from inlaid.runtime.layout import (
     PreparedPlan,
     RegionStep,
     Workspace,
+    check_constraints,
     check_shapes,
     region_sizes,
     region_workspace,
@@ -118,6 +119,9 @@ class Executor:
                 else:
                     parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, layout.dims)
             elif region.allocating is not None:
+                if region.artifact.constraints:
+                    shapes = [array.shape if isinstance(array, np.ndarray) else None for array in inputs]
+                    check_constraints(region.artifact, region_sizes(region.artifact, shapes, run.sizes))
                 self._adopt(run, region, step.instruction, inputs, region.allocating.call(inputs))
             else:
                 parts = self._invoke_sizing(run, region, step.instruction, inputs)
@@ -143,6 +147,7 @@ class Executor:
         signature = artifact.signature
         shapes = [array.shape for array in inputs]
         sizes = region_sizes(artifact, shapes, run.sizes)
+        check_constraints(artifact, sizes)
         check_shapes(artifact, signature.inputs, shapes, sizes)
         bounds = upper_bounds(signature, sizes)
         limits = {**sizes, **bounds}
@@ -168,6 +173,7 @@ class Executor:
                 if not 0 <= size <= bounds[name]:
                     raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bounds[name]}")
                 sizes[name] = size
+        check_constraints(artifact, sizes)
         for spec, number, array in zip(signature.outputs, instruction.outputs, outputs, strict=True):
             actual = known_shape(spec.shape, sizes)
             if actual is None or math.prod(actual) > array.size:

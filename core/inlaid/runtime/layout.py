@@ -14,7 +14,7 @@ from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
 from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
-from inlaid.errors import InputError, KernelFault, PackageError, Unsupported
+from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
 from inlaid.plugins.contract import AllocatingKernel, Kernel
 from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
 from inlaid.runtime.profile import Recorder
@@ -75,7 +75,7 @@ class Layout:
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
         plan = prepared.plan
         self.sizes = sizes
-        self.shapes = [known_shape(value.shape, sizes) if value.dtype is not None else None for value in plan.values]
+        self.shapes = self._checked_shapes(prepared)
         arena = bounded(plan.workspace, sizes)
         if arena is None:
             raise PackageError(f"plan {plan.name}: the size of the arena, {plan.workspace!r}, is not known before the run")
@@ -97,6 +97,23 @@ class Layout:
                 self.scratch = max(self.scratch, 0 if known is None else known.workspace)
             else:
                 self.steps.append(item)
+
+    def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
+        """The shapes of all values. What regions ask of sizes is checked before the shapes of what they give, which may be none."""
+        plan, found = prepared.plan, dict[int, Shape | None]()
+
+        def shape(number: int) -> Shape | None:
+            value = plan.values[number]
+            if number not in found:
+                found[number] = known_shape(value.shape, self.sizes) if value.dtype is not None else None
+            return found[number]
+
+        for item in plan.instructions:
+            if isinstance(item, Invoke):
+                artifact = prepared.regions[item.symbol].artifact
+                if artifact.constraints:
+                    check_constraints(artifact, region_sizes(artifact, list(map(shape, item.inputs)), self.sizes))
+        return [shape(number) for number in range(len(plan.values))]
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
         """The offset of a value of `size` bytes, checked to lie in the arena."""
@@ -290,21 +307,28 @@ def show_shape(value: Value) -> str:
 
 
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
-    """The dimensions that a region's inputs have, and those of the plan that it is given."""
+    """The dimensions that a region's inputs have, and those of the plan that it is given, as far as they are known."""
     sizes: Sizes = {}
     for source in artifact.signature.dims:
         name = SizeVar(source.name)
         if source.input is not None:
             shape = inputs[source.input]
-            assert shape is not None
-            sizes[name] = shape[source.axis]
+            if shape is not None:
+                sizes[name] = shape[source.axis]
         elif source.upper is None and name in outer:
             sizes[name] = outer[name]
-    for constraint in artifact.constraints:
-        if known(constraint, sizes) == 0:
-            values = ", ".join(f"{name!r} is {size}" for name, size in sizes.items())
-            raise InputError(f"region {artifact.symbol} works only where {constraint!r}, and {values}")
     return sizes
+
+
+def check_constraints(artifact: Artifact, sizes: Sizes) -> None:
+    """Check what a region asks of sizes, as far as these are known. Raises `InputError`, which names operator, node, dimension."""
+    for constraint in artifact.constraints:
+        if constraint.holds(sizes) is False:
+            remedy = None
+            if found := arith.suggested_size(artifact.constraints, sizes):
+                name, size = found[0].name, found[1]
+                remedy = Remedy.of("give inputs with ", Remedy(f"{name} = {size}", dims_setting({name: size}).command))
+            raise InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node, remedy=remedy)
 
 
 def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:

@@ -33,7 +33,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlaid.artifact.plan import Plan, Program, RegionInfo
 from inlaid.errors import PackageError, Remedy
@@ -43,7 +43,7 @@ from inlaid.runtime.output import check_output
 from inlaid.types import DTYPES, from_numpy
 
 FORMAT = "inlaid-package"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
@@ -81,7 +81,7 @@ class _RegionFields:
     signature: Signature
     workspace: Mapping[str, Dim]
     aliases: tuple[tuple[int, int], ...]
-    constraints: tuple[Dim, ...]
+    constraints: tuple[Constraint, ...]
     requires: tuple[str, ...]
     kernels: tuple[KernelInfo, ...]
 

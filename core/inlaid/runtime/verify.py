@@ -66,7 +66,8 @@ def _verify_signature(artifact: Artifact) -> None:
     for spec in (*signature.inputs, *signature.outputs):
         for dim in spec.shape:
             verify_dim(dim, lambda size: True, f"{where}, shape of {spec.name}")  # a kernel that allocates shows its sizes
-    for dim in (*artifact.workspace.values(), *artifact.constraints):
+    conditions = [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
+    for dim in (*artifact.workspace.values(), *conditions):
         verify_dim(dim, lambda size: size.name in names, where)
     for output, given in artifact.aliases:
         if not (0 <= output < len(signature.outputs) and 0 <= given < len(signature.inputs)):

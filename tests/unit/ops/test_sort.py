@@ -63,4 +63,4 @@ def test_topk_symbolic() -> None:
 
 
 def test_more_than_there_are() -> None:
-    raises_for(ops.topk, "has 3 elements", np.zeros(3), k=4, axis=0)
+    raises_for(ops.topk, "k must be 0 to 3, the elements of axis 0, got 4", np.zeros(3), k=4, axis=0)

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from inlaid.arith import SizeVar
+from inlaid.arith import Constraint, SizeVar
 from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
 from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
 from inlaid.runtime import aligned_empty
@@ -468,11 +468,13 @@ def test_constraints_and_requirements(lab, value):
     _unary(lab, "plain", lambda x: x)
     lab.artifacts.clear()
     lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)],
-               constraints=(8 - N,), requires=("fma",))  # fmt: skip
+               constraints=(Constraint(8 - N, "the length", "< 8", N, "sum", "node3"),), requires=("fma",))  # fmt: skip
     plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("few", (0,), (1,)),))
     model = lab.executable(plan)
     model.run({"x": f32(7)})
-    with pytest.raises(InputError, match="region few works only where"):
+    with pytest.raises(
+        InputError, match=r"the length must be < 8, got 8 where n is 8 \(operator sum, at node3\); give inputs with n = 0"
+    ):
         model.run({"x": f32(8)})
     lab.artifacts.clear()
     lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)], requires=("amx",))

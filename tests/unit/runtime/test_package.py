@@ -377,7 +377,7 @@ HOSTILE = {
     "infinity": (lambda m: b'{"format": Infinity}', "is no number"),
     "huge number": (lambda m: b'{"format": ' + b"9" * 10_000 + b"}", "not JSON"),
     "another format": (edit("format", "zip"), "not that of a package"),
-    "a newer version": (edit("version", 2), "is a package of version 2, this Inlaid reads version 1"),
+    "a newer version": (edit("version", 3), "is a package of version 3, this Inlaid reads version 2"),
     "an unknown field": (edit("more", 1), "unknown"),
     "a lost field": (lambda m: m.pop("plans") and None, "'plans' is missing"),
     "plans of the wrong type": (edit("plans", {}), "plans: dict stands where list is due"),

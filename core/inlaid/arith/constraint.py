@@ -1,0 +1,72 @@
+"""Conditions on symbolic sizes, with the words of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inlaid.arith.expr import Dim, Expr, SizeVar, compare, evaluate, free_vars, unwrap, wrap
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition on symbolic sizes, such as that a dimension of an operator's result is at least 1.
+
+    condition
+        Nonzero where it holds.
+    what, expected, value
+        What the error says: "`what` must be `expected`, got `value`".
+    operator, node
+        The operator, and the node of the source model, that ask for it.
+    """
+
+    condition: Dim
+    what: str
+    expected: str
+    value: Dim
+    operator: str = ""
+    node: str = ""
+
+    def holds(self, sizes: Mapping[Expr, int]) -> bool | None:
+        """Whether it holds at these sizes; None while one that it reads is unknown."""
+        try:
+            return evaluate(self.condition, sizes) != 0
+        except KeyError:
+            return None
+        except ZeroDivisionError:
+            return False
+
+    def message(self, sizes: Mapping[Expr, int]) -> str:
+        """What an error at these sizes says."""
+        try:
+            value: object = evaluate(self.value, sizes)
+        except (KeyError, ZeroDivisionError):
+            value = self.value
+        names = sorted((free_vars(self.condition) | free_vars(self.value)) & set(sizes), key=repr)
+        given = ", ".join(f"{name!r} is {sizes[name]}" for name in names)
+        return f"{self.what} must be {self.expected}, got {value}{f' where {given}' if given else ''}"
+
+
+def at_least(value: Dim, least: int, what: str) -> Constraint:
+    """The constraint that a size is not below a number."""
+    return Constraint(unwrap(compare(">=", value, least)), what, f">= {least}", unwrap(wrap(value)))
+
+
+def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
+    """The constraint that a size is another."""
+    return Constraint(unwrap(compare("==", value, wanted)), what, f"{wanted!r}", unwrap(wrap(value)))
+
+
+def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
+    """A symbolic dimension and the least size, below a limit, with which constraints hold that these sizes break, all others being
+    as they are; None where no single dimension mends them."""
+    broken = next((item for item in constraints if item.holds(sizes) is False), None)
+    if broken is None:
+        return None
+    for variable in sorted(free_vars(broken.condition), key=repr):
+        if isinstance(variable, SizeVar) and variable in sizes:
+            for size in range(variable.lower, limit):
+                trial = {**sizes, variable: size}
+                if broken.holds(trial) and all(item.holds(trial) is not False for item in constraints):
+                    return variable, size
+    return None
