@@ -77,7 +77,7 @@ def build_regions(
             instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))
             warnings.warn(f"region {name} went from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
         else:
-            artifacts[name] = constrained(artifacts[name], region_operators(region.function))
+            artifacts[name] = constrained(artifacts[name], region.function.params, region_operators(region.function))
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     plans = build_plans(partitioned.module, partitioned.regions)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)

@@ -41,9 +41,10 @@ def signature_of(
     return Signature(inputs, outputs, tuple(dims.values()))
 
 
-def constrained(artifact: Artifact, calls: Iterable[graph.Call]) -> Artifact:
+def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable[graph.Call]) -> Artifact:
     """An artifact with what the operator calls of its region ask of sizes as constraints. Its signature gains the dimensions that
-    these read and that it does not have. A constraint on a dimension that an operator works out unseen is left to that operator."""
+    these read and that only the types of its parameters show. A constraint on any other, which an operator or a loop inside works
+    out, is left to that."""
     signature = artifact.signature
     dims = {source.name: source for source in signature.dims}
     shown: dict[str, DimSource] = {}
@@ -51,15 +52,17 @@ def constrained(artifact: Artifact, calls: Iterable[graph.Call]) -> Artifact:
         for axis, dim in enumerate(spec.shape):
             if isinstance(dim, arith.SizeVar):
                 shown.setdefault(dim.name, DimSource(dim.name, number, axis))
+    for size in sorted(frozenset().union(*(type_vars(param.type) for param in params)), key=repr):
+        if isinstance(size, arith.SizeVar) and not size.existential:
+            shown.setdefault(size.name, DimSource(size.name))
     kept = []
     for constraint in conditions_of(calls):
         read = arith.free_vars(constraint.condition) | arith.free_vars(constraint.value)
         sizes = sorted((size for size in read if isinstance(size, arith.SizeVar)), key=repr)
-        if any(size.existential and size.name not in dims and size.name not in shown for size in sizes):
-            continue
-        for size in sizes:
-            dims.setdefault(size.name, shown.get(size.name) or DimSource(size.name))
-        kept.append(constraint)
+        if all(size.name in dims or size.name in shown for size in sizes):
+            for size in sizes:
+                dims.setdefault(size.name, shown.get(size.name) or dims[size.name])
+            kept.append(constraint)
     signature = replace(signature, dims=tuple(dims.values()))
     return replace(artifact, signature=signature, constraints=(*artifact.constraints, *kept)) if kept else artifact
 
