@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
-from inlaid.errors import KernelFault
+from inlaid.errors import InputError, KernelFault
 from inlaid.graph.ir import Module, function, var
 from inlaid.runtime.executable import Executable
 from inlaid.types import TensorType, from_numpy
@@ -65,7 +65,7 @@ def test_length_out_of_range() -> None:
 
 def test_more_elements_than_there_are() -> None:
     executable = compiled("topk", X, symbolic=True, k=4, axis=0)
-    with pytest.raises(KernelFault):
+    with pytest.raises(InputError, match="k must be 0 to d00, the elements of axis 0, got 4 where d00 is 3"):
         run(executable, X)
     assert run(executable, np.tile(X, (2, 1))).shape == (4, 4)
 
@@ -74,5 +74,5 @@ def test_dimensions_that_do_not_broadcast() -> None:
     executable = compiled("broadcast_to", X, symbolic=True, shape=(3, 4))
     assert np.array_equal(run(executable, X), X)
     assert np.array_equal(run(executable, X[:1]), np.tile(X[:1], (3, 1)))
-    with pytest.raises(KernelFault):
+    with pytest.raises(InputError, match="1 or 3 to broadcast, got 2"):
         run(executable, X[:2])
