@@ -41,7 +41,8 @@ class X86Codegen:
         width = vector_bits(self.options)
         instructions = {each.intrinsic.name: each for each in (*amx.instructions(self.features), *dot.instructions(self.features))}
         emitted, tiles = {name: each.emitter for name, each in instructions.items()}, amx.register_files(self.features)
-        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math_emitters(self.features))
+        math, check = math_emitters(self.features), self.options.check
+        dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math, check)
         level = tuple(name for name in self.features if name not in extensions(self.features))
         required = set(level)
         with Compilers(level, context.objects) as compilers:

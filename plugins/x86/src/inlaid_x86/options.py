@@ -23,10 +23,13 @@ MAX_THREADS = 1024
 class X86Options:
     """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
     for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); or
-    `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). Raises `TargetError` for values that make no sense."""
+    `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). check: kernels check every access against its buffer, and every buffer
+    against its memory, and fail in place of an access outside; for tests, since it takes several times as long. Raises
+    `TargetError` for values that make no sense."""
 
     threads: int = 0
     cpu: str = "native"
+    check: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.threads <= MAX_THREADS:

@@ -14,6 +14,7 @@ from inlaid.arith import affine
 from inlaid.errors import CompileError
 from inlaid.tensor import ir
 from inlaid_x86.llvm import arithmetic
+from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.function import FunctionPrinter, mangle
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter, without_constant
 from inlaid_x86.llvm.intrinsics import MathEmitter
@@ -33,7 +34,7 @@ class ExpressionPrinter:
 
     `pointers` has where buffers lie. In a vectorised loop `lane` is its variable and `lanes` its extent; `mask` says which lanes
     count, None that all do; `private` buffers are each lane's own. `versions` count the stores to buffers and `epoch` the jumps
-    back: what is loaded holds until one of them changes.
+    back: what is loaded holds until one of them changes. `guard` prints checks of every access, where these are wanted.
     """
 
     def __init__(self, name: str, declarations: dict[str, str], math: Mapping[str, MathEmitter]) -> None:
@@ -49,6 +50,7 @@ class ExpressionPrinter:
         self.private: set[ir.Buffer] = set()
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
+        self.guard: AccessGuard | None = None
         self._guarded: dict[ir.Expr, bool] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, int], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
@@ -64,6 +66,15 @@ class ExpressionPrinter:
             assert self.lane is not None
             flat = arith.add(arith.mul(flat, self.lanes), self.lane)
         return flat
+
+    def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
+        """Where accesses are checked: return an error from the kernel unless so many elements from an index on, or those of the
+        index of each lane, lie in a buffer."""
+        if self.guard is not None:
+            index = flat if isinstance(flat, Value) else self.index.print(flat)
+            if index.lanes and (count > 1 or self.lane is None):
+                index = self.p.op(f"extractelement {index}, i64 0", INDEX)
+            self.guard.check(self.p, self.index.print, buffer, index, count, self.mask)
 
     def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
         rest, constant = without_constant(flat)
@@ -181,6 +192,7 @@ class ExpressionPrinter:
         parts = [part for _, part in sorted(places.items()) if part is not None]
         if len(parts) == stride:
             whole = self.p.interleave(parts)
+            self._inside(buffer, arith.add(rest, min(places)), whole.lanes)
             address = self._address(buffer, arith.add(rest, min(places)))
             self.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
         return True
@@ -203,6 +215,7 @@ class ExpressionPrinter:
         return self._turned[key][constant - first]
 
     def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+        self._inside(buffer, flat)
         kind = memory_type(buffer.dtype)
         return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
 
@@ -222,6 +235,7 @@ class ExpressionPrinter:
         return self.p.remember(("any", flag.ref), self.p.op(f"call i1 @{name}({flag})", "i1"))
 
     def _vector_load(self, buffer: ir.Buffer, base: arith.Expr) -> Value:
+        self._inside(buffer, base, self.lanes)
         kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self._address(buffer, base)
         wide = vector_type(kind, self.lanes)
         if self.mask is None or self._holds_all(buffer, base):
@@ -233,7 +247,9 @@ class ExpressionPrinter:
     def _gather(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
         wide = vector_type(kind, self.lanes)
-        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        places = self.p.widen(self.index.print(flat), self.lanes)
+        self._inside(buffer, places)
+        addresses = self._pointer(buffer, places)
         mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
         name = f"llvm.masked.gather.{mangle(kind, self.lanes)}.v{self.lanes}p0"
         self.declarations[name] = f"declare {wide} @{name}(<{self.lanes} x ptr>, <{self.lanes} x i1>, {wide})"
@@ -244,11 +260,13 @@ class ExpressionPrinter:
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
         if self.lane is None:
             stored = self._to_memory(value, buffer)
+            self._inside(buffer, flat)
             self.p.emit(f"store {stored}, ptr {self._address(buffer, flat)}, align {align}")
             return
         stored = self._to_memory(self.p.widen(value, self.lanes), buffer)
         shape = self._by_lane(flat)
         if shape is not None and shape[1] == 1:
+            self._inside(buffer, shape[0], self.lanes)
             address = self._address(buffer, shape[0])
             if self.mask is not None and self._holds_all(buffer, shape[0]):
                 before = self.p.op(f"load {stored.type}, ptr {address}, align {align}", kind, self.lanes)
@@ -260,7 +278,9 @@ class ExpressionPrinter:
             return
         if shape is not None and self._interleaved(buffer, *shape, stored):
             return
-        addresses = self._pointer(buffer, self.p.widen(self.index.print(flat), self.lanes))
+        places = self.p.widen(self.index.print(flat), self.lanes)
+        self._inside(buffer, places)
+        addresses = self._pointer(buffer, places)
         mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
         name = f"llvm.masked.scatter.{mangle(kind, self.lanes)}.v{self.lanes}p0"
         self.declarations[name] = f"declare void @{name}({stored.type}, <{self.lanes} x ptr>, <{self.lanes} x i1>)"

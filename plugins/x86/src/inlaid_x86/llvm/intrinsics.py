@@ -25,6 +25,7 @@ class Place:
         self._buffer = region.buffer
         self._register = register
         self._flat = printer._flat(region.buffer, tuple(first for first, _ in region.ranges))
+        self._last = printer._flat(region.buffer, tuple(first + extent - 1 for first, extent in region.ranges))
 
     def load(self, scalar: str, lanes: int = 0) -> Value:
         """The region's bytes as a scalar or vector of an LLVM type."""
@@ -34,17 +35,24 @@ class Place:
         known: Value | None = p.recall(key)
         if known is not None:
             return known
+        printer._inside(self._buffer, self._flat, _count(scalar, lanes, self._buffer))
         address = printer._address(self._buffer, self._flat)
         value = p.op(f"load {kind}, ptr {address}, align {self._buffer.dtype.bytes}", scalar, lanes)
         return p.remember(key, value, lasting=printer.index.lasts(self._flat))
 
     def store(self, value: Value) -> None:
         """Put a value where the region begins."""
-        self._printer.p.emit(f"store {value}, ptr {self.address()}, align {self._buffer.dtype.bytes}")
+        self._printer._inside(self._buffer, self._flat, _count(value.scalar, value.lanes, self._buffer))
+        self._printer.p.emit(f"store {value}, ptr {self._begin()}, align {self._buffer.dtype.bytes}")
         self.changed()
 
     def address(self) -> str:
-        """Where the region begins."""
+        """Where the region begins, all of which is accessed."""
+        for flat in (self._flat, self._last):
+            self._printer._inside(self._buffer, flat)
+        return self._begin()
+
+    def _begin(self) -> str:
         return self._printer._address(self._buffer, self._flat)
 
     def pitch(self, axis: int) -> int:
@@ -63,6 +71,12 @@ class Place:
         """The register that the region is all of."""
         assert self._register is not None, f"{self._buffer} lies in memory"
         return self._register
+
+
+def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
+    """How many elements of a buffer a value of an LLVM type takes."""
+    bits = {"float": 32, "double": 64, "bfloat": 16, "half": 16}.get(scalar) or int(scalar[1:])
+    return -(-bits * max(lanes, 1) // (8 * buffer.dtype.bytes))
 
 
 class RegisterFile(Protocol):

@@ -15,6 +15,7 @@ from inlaid.errors import CompileError, Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.rewrite import Rewriter
+from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.expressions import CUT_BYTES, ExpressionPrinter
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
@@ -74,8 +75,10 @@ class KernelPrinter(ExpressionPrinter):
         intrinsics: Mapping[str, Emitter],
         files: Mapping[str, RegisterFile],
         math: Mapping[str, MathEmitter],
+        check: bool = False,
     ) -> None:
         super().__init__(program.name, declarations, math)
+        self.guard = AccessGuard(program) if check else None
         self.intrinsics = intrinsics
         self.files = files
         self.registers: dict[ir.Buffer, int] = {}
@@ -342,6 +345,8 @@ class KernelPrinter(ExpressionPrinter):
             count *= self.lanes
         if buffer.scope == "register":
             count += CUT_BYTES // buffer.dtype.bytes
+        if self.guard is not None:
+            self.guard.allocate(buffer, count)
         self.pointers[buffer] = self.p.alloca(memory_type(buffer.dtype), count)
 
     def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:

@@ -16,6 +16,7 @@ from inlaid.arith import substitute
 from inlaid.errors import CompileError
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid_x86.llvm import access
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, RegisterFile
@@ -53,7 +54,7 @@ together:
 class Dialect:
     """What the modules of one target have in common: its triple, how it lays out types, the attributes of functions, such as
     `"target-cpu"="x86-64"`, how its tensor intrinsics are printed, the registers of its memory scopes, and the mathematical
-    functions that it has itself."""
+    functions that it has itself. `check`: every access is checked against its buffer, and every buffer against its memory."""
 
     triple: str
     layout: str
@@ -61,6 +62,7 @@ class Dialect:
     intrinsics: Mapping[str, Emitter] = field(default_factory=dict)
     files: Mapping[str, RegisterFile] = field(default_factory=dict)
     math: Mapping[str, MathEmitter] = field(default_factory=dict)
+    check: bool = False
 
     def module(self, *parts: str) -> str:
         """A module of these parts."""
@@ -76,22 +78,25 @@ class Dialect:
 def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
     """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
     declarations = {"inlaid_parallel": "declare hidden i32 @inlaid_parallel(ptr, ptr, i64, ptr)"}
-    functions = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files, dialect.math).print()
-    return dialect.module(*functions, *declarations.values())
+    printer = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files, dialect.math, dialect.check)
+    return dialect.module(*printer.print(), *declarations.values())
 
 
 def print_entry(region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect) -> str:
     """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share."""
     declarations: dict[str, str] = {}
-    entry, messages = _Entry(region, symbol, kernels, declarations).print()
+    entry, messages = _Entry(region, symbol, kernels, declarations, dialect.check).print()
     return dialect.module(*messages, _PARALLEL, entry, *declarations.values())
 
 
 class _Entry:
     """The C-ABI function."""
 
-    def __init__(self, region: RegionProgram, symbol: str, kernels: Sequence[str], declarations: dict[str, str]) -> None:
+    def __init__(
+        self, region: RegionProgram, symbol: str, kernels: Sequence[str], declarations: dict[str, str], check: bool
+    ) -> None:
         self.region = region
+        self.check = check
         self.symbol = symbol
         self.kernels = kernels
         self.declarations = declarations
@@ -138,19 +143,36 @@ class _Entry:
             raise CompileError(f"region {self.region.name}: call {number} does not fit kernel {kernel.name}")
         pointers += [self.slots[variable] for variable in call.defines]
         args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
+        if self.check:
+            self._check_rooms(call, number)
         name = self.kernels[call.kernel]
         self.declarations[name] = f"declare hidden i32 @{name}({', '.join(arg.split()[0] for arg in [*args, 'ptr %context'])})"
         status = p.op(f"call i32 @{name}({', '.join([*args, 'ptr %context'])})", "i32")
-        bad = p.op(f"icmp ne {status}, 0", "i1")
+        self._return_if(p.op(f"icmp ne {status}, 0", "i1"), status, number)
+        for variable in call.defines:
+            self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
+
+    def _check_rooms(self, call: KernelCall, number: int) -> None:
+        """Return an error where a buffer of a call is smaller than its kernel takes it for, or reaches beyond its memory."""
+        for wanted, room in access.rooms(self.region, call, self.bounds):
+            if not arith.prove(arith.compare("<=", wanted, room)):
+                most = self.p.op(f"icmp sgt {self.index.print(wanted)}, {self.index.print(room).ref}", "i1")
+                self._return_if(most, Value("-1", "i32"), number)
+
+    def _return_if(self, bad: Value, status: Value, number: int) -> None:
+        """Return a status, and the message that it has for a call, on a condition."""
+        p = self.p
         failed, fine = p.fresh("failed"), p.fresh("fine")
         p.branch_if(bad, failed, fine)
         p.label(failed)
+        rows = len(self._texts(self.region.calls[number]))
+        known = p.op(f"icmp ult {status}, {rows}", "i1")
+        row = p.op(f"select {known}, {status}, i32 0", "i32")
+        text = p.op(f"getelementptr inbounds [{MESSAGE_BYTES} x i8], ptr @message{number}, {row}", "ptr")
         self.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, ptr @message{number}, i64 {MESSAGE_BYTES}, i1 false)")
+        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, {text}, i64 {MESSAGE_BYTES}, i1 false)")
         p.emit(f"ret {status}")
         p.label(fine)
-        for variable in call.defines:
-            self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
 
     def _open_clock(self) -> None:
         """Find where times are noted. Where nobody wants them all go to one place of our own: cheaper than asking each time."""
@@ -170,13 +192,23 @@ class _Entry:
         time = p.op("call i64 @llvm.readcyclecounter()", INDEX)
         p.emit(f"store {time}, {slot}")
 
-    def _message(self, call: KernelCall, number: int) -> str:
+    def _texts(self, call: KernelCall) -> list[str]:
+        """What the error codes of a call mean, by code."""
         kernel = self.region.kernels[call.kernel]
         where = f" at {', '.join(call.nodes)}" if call.nodes else ""
-        text = f"an index is out of range in kernel {kernel.name}{where}".encode()[: MESSAGE_BYTES - 1]
-        padded = text + bytes(MESSAGE_BYTES - len(text))
-        escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
-        return f'@message{number} = private constant [{MESSAGE_BYTES} x i8] c"{escaped}"'
+        index = f"an index is out of range in kernel {kernel.name}{where}"
+        if not self.check:
+            return [index, index]
+        return [f"a buffer of kernel {kernel.name}{where} is larger than its memory", index, *access.messages(kernel, where)]
+
+    def _message(self, call: KernelCall, number: int) -> str:
+        rows = []
+        for text in self._texts(call):
+            raw = text.encode()[: MESSAGE_BYTES - 1]
+            padded = raw + bytes(MESSAGE_BYTES - len(raw))
+            escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
+            rows.append(f'[{MESSAGE_BYTES} x i8] c"{escaped}"')
+        return f"@message{number} = private constant [{len(rows)} x [{MESSAGE_BYTES} x i8]] [{', '.join(rows)}]"
 
     def _buffer(self, buffer: RegionBuffer) -> str:
         if buffer.storage == "arena":

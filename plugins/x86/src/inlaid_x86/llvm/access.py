@@ -1,0 +1,112 @@
+"""Checks of every access of a kernel, for `x86:check=true`: an error code in place of an access outside of a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid import arith
+from inlaid.arith import substitute
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid_x86.llvm.function import FunctionPrinter
+from inlaid_x86.llvm.indices import INDEX
+from inlaid_x86.llvm.values import Value, splat
+
+ACCESS_ERROR = 2
+"""Error code of a kernel that would access the first of its `accessed_buffers` outside of it; one more for each further buffer."""
+
+
+def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
+    """The buffers of a kernel that have error codes of their own: its parameters, then what it allocates."""
+    local = (stmt.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Alloc))
+    return tuple(dict.fromkeys((*kernel.params, *local)))
+
+
+def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr:
+    """How many elements a buffer of a kernel has room for: sizes that the kernel works out count with their upper bounds."""
+    most: dict[arith.Expr, arith.Expr] = {size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None}
+    return substitute(arith.wrap(arith.product(buffer.shape)), most)
+
+
+class AccessGuard:
+    """Prints the checks of one kernel. `ramp` makes a vector of consecutive indices of one."""
+
+    def __init__(self, kernel: ir.LoopProgram) -> None:
+        self._limits = {buffer: elements(kernel, buffer) for buffer in kernel.params}
+        self._codes = {buffer: ACCESS_ERROR + number for number, buffer in enumerate(accessed_buffers(kernel))}
+
+    def allocate(self, buffer: ir.Buffer, count: int) -> None:
+        """Note how many elements a local buffer has."""
+        self._limits[buffer] = arith.Const(count)
+
+    def check(
+        self,
+        p: FunctionPrinter,
+        size: Callable[[arith.Expr], Value],
+        buffer: ir.Buffer,
+        index: Value,
+        count: int,
+        mask: Value | None,
+    ) -> None:
+        """Return an error code where elements `index` to `index` + `count` do not lie in a buffer, or those of an index for each
+        lane. Under a mask only the lanes that it holds count, of which lane k accesses element `index` + k."""
+        limit = size(self._limits[buffer])
+        if index.ref.isdecimal() and limit.ref.isdecimal() and mask is None and int(index.ref) + count <= int(limit.ref):
+            return
+        if mask is not None and not index.lanes:
+            lanes = mask.lanes
+            steps = "<" + ", ".join(f"i64 {lane if count > 1 else 0}" for lane in range(lanes)) + ">"
+            index, count = p.op(f"add {p.widen(index, lanes)}, {steps}", INDEX, lanes), 1
+        end = p.op(f"add {index}, {splat(str(count), INDEX, index.lanes)}", INDEX, index.lanes)
+        below = p.op(f"icmp slt {index}, {splat('0', INDEX, index.lanes)}", "i1", index.lanes)
+        above = p.op(f"icmp sgt {end}, {p.widen(limit, index.lanes).ref if index.lanes else limit.ref}", "i1", index.lanes)
+        bad = p.op(f"or {below}, {above.ref}", "i1", index.lanes)
+        if index.lanes:
+            if mask is not None:
+                bad = p.op(f"and {bad}, {mask.ref}", "i1", index.lanes)
+            name = f"llvm.vector.reduce.or.v{index.lanes}i1"
+            p.declarations[name] = f"declare i1 @{name}({bad.type})"
+            bad = p.op(f"call i1 @{name}({bad})", "i1")
+        fine, failed = p.fresh("within"), p.fresh("beyond")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.emit(f"ret i32 {self._codes[buffer]}")
+        p.label(fine)
+
+
+def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
+    """What the error codes of a kernel mean, from `ACCESS_ERROR` on."""
+    kept = accessed_buffers(kernel)
+    return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} outside of it" for item in kept]
+
+
+def rooms(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, arith.Expr]]:
+    """Pairs of bytes of which the first may not be more than the second: what a kernel takes each of its buffers for and what that
+    has, and where the buffer ends in the memory that it lies in and what that has. `bounds` are those of sizes that the region
+    works out."""
+    kernel = region.kernels[call.kernel]
+    names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))
+    names |= {size: bounds.get(name, name) for (size, _), name in zip(kernel.defines, call.defines, strict=True)}
+    pairs = []
+    for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
+        buffer = region.buffers[number]
+        has = _bytes(buffer.shape, buffer.dtype.bytes)
+        pairs.append((substitute(arith.mul(elements(kernel, own), own.dtype.bytes), names), has))
+        pairs.append((arith.add(buffer.offset, has), _owner_bytes(region, buffer)))
+    return [(substitute(wanted, bounds), substitute(room, bounds)) for wanted, room in pairs]
+
+
+def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
+    """Bytes of what a buffer lies in."""
+    match buffer.storage:
+        case "arena":
+            return arith.wrap(region.workspace)
+        case "constant":
+            return arith.Const(list(region.constants.values())[buffer.index].nbytes)
+    specs = region.signature.inputs if buffer.storage == "input" else region.signature.outputs
+    spec = specs[buffer.index]
+    return _bytes(spec.shape, 1 if spec.dtype is None else spec.dtype.bytes)
+
+
+def _bytes(shape: tuple[arith.Dim, ...], width: int) -> arith.Expr:
+    return arith.mul(arith.wrap(arith.product(shape)), width)
