@@ -38,7 +38,7 @@ class Expansion:
             raise NestedTooDeep
         total = 0
         for node in nodes:
-            total += 1 + sum(self.expanded(graph.node, depth + 1) for graph in _subgraphs(node))
+            total += 1 + sum(self.expanded(graph.node, depth + 1) for graph in subgraphs(node))
             key = (standard_domain(node.domain), node.op_type, node.overload)
             body = self._functions.get(key)
             if body is not None:
@@ -53,7 +53,8 @@ def written_nodes(nodes: Iterable[onnx.NodeProto]) -> int:
     return Expansion({}).expanded(nodes)
 
 
-def _subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """The graphs among the attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

@@ -44,17 +44,19 @@ def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) ->
     return {**defaults, **given}
 
 
-def operator_body(item: onnx.NodeProto, node: Node, given: Attributes) -> tuple[onnx.FunctionProto, dict[str, onnx.AttributeProto]]:
+def operator_body(
+    item: onnx.NodeProto, node: Node, given: Attributes
+) -> tuple[onnx.FunctionProto, dict[str, onnx.AttributeProto]] | None:
     """The function body by which ONNX defines an operator, and what its attributes stand for.
 
-    Raises `ModelImportError` when ONNX has no such operator, or defines it in words alone.
+    None when ONNX has no such operator, or defines it in words alone.
     """
     import onnx
 
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
-    except onnx.defs.SchemaError as error:
-        raise node.error("ONNX has no such operator, and the model brings no function of that name") from error
+    except onnx.defs.SchemaError:
+        return None
     defaults = {name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value.name}
     bound = {**defaults, **given}
     body = onnx.FunctionProto()
@@ -71,7 +73,7 @@ def operator_body(item: onnx.NodeProto, node: Node, given: Attributes) -> tuple[
         version = _newest(schema.context_dependent_function_opset_versions, node.opset)
         body.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, complete.SerializeToString(), types))
         return body, bound
-    raise node.error("this operator is not supported")
+    return None
 
 
 def _newest(versions: list[int], opset: int) -> int:

@@ -22,6 +22,8 @@ from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.order import sorted_nodes
+from inlaid.frontends.onnx.schema import REMEDY, Schemas
+from inlaid.frontends.onnx.unsupported import missing_operators, refusal
 from inlaid.frontends.settle import Settler
 from inlaid.frontends.values import Sources, Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
@@ -102,6 +104,7 @@ class Importer:
     carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
+    _schemas: Schemas = field(default_factory=Schemas)
     _nodes: int = 0
     _limit: int = 0
 
@@ -330,7 +333,7 @@ class Importer:
         scope = FrameScope(self, frame)
         node = Node(item.op_type, domain, max(opset, 0), (), {}, tuple(item.output), span, scope)
         if opset < 0:
-            raise node.error(f"the model does not import operator set {domain or 'ai.onnx'!r}")
+            raise self._not_imported(node)
         try:
             inputs = tuple(frame.find(name) if name else None for name in item.input)
         except KeyError as error:
@@ -338,6 +341,8 @@ class Importer:
         attributes = functions.bind_references(item, frame.attributes, node)
         decoded = {name: self._attribute(attribute, node) for name, attribute in attributes.items()}
         node = Node(item.op_type, domain, opset, inputs, decoded, tuple(item.output), span, scope)
+        if local is None:
+            self._schemas.check(node, attributes)
         results = self._convert(item, node, frame, local, attributes)
         asked = [index for index, name in enumerate(node.outputs) if name]
         if any(index >= len(results) or results[index] is None for index in asked):
@@ -365,7 +370,10 @@ class Importer:
             if converter is not None:
                 result = converter(node)
                 return result if isinstance(result, tuple) else (result,)
-            body, bound = functions.operator_body(item, node, attributes)
+            found = functions.operator_body(item, node, attributes)
+            if found is None:
+                raise refusal(node, self._missing())
+            body, bound = found
             opsets = {**frame.opsets, **self._opsets(body.opset_import)}
             return self.call_function(body, node, opsets, bound, "", node.span, frame.depth + 1)
         except ModelImportError:
@@ -373,9 +381,22 @@ class Importer:
         except InlaidError as error:
             raise node.error(str(error)) from error
         except KeyError as error:
-            raise node.error(f"attribute {error} is missing") from error
+            raise node.error(f"attribute {error} is missing", remedy=REMEDY) from error
         except Exception as error:  # an attribute of the wrong kind, a shape out of all bounds: whatever a damaged model brings
-            raise node.error(f"{type(error).__name__}: {error}") from error
+            given = ", ".join("none" if item is None else repr(item.type) for item in node.inputs) or "none"
+            why = f"its inputs ({given}) or attributes do not fit it: {type(error).__name__}: {error}"
+            raise node.error(why, remedy=REMEDY) from error
+
+    def _missing(self) -> dict[str, list[str]]:
+        return missing_operators(self.model, self.converters, self._functions)
+
+    def _not_imported(self, node: Node) -> ModelImportError:
+        """The error for a node of a domain whose operator set the model does not import."""
+        missing = self._missing()
+        if node.name in missing:
+            return refusal(node, missing)
+        domain = node.domain or "ai.onnx"
+        return node.error(f"the model does not import operator set {domain!r}", remedy="add its domain and version to opset_import")
 
     def _settled(self, result: Expr, span: Span) -> Expr:
         """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""

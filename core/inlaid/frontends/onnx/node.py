@@ -142,9 +142,9 @@ class Node:
             raise self.error(f"axis {value} is out of range for rank {rank}")
         return value % rank
 
-    def error(self, message: str) -> ModelImportError:
+    def error(self, message: str, remedy: str | None = None) -> ModelImportError:
         """An error that names this node, to be raised."""
-        return ModelImportError(self._message(message), operator=self.name, node=str(self.span))
+        return ModelImportError(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
 
     def _message(self, message: str) -> str:
         return f"cannot import {self.name} (opset {self.opset}): {message}"
