@@ -106,6 +106,38 @@ def test_a_good_plugin_answers(make_plugin):
     assert (info.name, info.kinds, info.status) == ("good", ("good",), "ok")
 
 
+VERSIONED = GOOD.replace("options=Options)", "options=Options, versions=versions)").replace(
+    "    @hookimpl\n    def inlaid_targets",
+    "    def versions(options):\n        return {}\n\n    @hookimpl\n    def inlaid_targets",
+    1,
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("(options, Options(2))", ["good", "good:threads=2"]),
+        ("[]", "no versions"),
+        ("[3]", "int where Options is due"),
+        ("1 / 0", "division"),
+    ],
+)
+def test_versions_of_a_target(make_plugin, answer, expected):
+    registry = PluginRegistry.discover([make_plugin("good", VERSIONED.replace("{}", answer))])
+    if isinstance(expected, list):
+        assert list(map(str, registry.versions(registry.target("good")))) == expected
+        return
+    with pytest.raises(PluginError, match=expected) as failed:
+        registry.versions(registry.target("good"))
+    assert failed.value.plugin == "good"
+
+
+def test_a_target_is_its_only_version_unless_it_says_otherwise(make_plugin):
+    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    target = registry.target("good:threads=3")
+    assert registry.versions(target) == (target,)
+
+
 def test_another_plugin_cannot_answer_for_a_target(make_plugin):
     registry = PluginRegistry.discover([make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)])
     good, aaa = registry.target("good"), registry.target("aaa")

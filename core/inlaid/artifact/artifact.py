@@ -84,6 +84,9 @@ class Artifact:
         What the machine needs, such as "avx512f"; `RuntimeModule.check` compares.
     kernels
         The kernels that the code calls, in the order of the calls; empty where the code does not time them.
+    variants
+        Versions of the region for machines that have more, best first, each with this artifact's symbol and signature, and its own
+        code, constants, workspace and constraints. The first that `RuntimeModule.check` accepts is loaded, else this artifact.
     """
 
     symbol: str
@@ -97,3 +100,4 @@ class Artifact:
     constraints: tuple[Constraint, ...] = ()
     requires: tuple[str, ...] = ()
     kernels: tuple[KernelInfo, ...] = ()
+    variants: tuple[Artifact, ...] = ()

@@ -115,7 +115,7 @@ def _hashed(artifact: Artifact) -> str:
     """A hash of all that an artifact is."""
     facts = (
         artifact.symbol, artifact.format, artifact.format_version, artifact.signature, dict(artifact.workspace), artifact.aliases,
-        artifact.constraints, artifact.requires, artifact.kernels,
+        artifact.constraints, artifact.requires, artifact.kernels, tuple(map(_hashed, artifact.variants)),
     )  # fmt: skip
     found = hashlib.sha256(repr(facts).encode())
     found.update(artifact.code)

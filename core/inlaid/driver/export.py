@@ -141,6 +141,11 @@ class _Source:
 
     def _check(self) -> None:
         for artifact in self.artifacts.values():
+            if artifact.variants:
+                raise Unsupported(
+                    f"region {artifact.symbol} has versions for several processors, and a library holds one",
+                    remedy="compile for one processor, such as --target x86:cpu=x86-64-v3",
+                )
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
                     f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy=Remedy.of("see ", EXPLAIN)

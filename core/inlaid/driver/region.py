@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.artifact import Artifact
+from inlaid.artifact.variants import joined
 from inlaid.driver.context import DriverContext
 from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
@@ -41,9 +42,15 @@ def _own_passes(region: Region, registry: PluginRegistry) -> Region:
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
-    """A region as an artifact: after the passes that its target asks for, as loop programs where it takes those, by its code
-    generator. Raises what the plugin raises, `PluginError` where that is no error of Inlaid's, with the names of the plugin, the
-    region and the source nodes."""
+    """A region as an artifact, with a variant for each further version of its target. Raises what the plugin raises, `PluginError`
+    where that is no error of Inlaid's, with the names of the plugin, the region and the source nodes."""
+    targets = context.registry.versions(region.target)
+    return joined([_compile(replace(region, target=target), replace(context, target=target)) for target in targets])
+
+
+def _compile(region: Region, context: DriverContext) -> Artifact:
+    """One version of a region: after the passes that its target asks for, as loop programs where it takes those, by its code
+    generator."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     region = _own_passes(region, registry)

@@ -122,7 +122,9 @@ class TargetSpec:
     """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
     `capabilities(options)` is a pure function. `surroundings(options)` says what compiled code depends on besides the options and
     the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
-    key under which packages are kept."""
+    key under which packages are kept. `versions(options)` lists the options of the versions that an artifact of a region holds (see
+    `Artifact.variants`), the least demanding first: each is lowered and compiled for a target of its own, with the capabilities,
+    intrinsics and schedules of that."""
 
     kind: str
     description: str
@@ -130,6 +132,7 @@ class TargetSpec:
     level: Level = Level.REGION
     options: type = NoOptions
     surroundings: Callable[[Any], str] = lambda options: ""
+    versions: Callable[[Any], Sequence[Any]] = lambda options: (options,)
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,16 @@ class PluginRegistry:
             result = spec.surroundings(target.options)
         return cast("str", _expect(result, str, owner, "surroundings"))
 
+    def versions(self, target: Target) -> tuple[Target, ...]:
+        """The targets that a region for this one is compiled for, the least demanding first. Raises `PluginError` when its plugin
+        gives none, or fails to say."""
+        owner, spec = self._owned(target.kind)
+        with blame(owner, "versions"):
+            found = _sequence(spec.versions(target.options), spec.options, owner, "versions")
+            if not found:
+                raise PluginError(f"target {target} has no versions, and compiles to at least one")
+        return tuple(Target(target.kind, options) for options in found)
+
     # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:

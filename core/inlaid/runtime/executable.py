@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import TensorSpec
+from inlaid.artifact import Artifact, TensorSpec
 from inlaid.artifact.plan import RegionInfo
 from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
 from inlaid.plugins.blame import blame
@@ -135,13 +135,19 @@ def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[st
 
 def _aligned(package: Package) -> Package:
     """The package with constants that kernels can read where they lie."""
-    artifacts = tuple(
-        dataclasses.replace(artifact, constants={name: usable(array) for name, array in artifact.constants.items()})
-        for artifact in package.artifacts
-    )
-    return dataclasses.replace(
-        package, artifacts=artifacts, weights={name: usable(array) for name, array in package.weights.items()}
-    )
+    # Arrays that several versions of a region share are copied once.
+    found: dict[int, np.ndarray[Any, Any]] = {}
+
+    def aligned(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        for array in arrays.values():
+            if id(array) not in found:
+                found[id(array)] = usable(array)
+        return {name: found[id(array)] for name, array in arrays.items()}
+
+    def placed(artifact: Artifact) -> Artifact:
+        return dataclasses.replace(artifact, constants=aligned(artifact.constants), variants=tuple(map(placed, artifact.variants)))
+
+    return dataclasses.replace(package, artifacts=tuple(map(placed, package.artifacts)), weights=aligned(package.weights))
 
 
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
@@ -152,6 +158,13 @@ def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
 def _describe(spec: TensorSpec) -> str:
     kind = "a host object" if spec.dtype is None else f"{spec.dtype.name}[{', '.join(map(repr, spec.shape))}]"
     return f"{spec.name}: {kind}"
+
+
+def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | None]:
+    """The version of a region to load here: the first variant that the runtime accepts, else the artifact itself, with the reason
+    why not even that can run."""
+    best = next((variant for variant in artifact.variants if module.check(variant) is None), None)
+    return (artifact, module.check(artifact)) if best is None else (best, None)
 
 
 def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[str, int]) -> dict[str, LoadedRegion]:
@@ -168,7 +181,7 @@ def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[s
             used.add(target.kind)
             module = runtimes[info.target] = registry.runtime(target, devices.get(target.kind, 0))
         with blame(owner, "the check of the runtime", artifact.symbol, info.nodes):
-            reason = module.check(artifact)
+            artifact, reason = fitting(artifact, module)
         if reason is not None:
             raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
         scopes = [scope for scope in artifact.workspace if scope]

@@ -65,7 +65,8 @@ class Package:
     @property
     def weight_bytes(self) -> int:
         """Bytes of constants, those of the regions included, each counted once."""
-        arrays = [*self.weights.values(), *(each for artifact in self.artifacts for each in artifact.constants.values())]
+        versions = [version for artifact in self.artifacts for version in (artifact, *artifact.variants)]
+        arrays = [*self.weights.values(), *(each for version in versions for each in version.constants.values())]
         return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
 
 
@@ -86,7 +87,7 @@ class _RegionFields:
     kernels: tuple[KernelInfo, ...]
 
 
-_CODE_FIELDS = ("code", "sha256", "constants")
+_CODE_FIELDS = ("code", "sha256", "constants", "variants")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------------
@@ -132,8 +133,8 @@ def write_package(package: Package, path: Path) -> None:
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
     infos = {info.symbol: info for info in package.program.regions}
-    regions = []
-    for artifact in package.artifacts:
+
+    def region(artifact: Artifact) -> dict[str, Json]:
         info = infos[artifact.symbol]
         plain = _RegionFields(
             artifact.symbol,
@@ -152,13 +153,15 @@ def write_package(package: Package, path: Path) -> None:
             "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
             "sha256": hashlib.sha256(artifact.code).hexdigest(),
             "constants": [[name, tensors.add(array)] for name, array in artifact.constants.items()],
+            "variants": [region(variant) for variant in artifact.variants],
         }
-        regions.append({**encode(plain), **code})
+        return {**encode(plain), **code}
+
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "plans": [encode(plan) for plan in package.program.plans.values()],
-        "regions": regions,
+        "regions": [region(artifact) for artifact in package.artifacts],
         "weights": {name: tensors.add(array) for name, array in package.weights.items()},
         "tensors": tensors.table,
     }
@@ -393,7 +396,11 @@ class _Reader:
             found[index] = bytes(text[begin:end]).decode("utf-8", "surrogateescape")
         return found.reshape(shape)
 
-    def _region(self, item: Json, tensors: Sequence[Array], where: str) -> tuple[RegionInfo, Artifact]:
+    def _variants(self, items: Json, tensors: Sequence[Array], where: str) -> tuple[Artifact, ...]:
+        listed = enumerate(expect(items, list, f"{where}.variants"))
+        return tuple(self._region(item, tensors, f"{where}.variants[{number}]", variant=True)[1] for number, item in listed)
+
+    def _region(self, item: Json, tensors: Sequence[Array], where: str, variant: bool = False) -> tuple[RegionInfo, Artifact]:
         fields = expect(item, dict, where)
         plain = decode(_RegionFields, {name: of for name, of in fields.items() if name not in _CODE_FIELDS}, where)
         code_fields = {name: of for name, of in fields.items() if name in _CODE_FIELDS}
@@ -403,6 +410,8 @@ class _Reader:
         code = bytes(self.members[member])
         if hashlib.sha256(code).hexdigest() != fields["sha256"]:
             raise PackageError(f"{where}: the hash of the code of region {plain.symbol[:80]} does not fit")
+        if variant and fields["variants"] != []:
+            raise PackageError(f"{where}: a variant has no variants of its own")
         constants: dict[str, Array] = {}
         for position, pair in enumerate(expect(fields["constants"], list, f"{where}.constants")):
             place = f"{where}.constants[{position}]"
@@ -421,6 +430,7 @@ class _Reader:
             plain.constraints,
             plain.requires,
             plain.kernels,
+            () if variant else self._variants(fields["variants"], tensors, where),
         )
         return RegionInfo(plain.symbol, plain.target, plain.nodes), artifact
 

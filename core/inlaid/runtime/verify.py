@@ -28,7 +28,10 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
     if "main" not in program.plans:
         raise PackageError("the package has no plan named main")
     for artifact in artifacts:
-        _verify_signature(artifact)
+        for version in (artifact, *artifact.variants):
+            _verify_signature(version)
+            if (version.symbol, version.signature) != (artifact.symbol, artifact.signature):
+                raise PackageError(f"region {artifact.symbol}: a variant has another symbol or signature")
     for name, plan in program.plans.items():
         if plan.name != name:
             raise PackageError(f"plan {plan.name!r} is listed as {name!r}")

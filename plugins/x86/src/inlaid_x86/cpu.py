@@ -11,7 +11,7 @@ from collections.abc import Collection
 from inlaid.plugins import Capabilities, DeviceStatus, MemoryScope
 from inlaid.types import DTYPES
 from inlaid_x86.instruction_sets import LEVELS, reported
-from inlaid_x86.options import X86Options
+from inlaid_x86.options import X86Options, versions
 
 TILE = "amx-tile"
 TILES = MemoryScope("amx.tile", count=8, rows=16, row_bytes=64)
@@ -69,8 +69,9 @@ def request_permission() -> int:
 
 
 def features(options: X86Options) -> tuple[str, ...]:
-    """The features to compile for, sorted."""
-    return tuple(sorted(host_features() if options.cpu == "native" else LEVELS[options.cpu]))
+    """The features to compile for, sorted; of several versions those that all have."""
+    cpu = versions(options)[0].cpu
+    return tuple(sorted(host_features() if cpu == "native" else LEVELS[cpu]))
 
 
 def vector_bits(options: X86Options) -> int:
@@ -117,4 +118,6 @@ def probe() -> DeviceStatus:
         import llvmlite.binding  # noqa: F401
     except ImportError as error:
         return DeviceStatus(False, f"llvmlite cannot be loaded: {error}; pip install llvmlite")
-    return DeviceStatus(True, f"{len(os.sched_getaffinity(0))} cores, {vector_bits(X86Options())}-bit vectors")
+    return DeviceStatus(
+        True, f"{len(os.sched_getaffinity(0))} cores, {vector_bits(X86Options())}-bit vectors; cpu=portable for any x86-64 machine"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlaid.errors import TargetError
 
@@ -11,8 +11,11 @@ FORMAT_VERSION = 2
 """Of artifacts: ELF objects as `inlaid.artifact.objects` packs them, the first with the C-ABI function. The version counts changes
 of that, and of what code expects of its context."""
 
-CPUS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids")
-"""The instruction sets to compile for by name: the host's, the levels of the x86-64 psABI, and those of processors beyond them."""
+PORTABLE = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake")
+"""The instruction sets of the versions that code for `portable` holds, the least demanding first."""
+CPUS = ("native", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids")
+"""The instruction sets to compile for by name: the host's, several of which the best is chosen at load, the levels of the x86-64
+psABI, and those of processors beyond them."""
 
 
 MAX_THREADS = 1024
@@ -22,10 +25,11 @@ MAX_THREADS = 1024
 @dataclass(frozen=True)
 class X86Options:
     """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
-    for: `native` (the host's), or a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); or
-    `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). check: kernels check every access against its buffer, and every buffer
-    against its memory, and fail in place of an access outside; for tests, since it takes several times as long. Raises
-    `TargetError` for values that make no sense."""
+    for: `native` (the host's); `portable` (a version for each of `PORTABLE`, the best chosen at load); a level of the x86-64 psABI:
+    `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with
+    VNNI and bfloat16, AMX). check: kernels check every access against its buffer, and every buffer against its memory, and fail in
+    place of an access outside; for tests, since it takes several times as long. Raises `TargetError` for values that make no
+    sense."""
 
     threads: int = 0
     cpu: str = "native"
@@ -39,3 +43,8 @@ class X86Options:
             )
         if self.cpu not in CPUS:
             raise TargetError(f"target x86 knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
+
+
+def versions(options: X86Options) -> tuple[X86Options, ...]:
+    """The options under which a region is compiled, once for each, the least demanding first."""
+    return tuple(replace(options, cpu=cpu) for cpu in PORTABLE) if options.cpu == "portable" else (options,)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
-from inlaid_x86.options import X86Options
+from inlaid_x86.options import X86Options, versions
 
 if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
@@ -31,7 +31,7 @@ def _surroundings(options: X86Options) -> str:
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
     """x86."""
-    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings)]
+    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings, versions)]
 
 
 @hookimpl

@@ -1,0 +1,40 @@
+"""Versions of a region for different machines as one artifact."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact.artifact import Artifact
+from inlaid.errors import PluginError
+
+
+def joined(versions: Sequence[Artifact]) -> Artifact:
+    """Versions of a region as one artifact, the least demanding first. A version that equals one before it is left out, and equal
+    constants become the same array. Raises `PluginError` where signatures differ."""
+    if len(versions) == 1:
+        return versions[0]
+    kept: list[Artifact] = []
+    arrays: dict[object, np.ndarray[Any, Any]] = {}
+    for version in versions:
+        if version.signature != versions[0].signature:
+            raise PluginError(f"the versions of region {version.symbol} have different signatures")
+        shared = {name: arrays.setdefault(_content(array), array) for name, array in version.constants.items()}
+        same = list(map(id, shared.values()))
+        if not any(
+            replace(version, constants={}) == replace(other, constants={}) and list(map(id, other.constants.values())) == same
+            for other in kept
+        ):
+            kept.append(replace(version, constants=shared))
+    return replace(kept[0], variants=tuple(reversed(kept[1:])))
+
+
+def _content(array: np.ndarray[Any, Any]) -> object:
+    """What arrays of equal elements have in common."""
+    if array.dtype.hasobject:
+        return id(array)
+    return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
