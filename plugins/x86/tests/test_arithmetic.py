@@ -137,6 +137,7 @@ def test_bitcasts() -> None:
         assert found.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.usefixtures("host")
 @LANES
 def test_fused_multiply_add(lanes: int) -> None:
     """Rounded once, also on processors without the instruction: the C library does it there."""
@@ -146,6 +147,7 @@ def test_fused_multiply_add(lanes: int) -> None:
         check(pointwise([te.fma] * len(types), types, lanes), inputs, options)
 
 
+@pytest.mark.usefixtures("host")
 @LANES
 def test_exponents_are_added(lanes: int) -> None:
     """By the processor's own instruction where it has one: rounded once, denormal and infinite results too."""

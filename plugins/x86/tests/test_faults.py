@@ -15,6 +15,8 @@ from inlaid.graph.ir import Module, function, var
 from inlaid.runtime.executable import Executable
 from inlaid.types import TensorType, from_numpy
 
+pytestmark = pytest.mark.usefixtures("host")
+
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 

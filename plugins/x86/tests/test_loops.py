@@ -16,6 +16,8 @@ from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
 from inlaid.types import TensorType
 
+pytestmark = pytest.mark.usefixtures("host")
+
 F32, I64, BOOL = "float32", "int64", "bool"
 TRUE = graph.constant(np.array(True))
 HALF = graph.constant(np.float32(0.5))

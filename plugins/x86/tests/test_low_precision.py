@@ -15,11 +15,11 @@ from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.types import TensorType
-from inlaid_x86.cpu import LEVELS, host_features
+from inlaid_x86.cpu import LEVELS
 
 Array = np.ndarray[Any, Any]
 
-CPUS = ["native", *(name for name, features in LEVELS.items() if set(features) <= host_features())]
+CPUS = ("native", *LEVELS)
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 13, 16, 17, 31, 33, 64, 65])
 RNG = np.random.default_rng(0)
 

@@ -10,15 +10,15 @@ from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.types import TensorType
 
-LEVELS = ("native", "x86-64-v3", "x86-64-v2")
+CPUS = ("native", "x86-64-v3", "x86-64-v2")
 COLUMNS = (1, 2, 15, 16, 17, 100, 1000, 4097)
 
 
-def run(level, array, *bodies):
+def run(cpu, array, *bodies):
     """The results of several operators on one array."""
     x = graph.var("x", TensorType(array.shape, str(array.dtype)))
     module = inlaid.function([x], graph.tuple_([body(x) for body in bodies]))
-    executable = inlaid.compile(module, targets=[f"x86:cpu={level},threads=2" if level != "native" else "x86:threads=2"])
+    executable = inlaid.compile(module, targets=[f"x86:cpu={cpu},threads=2" if cpu != "native" else "x86:threads=2"])
     return list(executable.run({"x": array}).values())
 
 
@@ -31,13 +31,13 @@ def softmax(x, axis):
     return powers / powers.sum(axis=axis, keepdims=True)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_rows_of_any_length(level, columns):
+def test_rows_of_any_length(cpu, columns):
     array = np.random.default_rng(columns).normal(size=(5, columns)).astype(np.float32) * 10
     wide = array.astype(np.float64)
     total, top, along, across, logs, every = run(
-        level,
+        cpu,
         array,
         lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False),
         lambda x: ops.reduce_max(x, axes=(1,), keepdims=True),
@@ -54,15 +54,15 @@ def test_rows_of_any_length(level, columns):
     close(np.asarray(every), np.asarray(wide.sum()))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("columns", [7, 64, 100, 769])
-def test_normalisations(level, columns):
+def test_normalisations(cpu, columns):
     array = np.random.default_rng(columns).normal(3, 2, size=(2, 3, columns)).astype(np.float32)
     wide = array.astype(np.float64)
     scale = np.linspace(0.5, 2, columns).astype(np.float32)
     weights = graph.constant(scale)
     normal, root, local = run(
-        level,
+        cpu,
         array,
         lambda x: ops.layer_norm(x, weights, weights, axis=2, epsilon=1e-5),
         lambda x: ops.rms_norm(x, weights, axis=2, epsilon=1e-5),
@@ -75,14 +75,14 @@ def test_normalisations(level, columns):
     close(local, wide / (1 + 0.1 / 3 * (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:])) ** 0.75)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("place", [0, 15, 16, 36])
-def test_special_values(level, place):
+def test_special_values(cpu, place):
     array = np.zeros((5, 37), np.float32)
     array[0, place], array[1, place], array[2, place], array[3] = np.nan, np.inf, -np.inf, -0.0
     array[4] = -np.inf
     top, bottom, powers = run(
-        level,
+        cpu,
         array,
         lambda x: ops.reduce_max(x, axes=(1,), keepdims=False),
         lambda x: ops.reduce_min(x, axes=(1,), keepdims=False),
@@ -93,12 +93,12 @@ def test_special_values(level, place):
     assert np.isnan(powers[0]).all() and np.isnan(powers[1, place]) and powers[2, place] == 0 and np.isnan(powers[4]).all()
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "float16"])
-def test_element_types(level, dtype):
+def test_element_types(cpu, dtype):
     array = np.random.default_rng(1).integers(-9, 10, (6, 133)).astype(dtype)
     along, across, top = run(
-        level,
+        cpu,
         array,
         lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False),
         lambda x: ops.reduce_sum(x, axes=(0,), keepdims=False),

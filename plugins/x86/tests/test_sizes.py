@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Module, function, tuple_, var
 from inlaid.types import TensorType
+
+pytestmark = pytest.mark.usefixtures("host")
 
 N, M = SizeVar("n"), SizeVar("m")
 

@@ -11,7 +11,7 @@ from inlaid.graph.ir import constant, function, var
 from inlaid.types import TensorType
 
 
-@pytest.mark.parametrize("target", ["x86:threads=1", "x86:threads=2,cpu=x86-64-v3", "x86:cpu=x86-64-v2"])
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("x86-64-v3", 2), ("x86-64-v2", 0)])
 @pytest.mark.parametrize(
     ("data", "weights", "strides", "groups"),
     [
@@ -22,14 +22,16 @@ from inlaid.types import TensorType
         ((1, 3, 5, 9, 7), (5, 3, 3, 3, 3), (1, 2, 1), 1),
     ],
 )
-def test_unfolded(target: str, data: tuple[int, ...], weights: tuple[int, ...], strides: tuple[int, ...], groups: int) -> None:
+def test_unfolded(
+    cpu: str, threads: int, data: tuple[int, ...], weights: tuple[int, ...], strides: tuple[int, ...], groups: int
+) -> None:
     rng = np.random.default_rng(0)
     image, w = rng.standard_normal(data).astype(np.float32), rng.standard_normal(weights).astype(np.float32)
     bias = rng.standard_normal((weights[0], *(1 for _ in strides))).astype(np.float32)
     pads = tuple(size // 2 for size in weights[2:]) * 2
     x = var("x", TensorType(data, "float32"))
     unit = function([x], ops.relu(ops.add(ops.conv(x, constant(w), strides=strides, pads=pads, groups=groups), constant(bias))))
-    executable = inlaid.compile(unit, [target])
+    executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     (found,) = executable.run({"x": image}).values()
     assert any("unfold" in row.name for row in executable.profile({"x": image}).rows())
     attrs = ops.conv.attrs(strides=strides, pads=pads, groups=groups)

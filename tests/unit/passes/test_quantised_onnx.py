@@ -71,6 +71,7 @@ def test_convolutions_are_integer_exact(
     x = np.random.default_rng(1).integers(info.min, info.max + 1, (1, 4, 8, 8)).astype(x_type)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, {"x": x})
     canonical = PassManager(CANONICAL).run(load(proto))
