@@ -1,4 +1,4 @@
-"""Measures how long compiling takes: whole models cold and warm, single operators, and by the number of distinct kernels.
+"""Measures how long importing and compiling take: whole models cold and warm, single operators, and by the number of distinct kernels.
 
     python benchmarks/compile.py [MODEL ...] [--target x86] [--rounds 3]
 
@@ -37,6 +37,8 @@ from zoo import path_of
 
 COLD, WARM, OPERATOR = 5.0, 0.5, 0.1
 """Goals in seconds: of ResNet-50 with an empty cache, and warm; and of a model of one operator, in a process that has compiled."""
+IMPORT = 0.2
+"""Goal in seconds of `import inlaid`."""
 SCHEDULE = 0.02
 """Goal in seconds of a whole schedule."""
 GROWTH = 1.3
@@ -101,6 +103,14 @@ def models(names: Sequence[str], target: str, rounds: int) -> bool:
             if name == "resnet50":
                 met = least(cold).wall <= COLD and least(warm).wall <= WARM
     return met
+
+
+def importing(rounds: int) -> bool:
+    """The time of `import inlaid` in a process of its own. Whether it met its goal."""
+    code = "import time; start = time.perf_counter(); import inlaid; print(time.perf_counter() - start)"
+    runs = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) for _ in range(rounds)]
+    print(f"\n{'import inlaid, ms':<20}{min(runs) * 1e3:>18.1f}")
+    return min(runs) <= IMPORT
 
 
 def operators() -> dict[str, tuple[list[Var], Expr]]:
@@ -188,6 +198,7 @@ def main() -> int:
     arguments = parser.parse_args()
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     met = [
+        importing(max(arguments.rounds, 5)),
         models(arguments.models, arguments.target, arguments.rounds),
         single(arguments.target, arguments.rounds),
         schedule(arguments.target, max(arguments.rounds, 5)),

@@ -240,19 +240,14 @@ def python(code: str) -> str:
 
 
 def test_importing_costs_nothing() -> None:
-    """Under 0.2 s on a machine with nothing else to do; the best of several runs, since others may be busy."""
+    """Nothing that takes long to import is imported; `benchmarks/compile.py` prints the time."""
     code = """
-        import sys, time
-        start = time.perf_counter()
+        import json, sys
         import inlaid
-        seconds = time.perf_counter() - start
         heavy = {"numpy", "onnx", "ml_dtypes", "pluggy", "llvmlite", "rich", "click"} & set(sys.modules)
-        import json
-        print(json.dumps([seconds, sorted(heavy)]))
+        print(json.dumps(sorted(heavy)))
     """
-    runs = [json.loads(python(code)) for _ in range(3)]
-    assert min(seconds for seconds, _ in runs) < 0.2
-    assert runs[0][1] == []
+    assert json.loads(python(code)) == []
 
 
 def test_the_core_imports_no_vendor_library(path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.onnx_runtime import answers
 
 import inlaid
 from inlaid.driver import module_after
@@ -19,8 +20,6 @@ from zoo import GENERATED, feeds
 from zoo.net import Net
 from zoo.quantised import quantised
 
-ort = pytest.importorskip("onnxruntime")
-
 TARGET = "x86:threads=1"
 INTEGER_ALONE = ("mobilenet_v2",)
 """Models in which nothing is computed in float between quantisations but sums of branches."""
@@ -30,14 +29,6 @@ pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason=
 
 def in_eight_bits(model, signed=False, per_channel=True):
     return quantised(model, lambda seed: feeds(model, seed), signed, per_channel)
-
-
-def answers(model, arrays, optimised):
-    options = ort.SessionOptions()
-    levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return dict(zip([item.name for item in session.get_outputs()], session.run(None, arrays), strict=True))
 
 
 def scales(model):

@@ -94,7 +94,8 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_was_used_last_is_kept(tmp_path: Path) -> None:
-    kept = Store(tmp_path, 10 * 140)
+    Store(tmp_path / "one", 1000).put(KEYS[0], bytes(100))
+    kept = Store(tmp_path, 10 * (tmp_path / "one" / KEYS[0]).stat().st_size)
     for number, key in enumerate(KEYS[:10]):
         kept.put(key, bytes(100))
         os.utime(tmp_path / key, (number, number))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
+from tests.onnx_runtime import answers
 
 from inlaid import onnx_backend
 
@@ -42,10 +42,7 @@ def run(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = 
 
 def like_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
     """Assert that Inlaid gives what ONNX Runtime gives."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    model = model_of(op, opset, inputs, outputs, **attrs).SerializeToString()
-    expected = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds_of(inputs))
+    expected = answers(model_of(op, opset, inputs, outputs, **attrs), feeds_of(inputs)).values()
     for mine, other in zip(run(op, opset, inputs, outputs, **attrs), expected, strict=True):
         assert (mine.dtype, mine.shape) == (np.asarray(other).dtype, np.shape(other))
         np.testing.assert_allclose(mine, other, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5)

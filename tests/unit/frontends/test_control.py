@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import onnx
 import onnx.parser
@@ -226,7 +224,5 @@ def nested_loops(depth: int) -> onnx.ModelProto:
 
 
 def test_nested_loops_that_widen_do_not_multiply():
-    start = time.perf_counter()
-    load(nested_loops(20))
-    assert time.perf_counter() - start < 10
+    load(nested_loops(20))  # would not end if each level were imported twice
     assert evaluate(load(nested_loops(3)), {"n": np.array(2), "x": np.float32([1])}).shape == (2**8,)

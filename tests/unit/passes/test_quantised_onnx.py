@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.onnx_runtime import answers
 
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
@@ -69,11 +69,7 @@ def test_convolutions_are_integer_exact(
     proto = model(relu, bias, per_channel, x_type, w_type, points)
     info = np.iinfo(x_type)
     x = np.random.default_rng(1).integers(info.min, info.max + 1, (1, 4, 8, 8)).astype(x_type)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, {"x": x})
+    (wanted,) = answers(proto, {"x": x}).values()
     canonical = PassManager(CANONICAL).run(load(proto))
     names = {
         node.callee.name for node in post_order(canonical.main) if isinstance(node, Call) and isinstance(node.callee, Operator)
