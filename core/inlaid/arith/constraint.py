@@ -59,12 +59,12 @@ def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
     """A symbolic dimension and the least size, below a limit, with which constraints hold that these sizes break, all others being
-    as they are; None where no single dimension mends them."""
+    as they are; None where no single dimension that the user gives mends them."""
     broken = next((item for item in constraints if item.holds(sizes) is False), None)
     if broken is None:
         return None
     for variable in sorted(free_vars(broken.condition), key=repr):
-        if isinstance(variable, SizeVar) and variable in sizes:
+        if isinstance(variable, SizeVar) and not variable.existential and variable in sizes:
             for size in range(variable.lower, limit):
                 trial = {**sizes, variable: size}
                 if broken.holds(trial) and all(item.holds(trial) is not False for item in constraints):

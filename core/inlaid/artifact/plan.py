@@ -22,7 +22,8 @@ class Value:
 
     `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
     "arena" at byte `offset` of the plan's workspace; "dynamic" is allocated when it is produced, because its size is not bounded
-    before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions.
+    before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an
+    input has one too, which binds dimensions.
     """
 
     storage: Storage
@@ -86,7 +87,28 @@ class Move:
     target: int
 
 
-Instruction = Invoke | Call | Branch | Loop | Move
+@dataclass(frozen=True)
+class Bind:
+    """Read the 0-d int64 `source` as a size: value `target` has it as its first extent, and no elements. `name` and `node` are what
+    an error says of a value that is no size."""
+
+    source: int
+    target: int
+    name: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Assert:
+    """Raise an error with `message` unless the 0-d bool `condition` holds; None never does. `outputs` have no elements."""
+
+    condition: int | None
+    outputs: tuple[int, ...]
+    message: str
+    node: str
+
+
+Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert
 
 
 @dataclass(frozen=True)

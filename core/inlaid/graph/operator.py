@@ -66,6 +66,8 @@ class Operator:
     existential
         True for operators whose result has dimensions that only their kernel works out. `compute` then takes the call's type as
         `out_type`, so that it defines the very dimensions that `infer` made.
+    planned
+        True for operators that are instructions of the plan: no target is asked for them, and they end a region.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Operator:
     elementwise: bool = False
     host_only: bool = False
     existential: bool = False
+    planned: bool = False
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.ir import Call
+from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
+from inlaid.graph.unify import upper_bound
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
 
-def rule_for_loops(name: str, problem: Callable[[Dim], str | None]) -> OpRule:
+def rule_for_loops(name: str, problem: Callable[[Dim], str | None] = lambda dim: None) -> OpRule:
     """A rule of that name for every operator that has a tensor-level meaning. `problem` says why a target has no use for a
-    dimension of what an operator takes or gives, None for one that it can take."""
+    dimension of what an operator takes or gives, None for one that it can take. A size that an operator itself works out must have
+    an upper bound, for its buffers; any other is known when a region begins."""
 
     def accepts(call: Call) -> Verdict:
         operator = call.callee
@@ -21,6 +24,9 @@ def rule_for_loops(name: str, problem: Callable[[Dim], str | None]) -> OpRule:
         if operator.compute is None:
             decomposed = "" if operator.decompose is None else " of its own and is decomposed"
             return Reject(f"{operator.name} has no tensor-level meaning{decomposed}")
+        for size in introduced_sizes(call):
+            if upper_bound(arith.unwrap(size)) is None:
+                return Reject(f"dimension {size!r} has no upper bound before the run")
         dims = (dim for type_ in (*(arg.type for arg in call.args), call.type) for dim in _dims(type_))
         why = next((found for found in map(problem, dims) if found is not None), None)
         return Accept() if why is None else Reject(why)

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from inlaid.arith import Dim
-from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
 from inlaid.errors import CompileError
 from inlaid.graph import ir
+from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
+from inlaid.graph.unify import upper_bound
 from inlaid.lowering.signature import bound_bytes
 from inlaid.memory.planner import Lifetime, plan
-from inlaid.types import FunctionType, TensorType, TupleType, Type
+from inlaid.ops.plan import bind_size
+from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 MAIN = "main"
 """The plan of the entry."""
@@ -206,6 +209,8 @@ class _ScopePlan:
                     Invoke(name, given, outputs) if name in work.regions else Call(work.plan_of(name), given, outputs)
                 )
                 return outputs
+            case ir.Call(callee=Operator() as operator) if operator.planned:
+                return self._planned(expr, operator)
             case ir.Call(callee=ir.Function() as callee, args=args):
                 return self._closure(expr, callee, args)
             case ir.Let(body=body):
@@ -218,6 +223,16 @@ class _ScopePlan:
 
     def _all(self, exprs: tuple[ir.Expr, ...]) -> tuple[int, ...]:
         return tuple(number for expr in exprs for number in self._numbers(expr))
+
+    def _planned(self, expr: ir.Call, operator: Operator) -> tuple[int, ...]:
+        """An operator that is an instruction of the plan."""
+        given, outputs = self._all(expr.args), self._new(expr.type)
+        message, node = expr.attrs.message, str(expr.span or "")
+        if operator is bind_size:
+            self.instructions.append(Bind(given[0], outputs[0], message, node))
+        else:
+            self.instructions.append(Assert(given[0] if given else None, outputs, message, node))
+        return outputs
 
     def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> str:
         plans = self.builder.work.plans
@@ -308,8 +323,10 @@ def _touched(instruction: Instruction) -> tuple[int, ...]:
         case Loop():
             scalars = tuple(number for number in (instruction.trip_count, instruction.condition) if number is not None)
             return (*scalars, *instruction.state, *instruction.scanned, *instruction.captured, *instruction.outputs)
-        case Move(source=source, target=target):
+        case Move(source=source, target=target) | Bind(source=source, target=target):
             return (source, target)
+        case Assert(condition=condition, outputs=outputs):
+            return outputs if condition is None else (condition, *outputs)
     raise AssertionError(f"unknown instruction {instruction!r}")
 
 
@@ -322,14 +339,12 @@ def _storage(type_: Type) -> Any:
     """Where a result lives: the arena, unless its size has no bound before the run, or it is no array of numbers."""
     if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
         return "host"
-    try:
-        bound_bytes(type_.shape, type_.dtype.bytes)
-    except CompileError:
-        return "dynamic"
-    return "arena"
+    sizes = (size for size in type_vars(type_) if ir.existential(size))
+    return "dynamic" if any(upper_bound(size) is None for size in sizes) else "arena"
 
 
 def _value(storage: Any, type_: Type, name: str = "") -> Value:
     if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
-        return Value("constant" if storage == "constant" else "input" if storage == "input" else "host", None, (), name)
+        shown = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
+        return Value(storage if storage in ("constant", "input") else "host", None, shown, name)
     return Value(storage, type_.dtype, type_.shape, name)

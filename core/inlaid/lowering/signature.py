@@ -68,19 +68,19 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
-    """Bytes of a buffer, with existential dimensions at their upper bounds. Raises `CompileError` when one has none."""
+    """Bytes of a buffer, with existential dimensions at their upper bounds: see `bounded`."""
     return arith.unwrap(arith.mul(arith.product(tuple(map(bounded, shape))), width))
 
 
 def bounded(dim: Dim) -> Dim:
-    """A dimension with existential ones at their upper bounds. Raises `CompileError` when one has none."""
+    """A dimension with existential ones at their upper bounds. One without a bound stays: a region has it from its inputs, as any
+    other size."""
     if isinstance(dim, int):
         return dim
     mapping: dict[arith.Expr, arith.Expr] = {}
     for variable in arith.free_vars(dim):
         if isinstance(variable, arith.SizeVar) and variable.existential:
             bound = upper_bound(variable)
-            if bound is None:
-                raise CompileError(f"dimension {variable!r} has no upper bound, so that no buffer can be set aside for it")
-            mapping[variable] = arith.wrap(bounded(bound))
+            if bound is not None:
+                mapping[variable] = arith.wrap(bounded(bound))
     return arith.unwrap(arith.substitute(dim, mapping))

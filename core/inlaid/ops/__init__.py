@@ -22,6 +22,7 @@ from inlaid.ops.index import OPERATORS as INDEX
 from inlaid.ops.interpolation import OPERATORS as RESIZE
 from inlaid.ops.linear import OPERATORS as LINEAR
 from inlaid.ops.normalise import OPERATORS as NORMALISE
+from inlaid.ops.plan import OPERATORS as PLAN
 from inlaid.ops.pool import OPERATORS as POOL
 from inlaid.ops.quantised import OPERATORS as QUANTISED
 from inlaid.ops.random import OPERATORS as RANDOM
@@ -46,6 +47,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     INDEX,
     LINEAR,
     NORMALISE,
+    PLAN,
     POOL,
     QUANTISED,
     RANDOM,

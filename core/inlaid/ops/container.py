@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
+from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size, join_types
 from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
@@ -30,7 +30,7 @@ class HostTypeAttrs(Attrs):
 
     kinds: tuple[str, ...]
     dtype: str = ""
-    shape: tuple[int, ...] = ()
+    shape: tuple[Dim, ...] = ()
 
 
 def host_attrs(type_: Type) -> HostTypeAttrs:
@@ -41,15 +41,20 @@ def host_attrs(type_: Type) -> HostTypeAttrs:
         type_ = type_.element
     if type_ == NOTHING:
         return HostTypeAttrs(tuple(kinds))
-    shape = tuple(dim if isinstance(dim, int) else -1 for dim in tensor_type(type_).shape)
+    shape = tuple(-1 if _told_by_value(dim, bool(kinds)) else dim for dim in tensor_type(type_).shape)
     return HostTypeAttrs(tuple(kinds), tensor_type(type_).dtype.name, shape)
+
+
+def _told_by_value(dim: Dim, inside: bool) -> bool:
+    """Whether only the value tells a dimension: any that is symbolic `inside` a sequence, else one that a run works out."""
+    return not isinstance(dim, int) and (inside or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim)))
 
 
 def host_type(attrs: HostTypeAttrs) -> Type:
     """The type that attributes say."""
     made: Type = NOTHING
     if attrs.dtype:
-        made = TensorType(tuple(dim if dim >= 0 else fresh_size("item") for dim in attrs.shape), attrs.dtype)
+        made = TensorType(tuple(fresh_size("item") if dim == -1 else dim for dim in attrs.shape), attrs.dtype)
     for kind in reversed(attrs.kinds):
         made = OptionalType(made) if kind == "optional" else SequenceType(made)
     return made

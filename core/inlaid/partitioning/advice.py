@@ -13,6 +13,7 @@ from functools import cached_property
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import analyse
+from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.flow import values_of
 from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
@@ -152,10 +153,7 @@ class Flow:
 
 def _plain(function: ir.Function) -> bool:
     wiring = (ir.Var, ir.Constant, ir.Tuple, ir.TupleItem)
-    return all(
-        expr is function or isinstance(expr, wiring) or (isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
-        for expr in ir.post_order(function)
-    )
+    return all(expr is function or isinstance(expr, wiring) or targeted(expr) for expr in ir.post_order(function))
 
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:

@@ -89,10 +89,15 @@ class Annotated:
     place: Mapping[int, int] = field(repr=False)
 
 
+def targeted(expr: ir.Expr) -> bool:
+    """Whether an expression is an operator that a target runs, and not the plan itself."""
+    return isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) and not expr.callee.planned
+
+
 def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotated:
     """What each target could take of a function, and why not the rest."""
     scopes = analyse(function)
-    calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and isinstance(node.callee, Operator))
+    calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and targeted(node))
     verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
     claims: list[Claim] = []
     for call in calls:

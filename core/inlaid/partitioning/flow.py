@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inlaid.graph import ir
-from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scopes, analyse
+from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.cost import byte_size
 
 
@@ -30,7 +30,7 @@ def values_of(function: ir.Function) -> list[Value]:
     for expr in ir.post_order(function):
         if isinstance(expr, (ir.Tuple, ir.TupleItem, ir.Let)):
             continue
-        reader = expr if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) else None
+        reader = expr if isinstance(expr, ir.Call) and targeted(expr) else None
         for child in ir.children(expr):
             for part, source in _sources(child, scopes):
                 _, _, readers = found.setdefault(id(part), (source, byte_size(part.type), {}))
@@ -53,11 +53,11 @@ def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call |
                 stack.extend(fields)
             case ir.Let(body=body):
                 stack.append(body)
-            case ir.TupleItem(tuple=ir.Call(callee=Operator()) as call):
+            case ir.TupleItem(tuple=ir.Call() as call) if targeted(call):
                 yield part, call
             case ir.TupleItem(tuple=ir.Tuple(fields=fields), index=index):
                 stack.append(fields[index])
-            case ir.Call(callee=Operator()):
+            case ir.Call() if targeted(part):
                 yield part, part
             case _:
                 yield part, None

@@ -15,6 +15,7 @@ from inlaid import arith, ops
 from inlaid.arith import Dim
 from inlaid.errors import CompileError
 from inlaid.graph import ir
+from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.transform import substitute
@@ -22,7 +23,7 @@ from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlaid.partitioning.compose import Composed, compose, dissolve
 from inlaid.partitioning.place import by_priority, check_complete
 from inlaid.plugins import Accept, AcceptIf, Target
-from inlaid.types import FunctionType, TupleType, type_vars
+from inlaid.types import FunctionType, TensorType, TupleType, type_vars
 
 REGION_TARGET = "target"
 """The attribute of a region's function that names its target."""
@@ -330,6 +331,9 @@ class _Outline:
             value = inner[id(result.member)]
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
+        for source in self._unshown(body, params, self.candidates[unit.target]):
+            params.append(ir.var(f"p{len(params)}", source.type, source.span))
+            args.append(source)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),))
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
@@ -352,6 +356,20 @@ class _Outline:
                 self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
             else:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
+
+    def _unshown(self, body: ir.Expr, params: list[ir.Var], taker: Candidate) -> list[ir.Var]:
+        """The function's own parameters that show the sizes which attributes in a region read, and no parameter of the region
+        shows: a region has its sizes from its inputs, where the target takes them."""
+        read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
+        missing = read - _shown(params)
+        found: list[ir.Var] = []
+        for param in self.function.params:
+            if not isinstance(param.type, TensorType) or param.type.dtype.name not in taker.dtypes:
+                continue
+            if missing & _shown([param]):
+                found.append(param)
+                missing -= _shown([param])
+        return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
         """The region where the constraint holds, else the same on targets that take it without one."""
@@ -431,6 +449,12 @@ class _Outline:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(self._children(expr, inside)))
         return order
+
+
+def _shown(params: Sequence[ir.Var]) -> frozenset[arith.Expr]:
+    """The sizes that are an extent of a parameter."""
+    shapes = (param.type.shape for param in params if isinstance(param.type, TensorType))
+    return frozenset(dim for shape in shapes for dim in shape if isinstance(dim, arith.SizeVar))
 
 
 def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:

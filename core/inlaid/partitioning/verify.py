@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.errors import VerifyError
 from inlaid.graph import ir
-from inlaid.graph.operator import Operator
+from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned, called
 from inlaid.types import FunctionType
 
@@ -18,7 +18,7 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
         old, new = before[name], after.module[name]
         if old.type != new.type:
             raise VerifyError(f"partitioning changed the type of {name} from {old.type!r} to {new.type!r}")
-        stray = [e for e in ir.post_order(new) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]
+        stray = [e for e in ir.post_order(new) if targeted(e)]
         if stray:
             raise VerifyError(f"{stray[0]!r} is in no region", node=str(stray[0].span or ""))
     spare = {name for guard in after.guards for name in guard.regions}
@@ -38,7 +38,7 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
 
 
 def _operators(function: ir.Function) -> int:
-    return sum(isinstance(e, ir.Call) and isinstance(e.callee, Operator) for e in ir.post_order(function))
+    return sum(map(targeted, ir.post_order(function)))
 
 
 def _digests(*functions: ir.Function) -> set[str]:

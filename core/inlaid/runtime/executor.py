@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Program, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Value
 from inlaid.errors import InlaidError, KernelFault, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.contract import Kernel, ProfilingKernel
@@ -33,7 +33,7 @@ from inlaid.runtime.layout import (
     upper_bounds,
 )
 from inlaid.runtime.profile import Recorder
-from inlaid.runtime.sizes import Shape, Sizes, byte_count, known_shape
+from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count, known_shape
 
 Targets = Sequence[Array | None]
 """Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
@@ -97,6 +97,16 @@ class Executor:
                 self._loop(run, instruction)
             case Move(source=source, target=target):
                 self._store(run, target, frame[source], shared=True)
+            case Bind(source=source, target=target, name=name, node=node):
+                size = int(frame[source])
+                if not 0 <= size < LIMIT:
+                    raise KernelFault(f"{name} must be 0 to {LIMIT - 1}, got {size}", node=node or None)
+                self._define(run, target, np.empty((size, 0), np.bool_))
+            case Assert(condition=condition, outputs=outputs, message=message, node=node):
+                if condition is None or not frame[condition]:
+                    raise KernelFault(message, node=node or None)
+                for number in outputs:
+                    self._define(run, number, np.empty((0,), np.bool_))
 
     # --- regions ----------------------------------------------------------------------------------------------------------
 

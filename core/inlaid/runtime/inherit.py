@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.artifact import Signature
-from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan
+from inlaid.artifact.plan import Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
@@ -60,4 +60,4 @@ def _callees(instruction: Instruction) -> tuple[str, ...]:
 
 
 def _outputs(instruction: Instruction) -> tuple[int, ...]:
-    return (instruction.target,) if isinstance(instruction, Move) else instruction.outputs
+    return (instruction.target,) if isinstance(instruction, (Move, Bind)) else instruction.outputs

@@ -13,7 +13,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
 from inlaid.plugins.contract import AllocatingKernel, Kernel
 from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
@@ -61,7 +61,7 @@ class RegionStep:
     outputs: Callable[[Sequence[Any]], Sequence[Any]]
 
 
-OtherStep = Call | Branch | Loop | Move
+OtherStep = Call | Branch | Loop | Move | Bind | Assert
 """A step that the executor does itself."""
 
 
@@ -178,7 +178,8 @@ class PreparedPlan:
         shapes do not fit."""
         if self.objects:
             shapes = tuple(
-                None if value.dtype is None else item.shape for item, (_, _, value) in zip(inputs, self.inputs, strict=True)
+                item.shape if value.dtype is not None or (value.shape and isinstance(item, np.ndarray)) else None
+                for item, (_, _, value) in zip(inputs, self.inputs, strict=True)
             )
         else:
             shapes = tuple([item.shape for item in inputs])

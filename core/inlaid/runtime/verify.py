@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import Artifact, Signature
-from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value
 from inlaid.errors import PackageError
 from inlaid.runtime.arrays import Array
 from inlaid.types import DType
@@ -181,6 +181,15 @@ class _PlanVerifier:
             case Move(source=source, target=target):
                 given, taken = self.read(source), self.write(target)
                 self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target are of different types")
+            case Bind(source=source, target=target):
+                self._scalar(source, "int64")
+                self._same([self.write(target)], [(as_dtype("bool"), 2)])
+            case Assert(condition=condition, outputs=outputs):
+                for number in outputs:
+                    self.write(number)
+                if condition is not None:
+                    self._scalar(condition, "bool")
+                    self._same([self.value(number) for number in outputs], [(as_dtype("bool"), 1)])
 
     def _invoke(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         self._same([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])

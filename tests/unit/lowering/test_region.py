@@ -410,10 +410,15 @@ def test_what_cannot_be_lowered() -> None:
     flag = ir.var("flag", TensorType((), "bool"))
     with pytest.raises(CompileError, match="cannot be lowered"):
         lowered(ir.function([flag, X, Y], ir.if_(flag, X, Y)))
-    unbounded = SizeVar("?k")
-    x = ir.var("x", TensorType((unbounded,), F32))
+    rows = ir.var("rows", TensorType((SizeVar("?k"),), F32))
     with pytest.raises(CompileError, match="no upper bound"):
-        lowered(ir.function([x], ops.cumsum(ops.neg(x), axis=0)), fused=False)
+        lowered(ir.function([rows], ops.nonzero(rows)))
+
+
+def test_a_size_without_a_bound_that_an_input_shows_is_as_any_other() -> None:
+    rows = ir.var("rows", TensorType((SizeVar("?k"),), F32))
+    region = lowered(ir.function([rows], ops.cumsum(ops.neg(rows), axis=0)), fused=False)
+    assert [(dim.name, dim.input, dim.upper) for dim in region.signature.dims] == [("?k", 0, None)]
 
 
 def test_sizes_of_kernels_are_given() -> None:

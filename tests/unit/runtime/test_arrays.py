@@ -44,7 +44,7 @@ def test_strings_in_all_their_forms(joining: Executable, value: Any) -> None:
         (np.array(["x", 2], object), "input 'a' holds 2, the model takes strings"),
         (np.array(["x", None], object), "input 'a' holds None, the model takes strings"),
         ([b"x", b"\xff"], "input 'a' holds bytes that are no UTF-8"),
-        ("x", "string"),
+        ("x", r"has shape \(\), the model takes \(n,\)"),
         (None, "string"),
     ],
 )
