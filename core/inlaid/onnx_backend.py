@@ -22,6 +22,7 @@ from onnx.backend.base import Backend, BackendRep
 
 from inlaid.driver import compile_module
 from inlaid.errors import InputError, TargetError
+from inlaid.frontends.dims import own_name
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.frontends.onnx.proto import code_of
@@ -122,7 +123,7 @@ class InlaidRep(BackendRep):
             shape = np.shape(values[item.name]) if item.type.HasField("tensor_type") else ()
             for axis, (dim, size) in enumerate(zip(item.type.tensor_type.shape.dim, shape, strict=False)):
                 if not dim.HasField("dim_value") or dim.dim_value < 0:
-                    found.setdefault(dim.dim_param or f"{item.name}_{axis}", size)
+                    found.setdefault(own_name(dim.dim_param) or f"{item.name}_{axis}", size)
         return found
 
 

@@ -58,6 +58,17 @@ def _wrong(name: str, value: object, why: str) -> InputError:
     return InputError(f"dimension {name!r} cannot be {value!r}: {why}", remedy=remedy)
 
 
+_NAMELESS = frozenset(("?", "none", "null", "nil", "dynamic", "unknown", "unk", "any", "*", "_"))
+"""What exporters write for a dimension that they know nothing of, in lower case."""
+
+
+def own_name(name: str) -> str:
+    """The name that a model gives a dimension; "" for what says only that its size is not known: such dimensions need not be equal.
+    A number is no name either, -1 being the usual one."""
+    plain = name.strip()
+    return "" if plain.lower() in _NAMELESS or re.fullmatch(r"-?\d+", plain) else name
+
+
 def identifier(name: str) -> str:
     """A name of a dimension that prints and parses: letters, digits and underscores, not starting with a digit."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)

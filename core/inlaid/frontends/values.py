@@ -45,6 +45,7 @@ class Values:
         self._static: dict[Expr, Any] = {}
         self._symbolic: dict[Expr, Array | None] = {}
         self._origin: dict[arith.Expr, Expr] = {}
+        self._unknown: dict[arith.Expr, tuple[Expr, int]] = {}
 
     def add_input(self, variable: Var) -> None:
         """Note a graph input, which may be bound in a later import."""
@@ -67,16 +68,36 @@ class Values:
         return self._origin.get(size)
 
     def static(self, expr: Expr) -> Array | None:
-        """The value of a tensor known at import, else None."""
+        """The value of a tensor known at import, else None. An element of a shape is known where that dimension is."""
         value = self._fold(expr)
-        return value if isinstance(value, np.ndarray) else None
+        if isinstance(value, np.ndarray):
+            return value
+        if not _followable(expr.type) or not isinstance(expr.type, TensorType):
+            return None
+        items = [_decided(item) for item in self._follow(expr).reshape(-1)]
+        if not all(isinstance(item, int) for item in items):
+            return None
+        return np.array(items, expr.type.dtype.numpy).reshape(expr.type.shape)
 
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as dimensions, else None."""
-        if not isinstance(expr.type, TensorType) or not expr.type.dtype.is_int or expr.type.rank > 1:
+        """The elements of a 0-d or 1-d integer tensor as dimensions, None where data decides one."""
+        found = self.elements(expr)
+        return None if found is None or any(map(self.unknowns, found)) else found
+
+    def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
+        """The elements of a 0-d or 1-d tensor of integers or truth values, of known length, as expressions over dimensions and,
+        where data decides, `unknowns`; None for any other value."""
+        if not _followable(expr.type) or not isinstance(expr.type, TensorType) or expr.type.rank > 1:
             return None
-        known = self._follow(expr)
-        return None if known is None else tuple(arith.unwrap(item) for item in known.reshape(-1))
+        return tuple(arith.unwrap(item) for item in self._follow(expr).reshape(-1))
+
+    def unknowns(self, element: Dim) -> frozenset[arith.Expr]:
+        """What data decides in an expression that `elements` gave."""
+        return frozenset(size for size in arith.free_vars(element) if size in self._unknown)
+
+    def place(self, unknown: arith.Expr) -> tuple[Expr, int]:
+        """The tensor that has an unknown, and the number of its element."""
+        return self._unknown[unknown]
 
     def sources(self, expr: Expr) -> Sources | None:
         """The graph inputs and symbolic dimensions that decide a value; None where others take part."""
@@ -108,35 +129,55 @@ class Values:
 
     # --- symbolic integers --------------------------------------------------------------------------------------------
 
-    def _follow(self, expr: Expr) -> Array | None:
-        found: Array | None = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
+    def _follow(self, expr: Expr) -> Array:
+        """The elements of a value whose type is `_followable`."""
+        found: Array = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
         return found
 
-    def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...] | None:
-        type_ = expr.type
-        if not isinstance(type_, TensorType) or not type_.is_static or _count(type_) > _SYMBOLIC_LIMIT:
-            return None
-        if not (type_.dtype.is_int or type_.dtype.kind == "bool"):
-            return None
-        if self.static(expr) is not None:
-            return ()
-        if isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in _RULES:
-            return expr.args
-        return None
+    def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...]:
+        if self._fold(expr) is None and isinstance(expr, Call) and isinstance(expr.callee, Operator):
+            name = expr.callee.name
+            if name in _RULES and name != "sizes" and all(_followable(arg.type) for arg in expr.args):  # sizes has witnesses
+                return expr.args
+        return ()
 
-    def _symbolic_value(self, expr: Expr, args: Sequence[Array]) -> Array | None:
-        known = self.static(expr)
-        if known is not None:
+    def _symbolic_value(self, expr: Expr, args: Sequence[Array]) -> Array:
+        assert isinstance(expr.type, TensorType)
+        known = self._fold(expr)
+        if isinstance(known, np.ndarray):
             exact = np.empty(known.size, object)
             exact[:] = [int(item) for item in known.reshape(-1)]
             return exact.reshape(known.shape)
-        assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
-        try:
-            result = _RULES[expr.callee.name](expr.attrs, *args)
-        except (_Unknown, IndexError, ValueError):
-            return None
-        assert isinstance(expr.type, TensorType)
-        return result if result.shape == expr.type.shape else None
+        if isinstance(expr, Call) and isinstance(expr.callee, Operator) and (args or expr.callee.name == "sizes"):
+            try:
+                result = _RULES[expr.callee.name](expr.attrs, *args)
+            except (_Unknown, IndexError, ValueError):
+                pass
+            else:
+                if result.shape == expr.type.shape:
+                    return result
+        return self._new_unknowns(expr, expr.type)
+
+    def _new_unknowns(self, expr: Expr, type_: TensorType) -> Array:
+        """Elements that only a run knows."""
+        found = np.empty(_count(type_), object)
+        for index in range(found.size):
+            limits = (0, 1) if type_.dtype.kind == "bool" else (-(2**63), None)
+            found[index] = unknown = SizeVar(f"${len(self._unknown)}", *limits)
+            self._unknown[unknown] = expr, index
+        return found.reshape(type_.shape)
+
+
+def _followable(type_: Type) -> bool:
+    """Whether the elements of a tensor are followed as expressions: few integers or truth values."""
+    if not isinstance(type_, TensorType) or not type_.is_static or _count(type_) > _SYMBOLIC_LIMIT:
+        return False
+    return type_.dtype.is_int or type_.dtype.kind == "bool"
+
+
+def _decided(element: Dim) -> Dim:
+    """An element as a number where its form decides it: a comparison that always holds, or never does."""
+    return element if isinstance(element, int) else arith.unwrap(arith.simplify(element))
 
 
 def _evaluate(

@@ -74,6 +74,21 @@ def test_names_of_sizes_become_identifiers():
     assert load(model, dims={"?seq len": 3}).main.params[0].type.shape == (3,)
 
 
+@pytest.mark.parametrize("name", ["?", "", "None", "-1", "unknown"])
+def test_sizes_without_a_name_are_independent(name):
+    model = parse("g (float[N,N] x, float[N] z) => (float[N] y) { y = Relu(z) }")
+    for item in model.graph.input:
+        for dim in item.type.tensor_type.shape.dim:
+            dim.dim_param = name
+    x, z = load(model).main.params
+    assert [str(dim) for param in (x, z) for dim in param.type.shape] == ["x_0", "x_1", "z_0"]
+
+
+def test_sizes_that_share_a_name_are_one():
+    x, z = load(parse("g (float[unk__1] x, float[unk__1] z) => (float[N] y) { y = Relu(z) }")).main.params
+    assert x.type == z.type
+
+
 def test_unknown_size_or_input_to_bind_is_refused():
     model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(ModelImportError, match=r"no symbolic dimension 'M'.*N"):
@@ -84,8 +99,8 @@ def test_unknown_size_or_input_to_bind_is_refused():
         load(model, specialise={"x": np.zeros((1, 1), np.float32)})
 
 
-def test_shape_valued_input_can_be_bound():
-    model = parse("g (float[6] x, int64[2] s) => (float[?, ?] y) { y = Reshape(x, s) }")
+def test_an_input_that_decides_a_rank_can_be_bound():
+    model = parse("g (float[6] x, int64[n] s) => (float[?, ?] y) { y = Reshape(x, s) }")
     with pytest.raises(NeedsStatic) as caught:
         load(model)
     assert caught.value.sources.inputs == ("s",)

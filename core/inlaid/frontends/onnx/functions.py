@@ -23,7 +23,7 @@ def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict
     found: dict[str, onnx.AttributeProto] = {}
     for attribute in item.attribute:
         if attribute.name in found:
-            raise node.error(f"attribute {attribute.name!r} is given twice")
+            raise node.invalid(f"attribute {attribute.name!r} is given twice")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in bound:
                 found[attribute.name] = bound[attribute.ref_attr_name]
@@ -40,7 +40,7 @@ def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) ->
     defaults = {attribute.name: attribute for attribute in body.attribute_proto}
     unknown = sorted(set(given) - set(defaults) - set(body.attribute))
     if unknown:
-        raise node.error(f"the function has no attribute {unknown[0]!r}")
+        raise node.invalid(f"the function has no attribute {unknown[0]!r}")
     return {**defaults, **given}
 
 

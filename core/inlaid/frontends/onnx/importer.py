@@ -15,7 +15,8 @@ import numpy as np
 
 from inlaid.arith import Dim, SizeVar
 from inlaid.errors import InlaidError, ModelImportError
-from inlaid.frontends.dims import identifier
+from inlaid.frontends.bind import Binder
+from inlaid.frontends.dims import identifier, own_name
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.onnx import functions, proto
 from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
@@ -80,8 +81,15 @@ class FrameScope:
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         return self.importer.values.dims(expr)
 
+    def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
+        return self.importer.values.elements(expr)
+
     def sources(self, expr: Expr) -> Sources | None:
         return self.importer.values.sources(expr)
+
+    @property
+    def binder(self) -> Binder:
+        return self.importer.binder
 
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
@@ -110,6 +118,7 @@ class Importer:
 
     def __post_init__(self) -> None:
         self._settler = Settler(self.values)
+        self.binder = Binder(self.values, self._settler)
 
     @property
     def file(self) -> str:
@@ -222,7 +231,7 @@ class Importer:
                 return int(proto_dim.dim_value)
             if kind != "tensor_type":  # the items of a sequence differ, so no run can say what the name stands for
                 return SizeVar(f"?{identifier(item.name)}_{axis}")
-            return self._size(proto_dim.dim_param or f"{item.name}_{axis}")
+            return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
         try:
             return proto.type_of(item.type, dim)
@@ -256,7 +265,9 @@ class Importer:
             self._define(inner, item.name, value)
             if isinstance(value, Var) and value is not given:
                 params.append(value)
-        return function(params, tuple_(self._body(graph, inner)), span=Span(self.file, frame.prefix + graph.name))
+        with self.binder.nested():
+            results = self._body(graph, inner)
+        return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name))
 
     def call_function(
         self,
@@ -337,7 +348,7 @@ class Importer:
         try:
             inputs = tuple(frame.find(name) if name else None for name in item.input)
         except KeyError as error:
-            raise node.error(f"its input {error.args[0]!r} is computed by nothing before it") from error
+            raise node.invalid(f"its input {error.args[0]!r} is computed by nothing before it") from error
         attributes = functions.bind_references(item, frame.attributes, node)
         decoded = {name: self._attribute(attribute, node) for name, attribute in attributes.items()}
         node = Node(item.op_type, domain, opset, inputs, decoded, tuple(item.output), span, scope)
@@ -396,7 +407,9 @@ class Importer:
         if node.name in missing:
             return refusal(node, missing)
         domain = node.domain or "ai.onnx"
-        return node.error(f"the model does not import operator set {domain!r}", remedy="add its domain and version to opset_import")
+        return node.invalid(
+            f"the model does not import operator set {domain!r}", remedy="add its domain and version to opset_import"
+        )
 
     def _settled(self, result: Expr, span: Span) -> Expr:
         """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""

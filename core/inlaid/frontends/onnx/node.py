@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from inlaid.arith import Dim
+from inlaid import arith, ops
+from inlaid.arith import Dim, SizeVar
 from inlaid.errors import ModelImportError, Remedy, dims_setting
+from inlaid.frontends.bind import Binder, integer
 from inlaid.frontends.values import Sources
 from inlaid.graph.ir import Expr, Function, Span
 from inlaid.types import DType, TensorType, Type
@@ -29,6 +31,10 @@ class NeedsStatic(ModelImportError):
         self.sources = sources
 
 
+class InvalidNode(ModelImportError):
+    """A node that cannot be imported whatever its inputs are: ONNX or Inlaid has no such operator, or it breaks ONNX's schema."""
+
+
 class Scope(Protocol):
     """Services of the importer to converters."""
 
@@ -38,8 +44,15 @@ class Scope(Protocol):
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
 
+    def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
+        """The elements of a 0-d or 1-d integer tensor as `Values.elements` has them."""
+
     def sources(self, expr: Expr) -> Sources | None:
         """What the value of an expression depends on, None where it cannot be known before the run (a loop computes it)."""
+
+    @property
+    def binder(self) -> Binder:
+        """Makes dimensions of what a run computes."""
 
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
@@ -115,12 +128,43 @@ class Node:
             raise self._unknown(index)
         return value
 
-    def require_dims(self, index: int) -> tuple[Dim, ...]:
-        """The elements of a required integer input as dimensions. Raises `NeedsStatic` or `ModelImportError`."""
-        value = self.scope.dims(self.input(index))
-        if value is None:
+    def sizes(self, index: int, name: str) -> tuple[Dim, ...]:
+        """The elements of a required integer input as dimensions. Those that data decides are bound at run time, as `name`. Raises
+        `NeedsStatic` or `ModelImportError` for a tensor of unknown length, since it decides a rank."""
+        return self._bound(index, self.scope.binder.sizes(self._integers(index), f"{self.name}: {name}", self.span))
+
+    def signed(self, index: int, name: str) -> tuple[Dim, ...]:
+        """As `sizes`, of elements that may be negative."""
+        return self._bound(index, self.scope.binder.signed(self._integers(index), f"{self.name}: {name}", self.span))
+
+    def size(self, scalar: Expr, name: str) -> Dim:
+        """A 0-d int64 that a run computes as a dimension of its own."""
+        return self.scope.binder.computed(scalar, f"{self.name}: {name}", self.span)
+
+    def asserted(self, condition: Expr, message: str, value: Expr) -> Expr:
+        """The value, where a 0-d bool that a run computes holds; else an error with the message."""
+        return ops.after(value, ops.assert_true(condition, message=f"{self.name}: {message}"))
+
+    def checked(self, message: str, holds: Dim, value: Expr, always: bool = False) -> Expr:
+        """As `asserted`, of a condition on dimensions. One that is known to hold is not checked; others are where a run computes
+        one of the dimensions, or `always`."""
+        computed = any(isinstance(size, SizeVar) and size.existential for size in arith.free_vars(holds))
+        if arith.prove(arith.wrap(holds)) or not (computed or always):
+            return value
+        return self.asserted(ops.cast(ops.reshape(ops.sizes(dims=(holds,)), shape=()), dtype="bool"), message, value)
+
+    def _integers(self, index: int) -> Expr:
+        self.dtype(index)
+        return integer(self.input(index))
+
+    def _bound(self, index: int, found: tuple[Dim, ...] | None) -> tuple[Dim, ...]:
+        if found is None:
             raise self._unknown(index)
-        return value
+        return found
+
+    def entries(self, index: int) -> tuple[Dim, ...]:
+        """The elements of a required integer input, as `Values.elements` has them. Raises as `sizes` does."""
+        return self._bound(index, self.scope.elements(self.input(index)))
 
     def _unknown(self, index: int) -> ModelImportError:
         sources = self.scope.sources(self.input(index))
@@ -145,6 +189,10 @@ class Node:
     def error(self, message: str, remedy: str | None = None) -> ModelImportError:
         """An error that names this node, to be raised."""
         return ModelImportError(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
+
+    def invalid(self, message: str, remedy: str | None = None) -> InvalidNode:
+        """As `error`, of a node that cannot be imported whatever its inputs are."""
+        return InvalidNode(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
 
     def _message(self, message: str) -> str:
         return f"cannot import {self.name} (opset {self.opset}): {message}"

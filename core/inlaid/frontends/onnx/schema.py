@@ -100,7 +100,7 @@ class Schemas:
         rules = self._known[key]
         problems = list(rules.problems(node, attributes)) if rules is not None else []
         if problems:
-            raise node.error("; ".join(problems), remedy=REMEDY)
+            raise node.invalid("; ".join(problems), remedy=REMEDY)
 
 
 def _rules(op_type: str, opset: int, domain: str) -> Rules | None:

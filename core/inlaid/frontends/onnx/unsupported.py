@@ -53,7 +53,7 @@ def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
     close = suggestion(node.op_type, standard)
     where = f"domain {node.domain!r}" if node.domain else f"ONNX's operator set {node.opset}"
     remedies = [f"{domain}: {_remedy(domain)}" if len(domains) > 1 and domain else _remedy(domain) for domain in domains]
-    return node.error(
+    return node.invalid(
         f"{where} has no such operator that Inlaid knows{close}, and the model has no function for it; missing operators: {told}",
         remedy="; ".join(dict.fromkeys(remedies)),
     )

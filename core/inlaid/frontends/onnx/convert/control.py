@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import TypeInferenceError
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
+from inlaid.errors import ModelImportError, TypeInferenceError
 from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
-from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.ir import Expr, Tuple, constant, if_, tuple_, tuple_item
+from inlaid.frontends.onnx.node import Converter, InvalidNode, NeedsStatic, Node
+from inlaid.graph.ir import Expr, Tuple, call, constant, if_, tuple_, tuple_item
+from inlaid.ops.plan import fail, fail_attrs
 
 # The attributes that can hold the value of a Constant, with the dtype of the plain ones.
 _VALUE_DTYPES: Mapping[str, type] = {
@@ -43,17 +46,78 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
         if known.size != 1:
             raise node.error(f"the condition has {known.size} elements instead of one")
         return _branch(node, "then_branch" if known.reshape(()) else "else_branch")
-    then, otherwise = _branch(node, "then_branch"), _branch(node, "else_branch")
+    sides = _sides(node)
+    try:
+        types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
+    except TypeInferenceError as error:
+        sides = _usual_side(node, sides, error)
+        types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
+    then, otherwise = [
+        tuple_([coerce(item, wanted, node.span) for item, wanted in zip(side, types, strict=True)], node.span) for side in sides
+    ]
+    result = if_(scalar(node.input(0)), then, otherwise, span=node.span)
+    return tuple(tuple_item(result, index, node.span) for index in range(len(types)))
+
+
+def _sides(node: Node) -> list[tuple[Expr, ...]]:
+    """The outputs of both branches. One that is impossible at the sizes there are fails when it is taken."""
+    sides: list[tuple[Expr, ...] | None] = [None, None]
+    problems: list[ModelImportError] = []
+    for number, name in enumerate(("then_branch", "else_branch")):
+        try:
+            sides[number] = _branch(node, name)
+        except (NeedsStatic, InvalidNode):
+            raise
+        except ModelImportError as error:
+            problems.append(error)
+    if len(problems) == 2:
+        raise problems[0]
+    then, otherwise = sides
+    message = f"the branch is impossible here: {problems[0]}" if problems else ""
+    if otherwise is None:
+        assert then is not None
+        return [then, _failing(node, message, then)]
+    if then is None:
+        return [_failing(node, message, otherwise), otherwise]
     if len(then) != len(otherwise):
         raise node.error(f"the branches have {len(then)} and {len(otherwise)} outputs")
-    try:
-        types = [common_type(a.type, b.type) for a, b in zip(then, otherwise, strict=True)]
-    except TypeInferenceError:
-        node.require_static(0)  # the branches differ in rank or dtype: only one of them can be imported
-        raise
-    sides = [[coerce(item, wanted, node.span) for item, wanted in zip(side, types, strict=True)] for side in (then, otherwise)]
-    result = if_(scalar(node.input(0)), tuple_(sides[0], node.span), tuple_(sides[1], node.span), span=node.span)
-    return tuple(tuple_item(result, index, node.span) for index in range(len(types)))
+    return [then, otherwise]
+
+
+def _usual_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
+    """The branches of a choice that have no common type: the one that usual sizes take, and a failure in place of the other. Raises
+    where sizes alone do not decide."""
+    condition, *_ = node.dims(0) or (None,)
+    usual = None if condition is None else _at_usual_sizes(condition)
+    if condition is None or usual is None:
+        node.require_static(0)
+        raise error
+    kept, other = (sides[0], sides[1]) if usual else (sides[1], sides[0])
+    given, wanted = (", ".join(repr(item.type) for item in side) for side in (other, kept))
+    names = ", ".join(sorted(map(repr, arith.free_vars(condition))))
+    holds = "does not hold" if usual else "holds"
+    message = f"{condition!r} {holds}, which gives {given}, where the rest expects {wanted}; compile the model with {names} fixed"
+    failing = _failing(node, message, kept)
+    return [kept, failing] if usual else [failing, kept]
+
+
+def _at_usual_sizes(condition: Dim) -> bool | None:
+    """What a condition on dimensions is where they are neither 0 nor 1, nor equal to one another; None where that is not all."""
+    results = set()
+    for start in (61, 1009):
+        sizes: dict[arith.Expr, int] = {}
+        for number, size in enumerate(sorted(arith.free_vars(condition), key=repr)):
+            assert isinstance(size, SizeVar)
+            upper = size.upper if isinstance(size.upper, int) else None
+            wanted = max(start + 12 * number, size.lower)
+            sizes[size] = wanted if upper is None else min(wanted, upper)
+        results.add(bool(arith.evaluate(condition, sizes)))
+    return results.pop() if len(results) == 1 else None
+
+
+def _failing(node: Node, message: str, instead_of: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Values that are never there: whoever asks for one gets an error."""
+    return tuple(call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in instead_of)
 
 
 def _branch(node: Node, name: str) -> tuple[Expr, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant
@@ -101,7 +100,7 @@ def _compress(node: Node) -> Expr:
 def _one_hot(node: Node) -> Expr:
     rank = node.rank(0) + 1
     axis = node.axis(node.attrs.get("axis", -1), rank)
-    size: Dim = int(node.require_static(1).item()) if node.dtype(1).is_float else node.require_dims(1)[0]
+    (size,) = node.sizes(1, "depth")
     indices = cast(node.input(0), dtype="int64")
     length = cast(scalar(node, node.input(1)), dtype="int64")
     positive = where(less(indices, _int64(0)), add(indices, length), indices)

@@ -124,7 +124,7 @@ def _max_unpool(node: Node) -> Expr:
     result = reshape(placed, shape=tuple(unpooled))
     if node.optional(2) is None:
         return result
-    wanted = node.require_dims(2)
+    wanted = node.sizes(2, "output_shape")
     if len(wanted) != len(unpooled):
         raise node.error(f"output_shape has {len(wanted)} dimensions, not {len(unpooled)}")
     more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(wanted, unpooled, strict=True))

@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from inlaid import arith
+from inlaid.frontends.bind import element_of
+from inlaid.frontends.onnx.convert.shape import int64
 from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.ir import Expr
+from inlaid.graph.ir import Expr, if_
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import cast_to, mean, scalar, squeeze, tensor_of, widened
-from inlaid.ops.elementwise import abs, add, equal, exp, isinf, log, mul, sqrt, sub, where
+from inlaid.ops.elementwise import (
+    abs,
+    add,
+    equal,
+    exp,
+    isinf,
+    less,
+    less_equal,
+    log,
+    logical_and,
+    logical_or,
+    mul,
+    sqrt,
+    sub,
+    where,
+)
 from inlaid.ops.reduce import argmax, argmin, cumprod, cumsum, reduce_max, reduce_min, reduce_prod, reduce_sum
 from inlaid.ops.shape import iota, reshape
 
@@ -139,9 +156,22 @@ def _one_hot_max(x: Expr, axis: int) -> Expr:
 
 def _cumulative(operator: Operator) -> Converter:
     def convert(node: Node) -> Expr:
-        axis = node.axis(int(node.require_static(1).reshape(())), node.rank(0))
+        x, rank, given = node.input(0), node.rank(0), node.static(1)
         exclusive, reverse = bool(node.attrs.get("exclusive", 0)), bool(node.attrs.get("reverse", 0))
-        return operator(node.input(0), axis=axis, exclusive=exclusive, reverse=reverse)
+
+        def along(axis: int) -> Expr:
+            return operator(x, axis=axis, exclusive=exclusive, reverse=reverse)
+
+        if given is not None:
+            return along(node.axis(int(given.item()), rank))
+        axis = element_of(node.input(1), 0)
+        inside = logical_and(less_equal(int64(-rank), axis), less(axis, int64(rank)))
+        axis = node.asserted(inside, f"the axis is out of range for rank {rank}", axis)
+        result = along(0)
+        for number in range(1, rank):
+            chosen = logical_or(equal(axis, int64(number)), equal(axis, int64(number - rank)))
+            result = if_(chosen, along(number), result)
+        return result
 
     return convert
 

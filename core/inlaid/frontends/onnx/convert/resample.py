@@ -64,7 +64,7 @@ def _resize(node: Node) -> Expr:
     rank = len(shape)
     attrs = node.attrs
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
-    scales, sizes = _floats(node, 2), node.require_dims(3) if node.optional(3) is not None else ()
+    scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
     if any(scale <= 0 for scale in scales):
@@ -179,7 +179,7 @@ def _max_roi_pool(node: Node) -> Expr:
 
 def _affine_grid(node: Node) -> Expr:
     """theta (N, k, k + 1) applied to the coordinates, in [-1, 1], of the elements of an image of k dimensions."""
-    size = node.require_dims(1)
+    size = node.sizes(1, "size")
     theta = widened(node.input(0))
     batch, spatial = size[0], size[2:]
     rank = len(spatial)
@@ -207,7 +207,7 @@ def _affine_grid(node: Node) -> Expr:
 
 
 def _col2im(node: Node) -> Expr:
-    image, block = node.require_dims(1), node.require_static(2).reshape(-1)
+    image, block = node.sizes(1, "image_shape"), node.require_static(2).reshape(-1)
     rank = len(image)
     return col2im(
         node.input(0),

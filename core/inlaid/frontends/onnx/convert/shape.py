@@ -9,13 +9,31 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.frontends.bind import element_of, integer
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.frontends.shapes import cut, normal_range, quotient
 from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import tensor_of
 from inlaid.ops.conversion import cast
 from inlaid.ops.define import broadcast_shapes
-from inlaid.ops.elementwise import add, equal, less_equal, mul, where
+from inlaid.ops.elementwise import (
+    add,
+    ceil,
+    div,
+    equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    maximum,
+    minimum,
+    mul,
+    sub,
+    where,
+)
+from inlaid.ops.index import take
+from inlaid.ops.reduce import reduce_max, reduce_min, reduce_prod, reduce_sum
 from inlaid.ops.select import dynamic_slice
 from inlaid.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, tile, transpose
 from inlaid.types import TensorType
@@ -47,22 +65,60 @@ def known_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def _reshape(node: Node) -> Expr:
-    given: tuple[Dim, ...] = tuple(node.attrs["shape"]) if node.opset < 5 else node.require_dims(1)
-    x = node.tensor(0)
-    shape = list(given)
+    x = node.input(0)
+    old = tensor_of(x)
+    entries = tuple(node.attrs["shape"]) if node.opset < 5 else node.entries(1)
+    known = [node.scope.binder.known(entry) for entry in entries]
+    shape: list[Dim] = []
     free: int | None = None
-    for axis, dim in enumerate(given):
+    for axis, dim in enumerate(known):
+        if dim is None:
+            return _reshape_computed(node, known)
         if dim == 0 and not node.attrs.get("allowzero", 0):
-            if axis >= x.rank:
-                raise node.error(f"dimension {axis} of the new shape is copied, but the input has rank {x.rank}")
-            shape[axis] = x.shape[axis]
+            if axis >= old.rank:
+                raise node.error(f"dimension {axis} of the new shape is copied, but the input has rank {old.rank}")
+            dim = old.shape[axis]
         elif isinstance(dim, int) and dim < 0:
             if dim != -1 or free is not None:
-                raise node.error(f"the new shape {given} has more than one unknown dimension, or a negative one")
+                raise node.error(f"the new shape {tuple(known)} has more than one unknown dimension, or a negative one")
             free = axis
+        shape.append(dim)
     if free is not None:
-        shape[free] = quotient(x.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
-    return reshape(node.input(0), shape=tuple(shape))
+        shape[free] = quotient(old.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
+    return reshape(node.checked(_REFILL, arith.compare("==", arith.product(tuple(shape)), old.size), x), shape=tuple(shape))
+
+
+_REFILL = "the new shape does not hold as many elements as there are"
+
+
+def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
+    """A new shape of which data decides some entries: 0 copies and -1 is solved when it runs, and the sizes are compared."""
+    x = node.tensor(0)
+    shape = integer(node.input(1))
+    copies = not node.attrs.get("allowzero", 0)
+    copied = tuple(x.shape[axis] if axis < x.rank else 0 for axis in range(len(known)))
+    if copies:
+        shape = where(equal(shape, int64(0)), sizes(dims=copied), shape)
+    free = equal(shape, int64(-1))
+    rest = reduce_prod(where(free, int64(1), shape), axes=(0,))
+    count = reshape(sizes(dims=(x.size,)), shape=())
+    shape = where(free, div(count, maximum(rest, int64(1))), shape)
+    one_free = less_equal(reduce_sum(cast(free, dtype="int64"), axes=(0,)), int64(1))
+    checked = node.asserted(logical_and(equal(reduce_prod(shape, axes=(0,)), count), one_free), _REFILL, node.input(0))
+    new: list[Dim] = []
+    for axis, dim in enumerate(known):
+        if dim == 0 and copies:
+            new.append(copied[axis])
+        elif dim is None or (isinstance(dim, int) and dim < 0):
+            new.append(node.size(element_of(shape, axis), f"dimension {axis} of the new shape"))
+        else:
+            new.append(dim)
+    return reshape(checked, shape=tuple(new))
+
+
+def show_shape(shape: Sequence[Dim]) -> str:
+    """A shape as messages show it."""
+    return f"({', '.join(map(str, shape))})"
 
 
 def _flatten(node: Node) -> Expr:
@@ -76,13 +132,22 @@ def _flatten(node: Node) -> Expr:
 
 def _squeeze(node: Node) -> Expr:
     shape = node.tensor(0).shape
+    x = node.input(0)
     axes = integers(node, "axes", 1)
     dropped = known_axes(node, axes, len(shape)) if axes is not None else tuple(k for k, dim in enumerate(shape) if dim == 1)
     for axis in dropped:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             raise node.error(f"axis {axis} has {shape[axis]} elements and cannot be dropped")
     kept = tuple(dim for axis, dim in enumerate(shape) if axis not in dropped)
-    return reshape(node.input(0), shape=kept)
+    if axes is None:
+        # One that is 1 at run time would be dropped too: the rank of the result would depend on it.
+        for dim in kept:
+            message = f"dimension {dim} of {show_shape(shape)} is 1, and would be dropped; {_UNSQUEEZED}"
+            x = node.checked(message, arith.compare("!=", dim, 1), x, always=True)
+    return reshape(x, shape=kept)
+
+
+_UNSQUEEZED = "give the model's Squeeze its axes, or compile the model with this dimension fixed to 1"
 
 
 def _unsqueeze(node: Node) -> Expr:
@@ -114,7 +179,7 @@ def _size(node: Node) -> Expr:
 
 def _expand(node: Node) -> Expr:
     try:
-        shape = broadcast_shapes(node.tensor(0).shape, node.require_dims(1))
+        shape = broadcast_shapes(node.tensor(0).shape, node.sizes(1, "shape"))
     except ValueError as error:
         raise node.error(str(error)) from error
     return broadcast_to(node.input(0), shape=shape)
@@ -131,10 +196,14 @@ def _concat(node: Node) -> Expr:
 def _split(node: Node) -> tuple[Expr, ...]:
     shape = node.tensor(0).shape
     axis = node.axis(node.attrs.get("axis", 0), len(shape))
-    extent, count = shape[axis], len(node.outputs)
+    x, extent, count = node.input(0), shape[axis], len(node.outputs)
     parts: tuple[Dim, ...] | None = node.attrs.get("split")
     if node.optional(1) is not None:
-        parts = node.require_dims(1)
+        parts = node.sizes(1, "split")
+        total: Dim = 0
+        for size in parts:
+            total = arith.add(total, size)
+        x = node.checked(f"the parts do not add up to the {extent} elements along the axis", arith.compare("==", total, extent), x)
     ends: list[Dim]
     if parts is None:
         if node.opset < 18 and isinstance(extent, int) and extent % count:
@@ -151,7 +220,7 @@ def _split(node: Node) -> tuple[Expr, ...]:
             ends.append(simple(arith.add(ends[-1], size)))
         ends = ends[1:]
     starts = [0, *ends[:-1]]
-    return tuple(cut(node.input(0), {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
+    return tuple(cut(x, {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
 
 
 def _slice(node: Node) -> Expr:
@@ -163,6 +232,8 @@ def _slice(node: Node) -> Expr:
         given, steps, count = node.attrs.get("axes"), None, len(starts)
     else:
         starts, ends, count = node.dims(1), node.dims(2), _length(node, 1)
+        if any(node.optional(index) is not None and node.static(index) is None for index in (3, 4)):
+            return _slice_computed(node, count)
         given, steps = integers(node, "axes", 3), integers(node, "steps", 4)
     axes = known_axes(node, range(count) if given is None else given, len(shape))
     steps = (1,) * len(axes) if steps is None else steps
@@ -179,6 +250,57 @@ def _slice(node: Node) -> Expr:
             for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
         },
     )
+
+
+def _slice_computed(node: Node, count: int) -> Expr:
+    """A slice whose axes or steps data decides: all axes are cut, those that none of the axes names from end to end."""
+    result, rank = node.input(0), node.rank(0)
+    if any(node.optional(index) is not None and _length(node, index) != count for index in range(2, 5)):
+        raise node.error(f"{count} starts, and other numbers of ends, axes or steps")
+    starts, ends, axes, steps = (None if node.optional(index) is None else integer(node.input(index)) for index in range(1, 5))
+    assert starts is not None and ends is not None
+    rows = constant(np.arange(count)) if axes is None else axes
+    if axes is not None:
+        inside = logical_and(less_equal(int64(-rank), axes), less(axes, int64(rank)))
+        result = node.asserted(_all(inside), f"an axis is out of range for rank {rank}", result)
+        rows = where(less(axes, int64(0)), add(axes, int64(rank)), axes)
+    if steps is not None:
+        result = node.asserted(_all(logical_not(equal(steps, int64(0)))), "a step is 0", result)
+    for axis in range(rank):
+        named = equal(rows, int64(axis))
+        extent = reshape(sizes(dims=(tensor_of(result).shape[axis],)), shape=())
+
+        def of_axis(values: Expr | None, default: Expr, named: Expr = named) -> Expr:
+            """The entry of the axis, the default where it has none."""
+            if values is None:
+                return default
+            found = reduce_sum(where(named, values, int64(0)), axes=(0,))
+            return where(reduce_max(named, axes=(0,)), found, default)
+
+        step = of_axis(steps, int64(1))
+        back = less(step, int64(0))
+        low, high = where(back, int64(-1), int64(0)), where(back, sub(extent, int64(1)), extent)
+
+        def clamped(position: Expr, least: Expr, extent: Expr = extent, high: Expr = high) -> Expr:
+            positive = where(less(position, int64(0)), add(position, extent), position)
+            return minimum(maximum(positive, least), high)
+
+        begin = clamped(of_axis(starts, int64(0)), int64(0))
+        distance = sub(clamped(of_axis(ends, extent), low), begin)
+        taken = _steps(node, distance, step, f"the number of elements along axis {axis}")
+        result = take(result, add(mul(iota(shape=(taken,)), step), begin), axis=axis)
+    return result
+
+
+def _all(conditions: Expr) -> Expr:
+    return reduce_min(conditions, axes=(0,))
+
+
+def _steps(node: Node, distance: Expr, step: Expr, name: str) -> Dim:
+    """How often a step, not 0, fits into a distance, rounded up; 0 where it leads away. Both are 0-d integers."""
+    sign = where(less(step, int64(0)), int64(-1), int64(1))
+    rounded = div(add(distance, sub(step, sign)), where(equal(step, int64(0)), int64(1), step))
+    return node.size(maximum(rounded, int64(0)), name)
 
 
 def _length(node: Node, index: int) -> int:
@@ -201,7 +323,7 @@ def _pad(node: Node) -> Expr:
         pads = tuple(node.attrs["pads" if node.opset > 1 else "paddings"])
         value = constant(np.asarray(node.attrs.get("value", 0.0), x.dtype.numpy))
     else:
-        pads = node.require_dims(1)
+        pads = node.signed(1, "pads")
         axes = integers(node, "axes", 3)
         if axes is not None:
             pads = _pads_of_all(node, pads, known_axes(node, axes, x.rank), x.rank)
@@ -223,6 +345,11 @@ def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank:
     return tuple(every)
 
 
+def int64(value: int) -> Expr:
+    """A 0-d int64."""
+    return constant(np.int64(value))
+
+
 def scalar(node: Node, value: Expr) -> Expr:
     """An input that holds one value, 0-d or of shape (1,), as 0-d."""
     if not isinstance(value.type, TensorType) or value.type.rank > 1:
@@ -233,7 +360,7 @@ def scalar(node: Node, value: Expr) -> Expr:
 def _center_crop_pad(node: Node) -> Expr:
     x = node.tensor(0)
     axes = known_axes(node, node.attrs.get("axes", range(x.rank)), x.rank)
-    wanted = node.require_dims(1)
+    wanted = node.sizes(1, "shape")
     if len(wanted) != len(axes):
         raise node.error(f"{len(wanted)} sizes for {len(axes)} axes")
     pads: list[Dim] = [0] * (2 * x.rank)
@@ -248,7 +375,7 @@ def _center_crop_pad(node: Node) -> Expr:
 
 def _tile(node: Node) -> Expr:
     rank = node.rank(0)
-    repeats = node.require_dims(1)
+    repeats = node.sizes(1, "repeats")
     if node.opset < 6:
         axis = node.axis(int(node.require_static(2).item()), rank)
         repeats = (1,) * axis + repeats + (1,) * (rank - 1 - axis)
@@ -294,25 +421,37 @@ def _image(node: Node) -> tuple[Dim, ...]:
 def _constant_of_shape(node: Node) -> Expr:
     value: Any = node.attrs.get("value")
     scalar = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    return full(constant(scalar), shape=node.require_dims(0))
+    return full(constant(scalar), shape=node.sizes(0, "shape"))
 
 
 def _range(node: Node) -> Expr:
     of = node.dtype(0)
-    start, delta = scalar(node, node.input(0)), scalar(node, node.input(2))
-    if of.is_float:
-        first, last, step = (float(node.require_static(index).item()) for index in range(3))
-        if step == 0:
-            raise node.error("a delta of 0")
-        return constant(np.arange(first, last, step).astype(of.numpy))
-    step = int(node.require_static(2).item())
-    if step == 0:
+    start, limit, delta = (scalar(node, node.input(index)) for index in range(3))
+    known = [node.static(index) for index in range(3)]
+    if known[2] is not None and known[2].item() == 0:
         raise node.error("a delta of 0")
-    (begin,), (end,) = node.require_dims(0), node.require_dims(1)
-    distance = arith.add(end, arith.mul(begin, -1)) if step > 0 else arith.add(begin, arith.mul(end, -1))
-    count = simple(arith.maximum(0, arith.ceildiv(distance, abs(step))))
-    counted = iota(shape=(count,), axis=0, dtype=of.name)
+    if of.is_float and all(value is not None for value in known):
+        first, last, step = (float(value.item()) for value in known if value is not None)
+        return constant(np.arange(first, last, step).astype(of.numpy))
+    counted = iota(shape=(_range_length(node, start, limit, delta),), axis=0, dtype=of.name)
     return add(mul(counted, delta), start)
+
+
+def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
+    """How many elements a range has."""
+    name, step = "the number of elements", node.static(2)
+    if step is None:
+        limit = node.asserted(logical_not(equal(delta, zero(tensor_of(delta)))), "a delta of 0", limit)
+    if tensor_of(delta).dtype.is_float:
+        first, last, by = (cast(value, dtype="float64") for value in (start, limit, delta))
+        return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name)
+    begin, end = node.dims(0), node.dims(1)
+    if step is not None and begin is not None and end is not None:
+        distance = arith.wrap(end[0]) - begin[0] if step > 0 else arith.wrap(begin[0]) - end[0]
+        return simple(arith.maximum(0, arith.ceildiv(distance, abs(int(step.item())))))
+    if begin == (0,) and step is not None and step.item() == 1:
+        return node.scope.binder.clamped(integer(node.input(1)), f"{node.name}: {name}", node.span)
+    return _steps(node, sub(integer(limit), integer(start)), integer(delta), name)
 
 
 def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:

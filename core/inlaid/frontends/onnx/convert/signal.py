@@ -28,7 +28,7 @@ def _window(*coefficients: float) -> Converter:
     def convert(node: Node) -> Expr:
         of = dtype_of(node.attrs.get("output_datatype", 1))
         working = of if of.name == "float64" else dtype("float32")
-        (size,) = node.require_dims(0)
+        (size,) = node.sizes(0, "size")
         period = size if node.attrs.get("periodic", 1) else arith.unwrap(arith.maximum(size - 1, 1))
         steps = div(iota(shape=(size,), axis=0, dtype=working.name), count((period,), working))
         total: Expr = scalar(coefficients[0], working)
@@ -139,7 +139,9 @@ def _dft(node: Node) -> Expr:
         raise node.error("the last axis holds real and imaginary parts")
     extent = node.tensor(0).shape[axis]
     default = arith.unwrap(2 * (arith.wrap(extent) - 1)) if inverse and onesided else extent
-    length = default if node.optional(1) is None else node.require_dims(1)[0]
+    length = default
+    if node.optional(1) is not None:
+        length = int(node.require_static(1).item()) if inverse and onesided else node.sizes(1, "dft_length")[0]
     half = arith.unwrap(arith.floordiv(length, 2) + 1)
     real, imaginary = _parts(node, _resized(x, axis, half if inverse and onesided else length))
     real, imaginary = _swapped(real, axis), None if imaginary is None else _swapped(imaginary, axis)
@@ -155,12 +157,12 @@ def _stft(node: Node) -> Expr:
     """Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2)."""
     signal = widened(node.input(0))
     of, extent = tensor_of(signal).dtype, node.tensor(0).shape[1]
-    (step,) = node.require_dims(1)
-    if not isinstance(step, int) or step < 1:
-        raise node.error(f"the step must be a positive number known at import, not {step}")
+    step = int(node.require_static(1).item())
+    if step < 1:
+        raise node.error(f"the step must be positive, not {step}")
     window = node.optional(2)
     if node.optional(3) is not None:
-        (length,) = node.require_dims(3)
+        (length,) = node.sizes(3, "frame_length")
     else:
         length = extent if window is None else node.tensor(2).shape[0]
     frames = arith.unwrap(arith.floordiv(arith.wrap(extent) - length, step) + 1)

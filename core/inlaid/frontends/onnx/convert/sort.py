@@ -19,8 +19,10 @@ from inlaid.ops.sort import topk
 
 def _topk(node: Node) -> tuple[Expr, ...]:
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
-    (k,) = (node.attrs["k"],) if node.opset < 10 else node.require_dims(1)
-    found = topk(node.input(0), k=k, axis=axis, largest=bool(node.attrs.get("largest", 1)))
+    x, extent = node.input(0), node.tensor(0).shape[axis]
+    (k,) = (node.attrs["k"],) if node.opset < 10 else node.sizes(1, "k")
+    x = node.checked(f"k is more than the {extent} elements along axis {axis}", arith.compare("<=", k, extent), x)
+    found = topk(x, k=k, axis=axis, largest=bool(node.attrs.get("largest", 1)))
     return tuple_item(found, 0), tuple_item(found, 1)
 
 
@@ -41,12 +43,11 @@ def _unique(node: Node) -> tuple[Expr, ...]:
 
 
 def _non_max_suppression(node: Node) -> Expr:
-    limit: Dim = node.require_dims(2)[0] if node.optional(2) is not None else 0
+    limit: Dim = 0 if node.optional(2) is None else node.scope.binder.clamped(node.input(2), f"{node.name}: max_output", node.span)
     thresholds = []
     for index, default in ((3, 0.0), (4, -np.inf)):
         given = node.optional(index)
         thresholds.append(constant(np.asarray(default, np.float32)) if given is None else scalar(node, given))
-    limit = max(limit, 0) if isinstance(limit, int) else limit
     center = bool(node.attrs.get("center_point_box", 0))
     return non_max_suppression(node.input(0), node.input(1), *thresholds, max_output=limit, center=center)
 
