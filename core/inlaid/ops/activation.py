@@ -15,7 +15,14 @@ from inlaid.tensor import ir, te
 
 relu = elementwise("relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC)
 """max(x, 0); NaN stays NaN."""
-sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), lambda x: 1 / (1 + np.exp(-x)), kinds=FLOAT)
+
+
+def _sigmoid(x: Array) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), _sigmoid, kinds=FLOAT)
 
 
 @dataclass(frozen=True)
@@ -31,14 +38,15 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 def _gelu(attrs: GeluAttrs, x: Array) -> Any:
     if attrs.approximate:
-        return 0.5 * x * (1 + np.tanh(_SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)))
+        return x * _sigmoid(2 * _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x))
     assert erf.reference is not None
     return 0.5 * x * (1 + erf.reference(Attrs(), x * math.sqrt(0.5)))
 
 
 def _gelu_value(attrs: GeluAttrs, x: ir.Expr) -> ir.Expr:
     if attrs.approximate:
-        return 0.5 * x * (1.0 + te.math("tanh", _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x)))
+        # 1 + tanh(u) = 2 sigmoid(2 u), without the cancellation for negative u.
+        return x * te.math("sigmoid", 2 * _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x))
     return 0.5 * x * (1.0 + te.math("erf", x * math.sqrt(0.5)))
 
 

@@ -11,7 +11,7 @@ from inlaid.arith import Dim
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.conversion import cast
 from inlaid.ops.define import tensor_type, working_dtype
-from inlaid.ops.elementwise import div
+from inlaid.ops.elementwise import abs, add, div, exp, expm1, less, log1p, maximum, mul, neg, where
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import concat, reshape, sizes, strided_slice
 from inlaid.types import DType, TensorType, dtype
@@ -51,6 +51,17 @@ def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
     wide = widened(x)
     total = reduce_sum(wide, axes=tuple(axes), keepdims=keepdims)
     return cast_to(div(total, count([type_.shape[axis] for axis in axes], tensor_of(wide).dtype)), type_.dtype)
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)), without overflow and accurate where exp(x) is small."""
+    return add(maximum(x, scalar(0, tensor_of(x).dtype)), log1p(exp(neg(abs(x)))))
+
+
+def elu(x: Expr, alpha: float) -> Expr:
+    """x where it is not negative, else alpha * (exp(x) - 1)."""
+    of = tensor_of(x).dtype
+    return where(less(x, scalar(0, of)), mul(scalar(alpha, of), expm1(x)), x)
 
 
 def slice_axis(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:

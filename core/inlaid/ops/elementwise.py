@@ -54,7 +54,11 @@ ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT)
 round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT)
 """To nearest, halves to even."""
 exp = _math("exp", np.exp)
+expm1 = _math("expm1", np.expm1)
+"""exp(x) - 1, accurate near 0."""
 log = _math("log", np.log)
+log1p = _math("log1p", np.log1p)
+"""log(1 + x), accurate near 0."""
 sin = _math("sin", np.sin)
 cos = _math("cos", np.cos)
 tan = _math("tan", np.tan)
@@ -255,7 +259,7 @@ clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC)
 """NaN stays NaN."""
 
 OPERATORS: tuple[Operator, ...] = (
-    *(abs, neg, sign, sqrt, floor, ceil, round, exp, log, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),
+    *(abs, neg, sign, sqrt, floor, ceil, round, exp, expm1, log, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),
     *(asinh, acosh, atanh, erf, logical_not, bitwise_not, isnan, isinf),
     *(add, sub, mul, div, mod, fmod, pow, maximum, minimum, equal, less, less_equal),
     *(logical_and, logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right),

@@ -22,15 +22,17 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.ops import activation
 from inlaid.ops.compose import (
     cast_to,
+    elu,
     expand_dims,
     join,
     scalar,
     slice_axis,
+    softplus,
     tensor_of,
     widened,
 )
 from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, dims_may_equal, quiet, tensor_type, widen_array
-from inlaid.ops.elementwise import abs, add, clip, div, exp, less, log, maximum, mul, neg, sub, tanh, where
+from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
 from inlaid.ops.steps import States, Step, item, run_steps
@@ -157,7 +159,7 @@ def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
         case "Affine":
             found = alpha * x + beta
         case "Elu":
-            found = np.where(x >= 0, x, alpha * (np.exp(x) - 1))
+            found = np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
         case "HardSigmoid":
             found = np.clip(alpha * x + beta, 0, 1)
         case "LeakyRelu":
@@ -169,7 +171,7 @@ def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
         case "Sigmoid":
             found = 1 / (1 + np.exp(-x))
         case "Softplus":
-            found = np.maximum(x, 0) + np.log(1 + np.exp(-np.abs(x)))
+            found = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
         case "Softsign":
             found = x / (1 + np.abs(x))
         case "ThresholdedRelu":
@@ -190,7 +192,7 @@ def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
         case "Affine":
             return add(mul(alpha, x), beta)
         case "Elu":
-            return where(less(x, zero), mul(alpha, sub(exp(x), one)), x)
+            return elu(x, attrs.alphas[index])
         case "HardSigmoid":
             return clip(add(mul(alpha, x), beta), minimum=0.0, maximum=1.0)
         case "LeakyRelu":
@@ -202,7 +204,7 @@ def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
         case "Sigmoid":
             return activation.sigmoid(x)
         case "Softplus":
-            return add(maximum(x, zero), log(add(one, exp(neg(abs(x))))))
+            return softplus(x)
         case "Softsign":
             return div(x, add(one, abs(x)))
         case "ThresholdedRelu":

@@ -46,7 +46,7 @@ _MOVES = ("reshape", "transpose", "broadcast_to", "concat", "strided_slice", "pa
 """Operators that take bfloat16 as it is: they choose elements, or average a few of them in float32."""
 _SUMS = ("reduce_sum", "reduce_max", "reduce_min", "layer_norm", "rms_norm", "instance_norm", "lrn")
 """Reductions whose result is no further off than their operand."""
-_STEEP = ("exp", "log", "pow", "sinh", "cosh", "tan", "floor", "ceil", "round", "quantize")
+_STEEP = ("exp", "expm1", "log", "log1p", "pow", "sinh", "cosh", "tan", "floor", "ceil", "round", "quantize")
 """Element-wise operators that make much of a small error."""
 
 

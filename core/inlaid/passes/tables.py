@@ -22,7 +22,9 @@ from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
 from inlaid.types import TensorType
 
-_DEAR = ("erf", "exp", "log", "pow", "sigmoid", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "rsqrt", "div")
+_DEAR = (
+    *("erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "rsqrt", "div"),
+)
 """Operators that take longer than to look an element up. A table for cheaper ones would only keep them from the kernel before."""
 
 

@@ -66,7 +66,7 @@ def assert_like(found: Array, expected: Array, ulps: float) -> None:
 
 UNARY = {
     **dict.fromkeys(("abs", "neg", "relu", "floor", "ceil", "round", "sign", "sqrt"), 0.0),
-    **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "sinh", "cosh", "asinh"), 4.0),
+    **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "sinh", "cosh", "asinh"), 4.0),
 }
 """By operator, how many units in the last place it may be off."""
 

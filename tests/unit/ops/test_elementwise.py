@@ -19,7 +19,8 @@ from inlaid.types import TensorType
 from .generate import FLOATS, INTEGERS, NUMBERS, agree, arrays, broadcasting, random_array, shapes
 
 FLOAT_UNARY = [
-    *("sqrt", "floor", "ceil", "round", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("sqrt", "floor", "ceil", "round", "exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh"),
     *("asinh", "acosh", "atanh", "erf", "isnan", "isinf", "sigmoid", "gelu"),
 ]
 

@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import expand_dims, scalar, tensor_of
+from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of, widened
 from inlaid.ops.elementwise import equal, mul, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
@@ -109,8 +109,10 @@ def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
     right = [label for label in b.labels if label not in shared]
     if not contracted or any(a.dim(label) != b.dim(label) for label in contracted):
         labels = (*batch, *left, *right, *contracted)
-        product = _Operand(mul(_arranged(a, labels), _arranged(b, labels)), labels)
-        return _summed(product, kept)
+        # In the working type: narrow products would overflow before they are summed.
+        product = _Operand(mul(*(widened(_arranged(item, labels)) for item in (a, b))), labels)
+        total = _summed(product, kept)
+        return _Operand(cast_to(total.value, tensor_of(a.value).dtype), total.labels)
     matrices = matmul(_matrix(a, batch, left, contracted), _matrix(b, batch, contracted, right))
     extents = tensor_of(matrices).shape[: len(batch)]
     shape = (*extents, *(a.dim(label) for label in left), *(b.dim(label) for label in right))

@@ -11,7 +11,7 @@ from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
 from inlaid.ops import activation, elementwise
 from inlaid.ops.activation import gelu, sigmoid
-from inlaid.ops.compose import cast_to, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, elu, scalar, softplus, tensor_of, widened
 from inlaid.ops.container import string_equal
 from inlaid.ops.elementwise import (
     abs,
@@ -20,6 +20,7 @@ from inlaid.ops.elementwise import (
     div,
     equal,
     exp,
+    expm1,
     fmod,
     isinf,
     less,
@@ -72,8 +73,17 @@ def _variadic(operator: Operator) -> Converter:
     return lambda node: functools.reduce(operator, [node.input(index) for index in range(len(node.inputs))])
 
 
+def _total(node: Node) -> Expr:
+    """The sum of the inputs in the working type: a narrow one would round, and overflow, at every step."""
+    return functools.reduce(add, [widened(node.input(index)) for index in range(len(node.inputs))])
+
+
+def _sum(node: Node) -> Expr:
+    return cast_to(_total(node), node.dtype(0))
+
+
 def _mean(node: Node) -> Expr:
-    total = functools.reduce(add, [widened(node.input(index)) for index in range(len(node.inputs))])
+    total = _total(node)
     return cast_to(div(total, scalar(len(node.inputs), tensor_of(total).dtype)), node.dtype(0))
 
 
@@ -152,17 +162,16 @@ def _formula(build: Formula, **defaults: float) -> Converter:
 
 
 def _elu(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
-    return where(less(x, c(0)), mul(c(attrs["alpha"]), sub(exp(x), c(1))), x)
+    return elu(x, attrs["alpha"])
 
 
 def _celu(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
     alpha = c(attrs["alpha"])
-    return add(maximum(x, c(0)), minimum(c(0), mul(alpha, sub(exp(div(x, alpha)), c(1)))))
+    return add(maximum(x, c(0)), minimum(c(0), mul(alpha, expm1(div(x, alpha)))))
 
 
 def _selu(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
-    alpha = c(attrs["alpha"])
-    return mul(c(attrs["gamma"]), where(less(c(0), x), x, sub(mul(alpha, exp(x)), alpha)))
+    return mul(c(attrs["gamma"]), elu(x, attrs["alpha"]))
 
 
 def _hard_sigmoid(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
@@ -174,12 +183,11 @@ def _hard_swish(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float])
 
 
 def _softplus(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
-    # log(1 + exp(x)) without overflow.
-    return add(maximum(x, c(0)), log(add(c(1), exp(neg(abs(x))))))
+    return softplus(x)
 
 
 def _mish(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
-    return mul(x, tanh(_softplus(x, c, attrs)))
+    return mul(x, tanh(softplus(x)))
 
 
 def _softsign(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
@@ -284,7 +292,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Equal": _equal,
     "Max": _variadic(maximum),
     "Min": _variadic(minimum),
-    "Sum": _variadic(add),
+    "Sum": _sum,
     "Mean": _mean,
     "Where": _where,
     "Mod": _mod,

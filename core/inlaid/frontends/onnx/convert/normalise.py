@@ -95,12 +95,11 @@ def _group_norm(node: Node) -> Expr:
         raise node.error("the attribute num_groups is missing")
     grouped = reshape(x, shape=(shape[0], groups, shape[1] // groups, *shape[2:]))
     done = _normalised(widened(grouped), range(2, len(shape) + 1), node.attrs.get("epsilon", 1e-5))
-    of = node.dtype(0)
-    if node.opset < 21:
-        scale, bias = (_per_channel(grouped, node.input(index)) for index in (1, 2))
-        return reshape(add(mul(cast_to(done, of), scale), bias), shape=shape)
-    scale, bias = (_per_channel(x, node.input(index)) for index in (1, 2))
-    return add(mul(cast_to(reshape(done, shape=shape), of), scale), bias)
+    of = tensor_of(done).dtype
+    data, done = (grouped, done) if node.opset < 21 else (x, reshape(done, shape=shape))
+    scale, bias = (cast_to(_per_channel(data, node.input(index)), of) for index in (1, 2))
+    result = cast_to(add(mul(done, scale), bias), node.dtype(0))
+    return reshape(result, shape=shape) if node.opset < 21 else result
 
 
 _STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
@@ -141,24 +140,25 @@ def _lrn(node: Node) -> Expr:
 
 
 def _lp_norm(node: Node) -> Expr:
-    """x over its norm along an axis; 0 where the norm is 0."""
-    x, of = node.input(0), node.dtype(0)
+    """x over its norm along an axis; 0 where the norm is 0. In the working type: narrow squares would overflow."""
+    x = widened(node.input(0))
+    of = tensor_of(x).dtype
     axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise node.error(f"p is 1 or 2, not {p}")
     total = reduce_sum(abs(x) if p == 1 else mul(x, x), axes=(axis,), keepdims=True)
     norm = total if p == 1 else sqrt(total)
     zero = scalar(0, of)
-    return where(equal(norm, zero), zero, div(x, norm))
+    return cast_to(where(equal(norm, zero), zero, div(x, norm)), node.dtype(0))
 
 
 def _mean_variance_norm(node: Node) -> Expr:
-    """(x - mean) / (standard deviation + 1e-9) over the axes."""
-    x = node.input(0)
+    """(x - mean) / (standard deviation + 1e-9) over the axes, in the working type."""
+    x = widened(node.input(0))
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
     centred = sub(x, mean(x, axes, keepdims=True))
     deviation = sqrt(mean(mul(centred, centred), axes, keepdims=True))
-    return div(centred, add(deviation, scalar(1e-9, node.dtype(0))))
+    return cast_to(div(centred, add(deviation, scalar(1e-9, tensor_of(x).dtype))), node.dtype(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -10,7 +10,7 @@ from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, call, tuple_item
-from inlaid.ops.compose import count, scalar
+from inlaid.ops.compose import cast_to, count, scalar, tensor_of, widened
 from inlaid.ops.elementwise import abs, mul, pow
 from inlaid.ops.pool import AvgPoolAttrs, MaxPoolIndicesAttrs, PoolAttrs, avg_pool, max_pool, max_pool_indices
 from inlaid.ops.scatter import scatter_along_axis
@@ -100,10 +100,11 @@ def _global_lp_pool(node: Node) -> Expr:
 
 
 def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
-    """(sum of |x| ** p) ** (1 / p) over windows."""
-    p, of = float(node.attrs.get("p", 2)), node.dtype(0)
-    mean = call(avg_pool, (pow(abs(node.input(0)), scalar(p, of)),), attrs)
-    return pow(mul(mean, count(attrs.kernel, of)), scalar(1 / p, of))
+    """(sum of |x| ** p) ** (1 / p) over windows, in the working type: narrow powers would overflow."""
+    x, p = widened(node.input(0)), float(node.attrs.get("p", 2))
+    of = tensor_of(x).dtype
+    mean = call(avg_pool, (pow(abs(x), scalar(p, of)),), attrs)
+    return cast_to(pow(mul(mean, count(attrs.kernel, of)), scalar(1 / p, of)), node.dtype(0))
 
 
 def _max_unpool(node: Node) -> Expr:
