@@ -1,4 +1,4 @@
-"""Measures how long importing and compiling take: whole models cold and warm, single operators, and by the number of distinct kernels.
+"""Measures how long importing and compiling take: whole models cold and warm, single operators, by the number of distinct kernels.
 
     python benchmarks/compile.py [MODEL ...] [--target x86] [--rounds 3]
 

@@ -44,7 +44,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic
 
 class Results:
     """Memory for large results, used again once nobody holds the result that lay in it: fresh memory costs a page fault for each
-    4 KiB, which takes ten times as long as to write them. One piece is kept for each value of a plan."""
+    4 KiB, which takes ten times as long as to write them. One piece is kept for each value of a plan and workspace."""
 
     def __init__(self) -> None:
         self._spare: dict[int, Array] = {}

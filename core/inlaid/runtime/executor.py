@@ -121,7 +121,7 @@ class Executor:
                 for number, shape, dtype, alignment in layout.fresh:
                     if frame[number] is None:
                         if number in layout.large:
-                            frame[number] = run.prepared.memory.empty(number, shape, dtype)
+                            frame[number] = run.results.empty(number, shape, dtype)
                         else:
                             frame[number] = aligned_empty(shape, dtype, alignment)
                 if recorder is None:

@@ -154,7 +154,7 @@ class PreparedPlan:
 
     `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
     takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
-    numbers of the inputs, and `results` takes the outputs from the values of a run. `memory` is that of large outputs.
+    numbers of the inputs, and `results` takes the outputs from the values of a run.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -171,7 +171,6 @@ class PreparedPlan:
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
-        self.memory = Results()
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
         """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
@@ -249,15 +248,17 @@ class PreparedPlan:
 
 
 class Workspace:
-    """One run of a plan at a time: its memory, which is the arena and scratch memory for regions; `frame`, the values by number;
+    """One run of a plan at a time: its memory, which is the arena, scratch memory for regions, and `results`, memory for large
+    outputs, so that runs that overlap do not take it from one another; `frame`, the values by number;
     `template`, the frame before a run, with constants and the arrays that lie in the arena; the sizes known so far; and who notes
     what the run does."""
 
-    __slots__ = ("arena", "frame", "layout", "prepared", "recorder", "scratch", "sizes", "template")
+    __slots__ = ("arena", "frame", "layout", "prepared", "recorder", "results", "scratch", "sizes", "template")
 
     def __init__(self, prepared: PreparedPlan, layout: Layout) -> None:
         self.prepared = prepared
         self.arena = aligned_empty((0,), "uint8")
+        self.results = Results()
         self.scratch = self.arena
         self.frame: list[Any] = []
         self.template: list[Any] = []

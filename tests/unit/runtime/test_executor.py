@@ -10,7 +10,7 @@ import pytest
 from inlaid.arith import Constraint, SizeVar
 from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
 from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
-from inlaid.runtime import aligned_empty
+from inlaid.runtime import aligned_empty, arrays
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
@@ -525,6 +525,28 @@ def test_threads_do_not_disturb_one_another(chain):
     for thread in threads:
         thread.join()
     assert not errors
+
+
+def test_runs_that_overlap_keep_memory_for_large_results_each(lab, value, monkeypatch):
+    barrier = threading.Barrier(2)
+
+    def fill(x, y):
+        barrier.wait(10)
+        y[...] = x
+
+    lab.region("fill", fill, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)])
+    plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("fill", (0,), (1,)),))
+    model = lab.executable(plan)
+    made = []
+    monkeypatch.setattr(arrays, "aligned_empty", lambda *item: made.append(item) or aligned_empty(*item))
+    x = aligned_empty((1 << 16,), "float32")
+    for _ in range(3):
+        threads = [threading.Thread(target=lambda: model.run({"x": x})) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(made) == 2
 
 
 def test_the_device_is_chosen_at_load(lab, value):
