@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, substitute, unwrap
+from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, simplify, substitute, unwrap
 from inlaid.types.dtypes import DType, dtype
 
 
@@ -45,7 +45,11 @@ class TensorType(Type):
 def _dim(value: object) -> Dim:
     if isinstance(value, str):
         return SizeVar(value)
-    return unwrap(value) if isinstance(value, Expr) else int(value)  # type: ignore[call-overload]
+    if not isinstance(value, Expr):
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    # Each operator computes its extents from those of its inputs: in canonical form they stay short along a chain of operators, and
+    # most of those that are equal are equal by structure.
+    return unwrap(simplify(value) if value.operands else value)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
