@@ -14,8 +14,10 @@ import os
 import statistics
 import time
 
-from inlaid_x86.loader import link
+from inlaid.runtime.mapped import map_image
+from inlaid_x86.linking import link_image
 from inlaid_x86.machine import compile_text
+from inlaid_x86.options import MACHINE
 from inlaid_x86.pool import pool
 
 BODY = "define i32 @nothing(ptr %closure, i64 %begin, i64 %end) {\n  ret i32 0\n}\n"
@@ -25,8 +27,8 @@ PAUSE = 0.002
 
 def measure(threads: int, jobs: int, pause: float) -> list[float]:
     """Microseconds of each of many jobs of one iteration per thread."""
-    linked = link([compile_text(BODY)], "nothing", ("nothing",))
-    workers, body = pool(threads), linked.addresses["nothing"]
+    code = map_image(link_image([compile_text(BODY)], ("nothing",)), MACHINE, "nothing")
+    workers, body = pool(threads), code.addresses["nothing"]
     run = RUN(workers.run)
     found = []
     for _ in range(jobs):

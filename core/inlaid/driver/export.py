@@ -1,15 +1,13 @@
 """Ahead-of-time export: a model as a shared library and a C header, for programs without Python.
 
-The regions' object code is linked with a C function that does what the plan says, and with the weights. Only the system's C
-compiler is needed, and only here.
+The regions' images are linked with a function that does what the plan says, which the target's code generator makes, and with the
+weights. Nothing but Inlaid is needed.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,28 @@ import numpy as np
 
 from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.artifact import ALIGNMENT, Artifact
-from inlaid.artifact.objects import unpack
+from inlaid.artifact.image import read_image
 from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.codegen.c import C_TYPES
-from inlaid.errors import EXPLAIN, CompileError, InputError, Remedy, Unsupported, dims_setting
+from inlaid.codegen.elf import Blob, Bytes, link
+from inlaid.codegen.library import (
+    UNSUPPORTED_PROCESSOR,
+    WEIGHTS,
+    CallStep,
+    CopyStep,
+    LibraryCodegen,
+    LibraryFunction,
+    Place,
+)
+from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported, dims_setting
 from inlaid.names import unique
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.c_source import link_shared
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid.runtime.package import Package
 
-EXPORTS = "exports.map"
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
     workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -40,11 +46,6 @@ _WORDS = """
     private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
 """
 """Words that nothing can be called in C or C++, and the parameters that the function of every model has."""
-_FAILED = """\
-inlaid_failed:
-    if (message) memcpy(message, inlaid_state.message, sizeof inlaid_state.message);
-    return inlaid_status;
-"""
 
 
 @dataclass(frozen=True)
@@ -56,27 +57,24 @@ class Exported:
     workspace: int
 
 
-def export_library(executable: Executable, path: Path, name: str | None = None) -> Exported:
+def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
     """Write `path`, a shared library, and beside it a header with the same stem.
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Raises `Unsupported` for a model that is not
-    wholly native code of static sizes without control flow, `CompileError` when there is no C compiler, or it fails, and
-    `InputError` for a path that neither may be written to.
+    wholly native code of static sizes without control flow, `CompileError` for code that cannot be linked, and `InputError` for a
+    path that neither may be written to.
     """
     header = path.with_suffix(".h")
     check_output(path)
     check_output(header)
     if path == header:
         raise InputError(f"{path} is the name of the header", remedy="end the name of the library in .so")
-    source = _Source(executable, c_name(path.stem.removeprefix("lib") if name is None else name))
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        sources = source.write(folder, header.name)
-        library = folder / "library.so"
-        link_shared(sources, library, folder, [f"-Wl,--version-script={EXPORTS}"])
-        shutil.copyfile(library, path)
-        shutil.copyfile(folder / header.name, header)
-    return Exported(path, header, source.workspace)
+    library = _Library(executable, c_name(path.stem.removeprefix("lib") if name is None else name))
+    chunks = library.link(registry or default_registry(), path.name)
+    with path.open("wb") as out:
+        out.writelines(chunks)
+    header.write_text(library.header())
+    return Exported(path, header, library.workspace)
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
@@ -112,19 +110,13 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
     )
 
 
-def _objects(artifact: Artifact) -> tuple[bytes, ...]:
-    try:
-        return unpack(artifact.code)
-    except ValueError as error:
-        raise CompileError(f"the code of region {artifact.symbol} cannot be linked: {error}") from error
-
-
-class _Source:
-    """The C source of a model."""
+class _Library:
+    """A model as a library: its function, its header and its weights."""
 
     def __init__(self, executable: Executable, prefix: str) -> None:
         package = executable.package
         self.prefix = prefix
+        self.regions = package.program.regions
         self.plan: Plan = package.program.plans["main"]
         self.artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
         self.weights = package.weights
@@ -135,6 +127,8 @@ class _Source:
         self.scratch = max(scratch, default=0)
         self.offset = -(-self.arena // ALIGNMENT) * ALIGNMENT
         self.workspace = self.offset + self.scratch
+        self.arguments = [number for _, number in (*self.plan.inputs, *self.plan.outputs)]
+        self.requires = tuple(sorted({feature for artifact in self.artifacts.values() for feature in artifact.requires}))
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.offsets: dict[str, int] = {}
         self.end = 0
@@ -160,27 +154,35 @@ class _Source:
             if value.dtype is None:
                 raise Unsupported("the model holds a sequence, an optional or strings, which C has not")
 
-    def write(self, folder: Path, header: str) -> list[str]:
-        """Write all files; the names of those to compile and link."""
-        # Regions may have kernels in common, whose objects then are equal and must be linked once.
-        objects = dict.fromkeys(content for artifact in self.artifacts.values() for content in _objects(artifact))
-        files = [f"part{number}.o" for number in range(len(objects))]
-        for name, content in zip(files, objects, strict=True):
-            (folder / name).write_bytes(content)
-        code = self._code(header)
-        (folder / header).write_text(self._header())
-        (folder / "model.c").write_text(code)
-        with (folder / "weights.bin").open("wb") as out:
-            for array in self.arrays.values():
-                out.write(bytes(-out.tell() % ALIGNMENT))
-                out.write(np.ascontiguousarray(array).tobytes())
+    def link(self, registry: PluginRegistry, name: str) -> list[Bytes]:
+        """The library of that name, in chunks."""
+        codegen = self._codegen(registry)
+        function = LibraryFunction(f"{self.prefix}_run", len(self.arguments), tuple(self._steps()), self.offset, self.requires)
+        images = {}
+        for artifact in self.artifacts.values():
+            try:
+                images[artifact.symbol] = read_image(artifact.code, codegen.architecture.machine)
+            except ValueError as error:
+                raise CompileError(f"the code of region {artifact.symbol} cannot be linked: {error}") from error
+        weights = Blob(WEIGHTS, [_content(array) for array in self.arrays.values()], ALIGNMENT)
+        objects = codegen.library_objects(function)
         # Only the model's function is seen from outside: a program may use several such libraries.
-        (folder / EXPORTS).write_text(f"{{ global: {self.prefix}_run; local: *; }};\n")
-        (folder / "weights.s").write_text(
-            f'.section .rodata\n.balign {ALIGNMENT}\ninlaid_weights:\n.incbin "weights.bin"\n.globl inlaid_weights\n'
-            '.hidden inlaid_weights\n.section .note.GNU-stack,"",@progbits\n'
-        )
-        return ["model.c", "weights.s", *files]
+        return link(objects, [function.symbol], codegen.architecture, images=images, blobs=[weights], name=name)
+
+    def _codegen(self, registry: PluginRegistry) -> LibraryCodegen:
+        """The code generator of the model's regions; of a model that has none, any that makes libraries."""
+        texts = list(dict.fromkeys(region.target for region in self.regions))
+        for text in texts or registry.kinds():
+            try:
+                codegen = registry.codegen(registry.target(text))
+            except InlaidError:
+                if texts:
+                    raise
+                continue
+            if isinstance(codegen, LibraryCodegen):
+                return codegen
+        found = ", ".join(texts) or "no installed target"
+        raise Unsupported(f"shared libraries can be made of no code for {found}", remedy="compile the model for x86")
 
     def _params(self, pairs: Sequence[tuple[str, int]], const: str) -> list[str]:
         return [f"{const}{self._type(number)} *{self.names[number]}" for _, number in pairs]
@@ -199,7 +201,8 @@ class _Source:
         ]
         return f"int32_t {self.prefix}_run({', '.join(params)})"
 
-    def _header(self) -> str:
+    def header(self) -> str:
+        """The C header."""
         lines = []
         for word, pairs in (("in ", self.plan.inputs), ("out", self.plan.outputs)):
             for label, number in pairs:
@@ -207,8 +210,11 @@ class _Source:
                 lines.append(f"   {word} {self.names[number]}: {value.dtype}[{', '.join(map(str, value.shape))}]{_aside(label)}")
         guard = f"{self.prefix.upper()}_H"
         bullets = "\n".join(lines)
-        features = sorted({feature for artifact in self.artifacts.values() for feature in artifact.requires})
-        needs = f"\n   The processor must have {', '.join(features)}." if features else ""
+        needs = (
+            f"\n   The processor must have {', '.join(self.requires)}; the library checks it when it is loaded."
+            if self.requires
+            else ""
+        )
         return f"""#ifndef {guard}
 #define {guard}
 #include <stdint.h>
@@ -217,11 +223,13 @@ extern "C" {{
 #endif
 
 #define {self.prefix.upper()}_WORKSPACE_BYTES {max(self.workspace, 1)}
+#define {self.prefix.upper()}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
 
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
    {self.prefix.upper()}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
 {bullets}
-   Returns 0, or an error code with a text in `message`, which has room for 256 bytes or is null. */
+   Returns 0; {self.prefix.upper()}_UNSUPPORTED_PROCESSOR where the processor lacks a feature, having run nothing; or the positive
+   error code of an operator. Errors leave a text in `message`, which has room for 256 bytes or is null. */
 {self._prototype()};
 
 #ifdef __cplusplus
@@ -230,63 +238,36 @@ extern "C" {{
 #endif
 """
 
-    def _code(self, header: str) -> str:
-        body = []
+    def _steps(self) -> Iterator[CallStep | CopyStep]:
         for instruction in self.plan.instructions:
             if isinstance(instruction, Invoke):
-                body.append(self._invoke(instruction))
+                constants = self.artifacts[instruction.symbol].constants
+                weights = [self._weight(f"{instruction.symbol}.{key}", array) for key, array in constants.items()]
+                inputs, outputs = (tuple(map(self._place, numbers)) for numbers in (instruction.inputs, instruction.outputs))
+                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights))
             elif isinstance(instruction, Move):
                 size = _bytes(self.plan.values[instruction.target])
-                body.append(f"    memcpy({self._place(instruction.target)}, {self._place(instruction.source)}, {size});")
-        pointers = "const void *const *, void *const *, const void *const *, int64_t *, void *, inlaid_context *"
-        declarations = "\n".join(f"extern int32_t {symbol}({pointers});" for symbol in self.artifacts)
-        text = "\n".join(body)
-        failed = _FAILED if any(isinstance(instruction, Invoke) for instruction in self.plan.instructions) else ""
-        return f"""#include <string.h>
-#include "{header}"
+                yield CopyStep(self._place(instruction.target), self._place(instruction.source), size)
 
-typedef struct {{ char message[256]; void *user; uint64_t *clock; }} inlaid_context;
-extern const uint8_t inlaid_weights[];
-{declarations}
-
-{self._prototype()} {{
-    uint8_t *inlaid_arena = workspace, *inlaid_scratch = inlaid_arena + {self.offset};
-    inlaid_context inlaid_state = {{{{0}}, 0, 0}};
-    int32_t inlaid_status = 0;
-    (void)inlaid_arena, (void)inlaid_scratch, (void)inlaid_state, (void)inlaid_status;
-{text}
-    return 0;
-{failed}}}
-"""
-
-    def _invoke(self, call: Invoke) -> str:
-        constants = self.artifacts[call.symbol].constants
-        inputs = ", ".join(self._place(number) for number in call.inputs) or "0"
-        outputs = ", ".join(self._place(number) for number in call.outputs) or "0"
-        weights = ", ".join(self._weight(f"{call.symbol}.{key}", array) for key, array in constants.items()) or "0"
-        return f"""    {{
-        const void *const inlaid_inputs[] = {{{inputs}}};
-        void *const inlaid_outputs[] = {{{outputs}}};
-        const void *const inlaid_constants[] = {{{weights}}};
-        inlaid_status = {call.symbol}(inlaid_inputs, inlaid_outputs, inlaid_constants, 0, inlaid_scratch, &inlaid_state);
-        if (inlaid_status != 0) goto inlaid_failed;
-    }}"""
-
-    def _place(self, number: int) -> str:
+    def _place(self, number: int) -> Place:
         value = self.plan.values[number]
         if value.storage == "constant":
-            return f"(void *){self._weight(value.name, self.weights[value.name])}"
+            return self._weight(value.name, self.weights[value.name])
         if value.storage == "arena":
-            return f"(void *)(inlaid_arena + {_static(value.offset, 'an offset')})"
-        return f"(void *){self.names[number]}"
+            return Place("workspace", _static(value.offset, "an offset"))
+        return Place("argument", self.arguments.index(number))
 
-    def _weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
-        """Where a weight lies in the file of weights."""
+    def _weight(self, name: str, array: np.ndarray[Any, Any]) -> Place:
+        """Where a weight is among the weights."""
         if name not in self.arrays:
             self.arrays[name] = array
             self.offsets[name] = -(-self.end // ALIGNMENT) * ALIGNMENT
             self.end = self.offsets[name] + array.nbytes
-        return f"(inlaid_weights + {self.offsets[name]})"
+        return Place("weights", self.offsets[name])
+
+
+def _content(array: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _fix(names: Sequence[str]) -> Remedy:

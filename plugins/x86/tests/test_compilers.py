@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -10,18 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlaid.artifact.objects import X86_64, unpack
 from inlaid.cache import Store
-from inlaid.errors import CompileError, KernelFault
+from inlaid.errors import CompileError
 from inlaid.lowering.finish import finish
+from inlaid.runtime.mapped import map_image
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
+from inlaid.tensor.region import RegionProgram
 from inlaid_x86 import compilers, emit
+from inlaid_x86.codegen import X86Codegen
 from inlaid_x86.compilers import Compilers
-from inlaid_x86.loader import link
+from inlaid_x86.linking import link_image
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.options import X86Options
-from inlaid_x86.runtime import X86Runtime
+from inlaid_x86.options import MACHINE
 
 from .native import PLAIN, Context, Native, compile_region, region_of
 
@@ -65,10 +67,8 @@ def test_processes_give_the_same_objects(eager: None, monkeypatch: pytest.Monkey
     without, none = compiled(numbers)
     assert workers == 2 and none == 0
     assert with_processes == without and len(without) == 13
-    linked = link(list(without.values()), "sum", ("total",))
-    import ctypes
-
-    total = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(linked.addresses["total"])
+    code = map_image(link_image(list(without.values()), ("total",)), MACHINE, "sum")
+    total = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(code.addresses["total"])
     cell = ctypes.c_int32()
     assert total(ctypes.addressof(cell)) == sum(numbers) and cell.value == 5
 
@@ -158,21 +158,26 @@ def adding(number: float, name: str = "adding") -> ir.LoopProgram:
     return finish(lower((te.compute((8,), lambda i: x[i] + number, "y"),), (x,), name))
 
 
-def test_equal_kernels_are_compiled_once() -> None:
-    artifact = compile_region(region_of([adding(1), adding(2), adding(1), adding(1, "another")]), PLAIN)
-    objects = unpack(artifact.code, X86_64)
-    assert len(objects) == 3
+def kept(regions: list[RegionProgram], folder: Path) -> int:
+    """How many objects are compiled for some regions."""
+    context = Context(PLAIN)
+    context.objects = Store(folder, 1 << 20)
+    for region in regions:
+        X86Codegen(PLAIN).compile(region, context)
+    return len(list(folder.iterdir()))
+
+
+def test_equal_kernels_are_compiled_once(tmp_path: Path) -> None:
+    assert kept([region_of([adding(1), adding(2), adding(1), adding(1, "another")])], tmp_path) == 3
     native = Native([adding(1), adding(2), adding(1, "another")])
     inputs = [np.arange(8, dtype=np.float32)] * 3
     for found, number in zip(native.run(inputs), (1, 2, 1), strict=True):
         np.testing.assert_array_equal(found, inputs[0] + number)
 
 
-def test_regions_share_kernels() -> None:
-    """So that a library which links several regions has each kernel once."""
-    first = unpack(compile_region(region_of([adding(1), adding(2)], "one"), PLAIN).code)
-    second = unpack(compile_region(region_of([adding(2), adding(3)], "two"), PLAIN).code)
-    assert len(set(first[1:]) & set(second[1:])) == 1
+def test_regions_share_kernels(tmp_path: Path) -> None:
+    """Three kernels and two entries, not four and two."""
+    assert kept([region_of([adding(1), adding(2)], "one"), region_of([adding(2), adding(3)], "two")], tmp_path) == 5
 
 
 def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,26 +188,12 @@ def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyP
 
 
 def test_objects_are_kept_across_regions(tmp_path: Path) -> None:
-    from inlaid_x86.codegen import X86Codegen
-
     context = Context(PLAIN)
     context.objects = Store(tmp_path, 1 << 20)
     first = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
-    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    before = {path.name for path in tmp_path.iterdir()}
     second = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
-    assert first.code == second.code and set(kept) == {path.name for path in tmp_path.iterdir()}
-    (damaged,) = [path for path in tmp_path.iterdir() if path.read_bytes().endswith(unpack(first.code)[1])]
-    damaged.write_bytes(b"damaged")
+    assert first.code == second.code and before == {path.name for path in tmp_path.iterdir()}
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
     assert X86Codegen(PLAIN).compile(region_of([adding(1)]), context).code == first.code
-
-
-def test_code_that_is_no_archive_is_not_loaded() -> None:
-    from dataclasses import replace
-
-    artifact = compile_region(region_of([adding(1)]), PLAIN)
-    objects = unpack(artifact.code)
-    for code, reason in ((b"", "no archive"), (objects[0], "no archive"), (artifact.code[:-8], "beyond the end")):
-        with pytest.raises(KernelFault, match=reason):
-            X86Runtime(PLAIN).load(replace(artifact, code=code), {})
-    old = replace(artifact, format_version=1)
-    assert "version 1" in (X86Runtime(X86Options()).check(old) or "")

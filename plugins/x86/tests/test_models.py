@@ -10,7 +10,7 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver.compile import build_package, compile_module
-from inlaid.errors import KernelFault, PluginError, TargetError, Unsupported
+from inlaid.errors import PluginError, TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins.registry import default_registry
@@ -18,7 +18,6 @@ from inlaid.runtime import load
 from inlaid.runtime.executable import Executable
 from inlaid.types import DTYPES, TensorType, dtype
 from inlaid_x86.cpu import LEVELS
-from inlaid_x86.loader import link
 from inlaid_x86.options import X86Options
 from inlaid_x86.runtime import X86Runtime
 
@@ -116,12 +115,6 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PluginError, match="llvmlite") as failed:
         compile_module(MODULE, ["x86"])
     assert failed.value.plugin == "x86"
-
-
-def test_code_that_cannot_be_linked() -> None:
-    for code in ([b""], [b"no object"], [b"\x7fELF" + bytes(100)]):
-        with pytest.raises(KernelFault, match="the code of x cannot be loaded"):
-            link(code, "x", ("x",))
 
 
 def test_other_formats_are_refused() -> None:

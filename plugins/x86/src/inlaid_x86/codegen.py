@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from inlaid.artifact import Artifact
-from inlaid.artifact.objects import pack
+from inlaid.codegen.library import LibraryFunction
 from inlaid.plugins import CompileContext, KernelInfo
 from inlaid.tensor import ir
 from inlaid.tensor.legalise import legalise
@@ -18,20 +19,24 @@ from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import KERNEL
 from inlaid_x86.fork import serial_where_short
 from inlaid_x86.instruction_sets import extensions
+from inlaid_x86.library import library_objects
+from inlaid_x86.linking import X86_64, link_image
 from inlaid_x86.llvm.kernel import is_explicit
 from inlaid_x86.llvm.loop import print_loop
 from inlaid_x86.llvm.region import Dialect, print_entry, print_kernel
 from inlaid_x86.llvm.values import NATIVE
-from inlaid_x86.machine import TRIPLE, data_layout
+from inlaid_x86.machine import TRIPLE, data_layout, feature_text
 from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
 from inlaid_x86.scale import math_emitters
 
 
 class X86Codegen:
-    """Compiles a region to ELF objects: one with the C-ABI function, of a loop one with its body's, and one for each kernel."""
+    """Compiles a region to ELF objects (one with the C-ABI function, of a loop one with its body's, and one for each kernel) and
+    links them into an image."""
 
     def __init__(self, options: X86Options) -> None:
         self.options = options
+        self.architecture = X86_64
         self.features = features(options)
 
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
@@ -59,17 +64,22 @@ class X86Codegen:
             if loop is not None:
                 compilers.entry(print_loop(loop, loop.name, region.name, dialect), loop.name)
             objects = compilers.finish(partial(context.report, "compile"))
+        members = [objects[name] for name in dict.fromkeys((unit.name, region.name, *symbols))]
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=pack([objects[name] for name in dict.fromkeys((unit.name, region.name, *symbols))]),
+            code=link_image(members, (unit.name,), feature_text(level), self._attributes()),
             signature=unit.signature,
             constants=region.constants,
             workspace={"": unit.workspace},
             requires=tuple(sorted(required)),
             kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
         )
+
+    def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
+        """See `inlaid.codegen.library.LibraryCodegen`."""
+        return library_objects(function)
 
     def _attributes(self) -> str:
         """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""

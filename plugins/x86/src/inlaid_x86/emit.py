@@ -35,6 +35,7 @@ def initialise() -> None:
     """Register LLVM's targets, once."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # for inline assembly
 
 
 @functools.cache

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from inlaid.artifact.image import Machine
 from inlaid.errors import TargetError
 
 FORMAT = "elf-x86_64"
-FORMAT_VERSION = 2
-"""Of artifacts: ELF objects as `inlaid.artifact.objects` packs them, the first with the C-ABI function. The version counts changes
-of that, and of what code expects of its context."""
+MACHINE = Machine(number=62, relative=8, page=4096)
+"""EM_X86_64, R_X86_64_RELATIVE, and the page size of Linux on x86-64."""
+FORMAT_VERSION = 3
+"""Of artifacts: an image (`inlaid.artifact.image`) that exports the C-ABI function under the artifact's symbol. The version counts
+changes of that, and of what code expects of its context."""
 
 PORTABLE = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake")
 """The instruction sets of the versions that code for `portable` holds, the least demanding first."""

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Artifact
-from inlaid.artifact.objects import X86_64, unpack
 from inlaid.errors import KernelFault
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
+from inlaid.runtime.mapped import map_image
 from inlaid_x86.cpu import host_features, refusal, remedy, threads
-from inlaid_x86.loader import link
-from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
+from inlaid_x86.options import FORMAT, FORMAT_VERSION, MACHINE, X86Options
+from inlaid_x86.pool import pool
 
 
 class X86Runtime(HostRuntime):
@@ -30,19 +30,15 @@ class X86Runtime(HostRuntime):
         return f"{reason}; {remedy()}" if reason and not self.features.issuperset(artifact.requires) else reason
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
-        """The artifact ready to run. Raises `KernelFault` when its code cannot be linked."""
-        try:
-            objects = unpack(artifact.code, X86_64)
-        except ValueError as error:
-            raise KernelFault(f"the code of {artifact.symbol} cannot be loaded: {error}", plugin="x86") from error
-        linked = link(objects, artifact.symbol, (artifact.symbol,))
-        keep: tuple[object, ...] = (linked,)
+        """The artifact ready to run. Raises `KernelFault` where its code is damaged, or the host lets no memory be executed."""
+        mapped = map_image(artifact.code, MACHINE, artifact.symbol)
+        if artifact.symbol not in mapped.addresses:
+            raise KernelFault(f"the code of {artifact.symbol} is damaged: it does not define this function", plugin="x86")
+        keep: tuple[object, ...] = (mapped,)
         user = None
         if self._threads > 1:
-            from inlaid_x86.pool import pool
-
             workers = pool(self._threads)
             pair = (ctypes.c_void_p * 2)(workers.run, workers.state)
-            keep, user = (linked, workers, pair), ctypes.addressof(pair)
+            keep, user = (mapped, workers, pair), ctypes.addressof(pair)
         # Vector loads are unaligned ones, which cost nothing more where the address is aligned after all.
-        return CFunctionKernel(artifact, linked.addresses[artifact.symbol], list(constants.values()), keep, user, alignment=1)
+        return CFunctionKernel(artifact, mapped.addresses[artifact.symbol], list(constants.values()), keep, user, alignment=1)

@@ -202,13 +202,7 @@ class _Entry:
         return [f"a buffer of kernel {kernel.name}{where} is larger than its memory", index, *access.messages(kernel, where)]
 
     def _message(self, call: KernelCall, number: int) -> str:
-        rows = []
-        for text in self._texts(call):
-            raw = text.encode()[: MESSAGE_BYTES - 1]
-            padded = raw + bytes(MESSAGE_BYTES - len(raw))
-            escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
-            rows.append(f'[{MESSAGE_BYTES} x i8] c"{escaped}"')
-        return f"@message{number} = private constant [{len(rows)} x [{MESSAGE_BYTES} x i8]] [{', '.join(rows)}]"
+        return f"@message{number} = private constant {message_table(self._texts(call))}"
 
     def _buffer(self, buffer: RegionBuffer) -> str:
         if buffer.storage == "arena":
@@ -222,3 +216,14 @@ class _Entry:
             return self.bases[key]
         offset = self.index.print(arith.wrap(buffer.offset))
         return self.p.op(f"getelementptr inbounds i8, ptr {self.bases[key]}, {offset}", "ptr").ref
+
+
+def message_table(texts: Sequence[str]) -> str:
+    """A constant array of messages, each of `MESSAGE_BYTES`, with its type."""
+    rows = []
+    for text in texts:
+        raw = text.encode()[: MESSAGE_BYTES - 1]
+        padded = raw + bytes(MESSAGE_BYTES - len(raw))
+        escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in padded)
+        rows.append(f'[{MESSAGE_BYTES} x i8] c"{escaped}"')
+    return f"[{len(rows)} x [{MESSAGE_BYTES} x i8]] [{', '.join(rows)}]"

@@ -1,0 +1,12 @@
+"""A linker for ELF64: relocatable objects into images and shared libraries.
+
+`read.py` reads objects, `link.py` resolves symbols and applies relocations, `layout.py` gives addresses, `write.py` writes the
+file. Relocation types are an architecture's own: a code generator passes its table. Nothing here runs a program or reads a file.
+"""
+
+from __future__ import annotations
+
+from inlaid.codegen.elf.layout import Bytes
+from inlaid.codegen.elf.link import Architecture, Blob, Rule, link
+
+__all__ = ["Architecture", "Blob", "Bytes", "Rule", "link"]

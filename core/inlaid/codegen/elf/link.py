@@ -1,0 +1,214 @@
+"""Linking: symbols resolved, sections laid out, relocations applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inlaid.artifact.image import EXECUTABLE, READABLE, WRITABLE, Image, Machine
+from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, embed, place
+from inlaid.codegen.elf.read import EXECINSTR, INIT_ARRAY, LOCAL, NOBITS, WEAK, WRITE, Fixup, Object, Section, read_object
+from inlaid.codegen.elf.write import Tables, chunks, section_names
+from inlaid.errors import CompileError
+
+_PATCHED = (".data", ".init_array")
+"""Sections that the dynamic linker may patch."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a relocation type patches memory. `value` says what is written, in `bytes` bytes: the symbol's address relative to the
+    place, the absolute address, or the address of a table entry that holds the symbol's, relative to the place."""
+
+    value: Literal["relative", "absolute", "table"]
+    bytes: Literal[4, 8] = 4
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the linker must know of an architecture: its ELF files, and its relocation types."""
+
+    machine: Machine
+    rules: Mapping[int, Rule]
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Read-only data behind a symbol of its own, such as weights: addressed through pointers, since it may be large."""
+
+    symbol: str
+    contents: Sequence[Bytes]
+    alignment: int
+
+
+def link(
+    objects: Sequence[bytes],
+    exports: Sequence[str],
+    architecture: Architecture,
+    *,
+    helper: Callable[[str], bytes | None] = lambda symbol: None,
+    images: Mapping[str, Image] | None = None,
+    blobs: Sequence[Blob] = (),
+    name: str = "",
+) -> list[Bytes]:
+    """Link objects into a shared object, given as the chunks of its file. Equal inputs give equal bytes.
+
+    `exports` are the functions that are seen from outside, `helper` finds the object that defines a symbol which the others leave
+    undefined, `images` are linked code by the symbol of one of their functions, `name` is the SONAME. Raises `CompileError` for an
+    object that is damaged or asks for what is not linked, and for a symbol that is undefined or defined twice.
+    """
+    linker = _Linker(architecture, images or {}, blobs)
+    for number, content in enumerate(objects):
+        linker.add(content, f"object {number}")
+    linker.complete(helper)
+    return linker.write(exports, name)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a symbol stands for: an offset in a piece, or in an embedded image."""
+
+    place: Piece | Embedded
+    offset: int = 0
+
+    @property
+    def address(self) -> int:
+        """Relative to the load address; known once everything is placed."""
+        return (self.place.base if isinstance(self.place, Embedded) else self.place.address) + self.offset
+
+
+class _Linker:
+    def __init__(self, architecture: Architecture, images: Mapping[str, Image], blobs: Sequence[Blob]) -> None:
+        self.architecture = architecture
+        self.globals: dict[str, _Target] = {}
+        self.weak: set[str] = set()
+        self.undefined: dict[str, str] = {}
+        self.fixups: list[tuple[Piece, Fixup, str | _Target]] = []
+        self.constants, self.code = Part(READABLE), Part(READABLE | EXECUTABLE)
+        self.initialisers: list[Piece] = []
+        self.data: list[Piece] = []
+        self.zeros: list[Piece] = []
+        self.slots: dict[str | _Target, Piece] = {}
+        self.embedded: list[Embedded] = []
+        self.blobs: list[Part] = []
+        for symbol, image in images.items():
+            self.embedded.append(embed(image))
+            self.globals[symbol] = _Target(self.embedded[-1], image.functions[symbol])
+        for blob in blobs:
+            pieces = [Piece(".weights", content, len(content), blob.alignment) for content in blob.contents]
+            if pieces:
+                self.blobs.append(Part(READABLE, pieces))
+                self.globals[blob.symbol] = _Target(pieces[0])
+
+    def add(self, content: bytes, origin: str) -> None:
+        """Take in an object."""
+        try:
+            found = read_object(content, self.architecture.machine.number)
+        except ValueError as error:
+            raise CompileError(f"{origin} cannot be linked: {error}") from error
+        pieces = {number: self._piece(section) for number, section in found.sections.items()}
+        local = self._define(found, pieces, origin)
+        for number, section in found.sections.items():
+            for fixup in section.fixups:
+                symbol = found.symbols[fixup.symbol]
+                target = local.get(fixup.symbol, symbol.name)
+                self.fixups.append((pieces[number], fixup, target))
+                if isinstance(target, str):
+                    self.undefined.setdefault(target, origin)
+                if fixup.type not in self.architecture.rules:
+                    raise CompileError(f"{origin} has a relocation of type {fixup.type} against {symbol.name}, which is not linked")
+                rule = self.architecture.rules[fixup.type]
+                if rule.value == "table" and target not in self.slots:
+                    self.slots[target] = Piece(".data", bytearray(8), 8)
+                if rule.value == "absolute" and pieces[number].section not in _PATCHED:
+                    raise CompileError(f"{origin} has an absolute address in section {section.name}, which is not writable")
+
+    def _piece(self, section: Section) -> Piece:
+        content: Bytes = b"" if section.type == NOBITS else bytearray(section.content)
+        # LLVM writes constructors to .ctors where it is not told that the system has .init_array, which llvmlite cannot tell it.
+        if section.type == INIT_ARRAY or section.name == ".ctors":
+            name, group = ".init_array", self.initialisers
+        elif section.flags & WRITE:
+            name, group = (".bss", self.zeros) if section.type == NOBITS else (".data", self.data)
+        elif section.flags & EXECINSTR:
+            name, group = ".text", self.code.pieces
+        else:
+            name, group = ".rodata", self.constants.pieces
+        piece = Piece(name, content, section.size, section.alignment)
+        group.append(piece)
+        return piece
+
+    def _define(self, found: Object, pieces: Mapping[int, Piece], origin: str) -> dict[int, _Target]:
+        """Enter an object's global symbols; its local ones by number."""
+        local = {}
+        for number, symbol in enumerate(found.symbols):
+            if symbol.section is None or symbol.section not in pieces:
+                continue
+            target = _Target(pieces[symbol.section], symbol.value)
+            if symbol.binding == LOCAL:
+                local[number] = target
+            elif symbol.name not in self.globals or (symbol.name in self.weak and symbol.binding != WEAK):
+                self.globals[symbol.name] = target
+                self.weak.discard(symbol.name)
+                if symbol.binding == WEAK:
+                    self.weak.add(symbol.name)
+            elif symbol.binding != WEAK:
+                raise CompileError(f"{origin} defines {symbol.name}, which another object defines too")
+        return local
+
+    def complete(self, helper: Callable[[str], bytes | None]) -> None:
+        """Add the objects of helpers until nothing is undefined."""
+        while missing := {name: origin for name, origin in self.undefined.items() if name not in self.globals}:
+            for name, origin in missing.items():
+                content = None if name in self.globals else helper(name)
+                if content is not None:
+                    self.add(content, f"the helper for {name}")
+                if name not in self.globals:
+                    raise CompileError(
+                        f"{origin} refers to {name!r}, which neither the code nor the linker's helpers define",
+                        remedy="generated code must be complete: it cannot call libraries",
+                    )
+
+    def write(self, exports: Sequence[str], name: str) -> list[Bytes]:
+        """Lay everything out and write it."""
+        if missing := [symbol for symbol in exports if symbol not in self.globals]:
+            raise CompileError(f"no object defines {', '.join(missing)}")
+        machine = self.architecture.machine
+        absolute = sum(self.architecture.rules[fixup.type].value == "absolute" for _, fixup, _ in self.fixups)
+        moved = sum(len(item.image.relative) for item in self.embedded)
+        tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initialisers)
+        self.constants.pieces[:0] = tables.constants
+        data = [*self.initialisers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
+        own = [part for part in (self.constants, self.code, Part(READABLE | WRITABLE, data)) if part.pieces]
+        segments = [*own, *(part for item in self.embedded for part in item.parts), *self.blobs]
+        tables.reserve(len(segments))
+        place([*own, *self.embedded, *self.blobs], machine.page)
+        relative = list(self._relocate())
+        text = section_names(segments).index(".text") + 1
+        tables.fill([self.globals[symbol].address for symbol in exports], text, relative, machine)
+        return chunks(segments, tables, machine)
+
+    def _relocate(self) -> Iterator[tuple[int, int]]:
+        """Patch all contents; the pairs of an address and what it holds, for those that depend on the load address."""
+        for target, slot in self.slots.items():
+            yield slot.address, self._address(target)
+        for item in self.embedded:
+            for address, addend in item.image.relative:
+                yield item.base + address, item.base + addend
+        for piece, fixup, target in self.fixups:
+            rule = self.architecture.rules[fixup.type]
+            place = piece.address + fixup.offset
+            if rule.value == "absolute":
+                yield place, self._address(target) + fixup.addend
+                continue
+            address = self.slots[target].address if rule.value == "table" else self._address(target)
+            assert isinstance(piece.content, bytearray)
+            try:
+                patch = (address + fixup.addend - place).to_bytes(rule.bytes, "little", signed=True)
+            except OverflowError as error:
+                raise CompileError(f"a reference at {place:#x} to {address:#x} does not fit in {rule.bytes} bytes") from error
+            piece.content[fixup.offset : fixup.offset + rule.bytes] = patch
+
+    def _address(self, target: str | _Target) -> int:
+        return (self.globals[target] if isinstance(target, str) else target).address

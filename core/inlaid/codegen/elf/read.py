@@ -1,0 +1,106 @@
+"""Relocatable ELF64 objects: their sections, symbols and relocations."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from inlaid.artifact.image import HEADER, IDENT, RELA, SYMBOL
+
+RELOCATABLE = 1
+PROGBITS, SYMTAB, STRTAB, RELA_TABLE, NOBITS, REL, INIT_ARRAY, FINI_ARRAY, PREINIT_ARRAY = 1, 2, 3, 4, 8, 9, 14, 15, 16
+"""Values of `sh_type`."""
+WRITE, ALLOC, EXECINSTR, TLS = 1, 2, 4, 0x400
+"""Bits of `sh_flags`."""
+SECTION = struct.Struct("<IIQQQQIIQQ")
+"""sh_name, type, flags, addr, offset, size, link, info, addralign, entsize."""
+UNDEFINED, FIRST_RESERVED = 0, 0xFF00
+LOCAL, GLOBAL, WEAK = 0, 1, 2
+"""Symbol bindings."""
+_DROPPED = ".eh_frame"
+"""Unwind tables: nothing unwinds through kernels, which neither throw nor are interrupted by what throws."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol of an object. `section` is an index into the object's sections, None where the object does not define it."""
+
+    name: str
+    binding: int
+    section: int | None
+    value: int
+
+
+@dataclass(frozen=True)
+class Fixup:
+    """A relocation: at `offset` of its section, of `type`, against symbol number `symbol`, plus `addend`."""
+
+    offset: int
+    type: int
+    symbol: int
+    addend: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section that takes memory when the code runs. `content` is shorter than `size` where the rest is zero."""
+
+    name: str
+    type: int
+    flags: int
+    alignment: int
+    size: int
+    content: bytes
+    fixups: tuple[Fixup, ...] = ()
+
+
+@dataclass(frozen=True)
+class Object:
+    """One object file. `sections` are by their number in the file."""
+
+    sections: dict[int, Section]
+    symbols: tuple[Symbol, ...] = field(default_factory=tuple)
+
+
+def read_object(content: bytes, machine: int) -> Object:
+    """A relocatable object. Raises ValueError for bytes that are none, or none for the machine."""
+    if len(content) < HEADER.size or not content.startswith(IDENT[:7]):
+        raise ValueError("it is not a 64-bit little-endian ELF file")
+    _, kind, number, _, _, _, start, _, _, _, _, entry, count, names = HEADER.unpack_from(content)
+    if kind != RELOCATABLE or number != machine or entry != SECTION.size or start + count * entry > len(content) or names >= count:
+        raise ValueError(f"it is not a relocatable object for ELF machine {machine}")
+    headers = [SECTION.unpack_from(content, start + index * entry) for index in range(count)]
+    raw = [b"" if header[1] == NOBITS else content[header[4] : header[4] + header[5]] for header in headers]
+    if any(len(data) != header[5] for data, header in zip(raw, headers, strict=True) if header[1] != NOBITS):
+        raise ValueError("a section exceeds the file")
+    fixups: dict[int, list[Fixup]] = {}
+    symbols: tuple[Symbol, ...] = ()
+    sections: dict[int, Section] = {}
+    for index, (_, type_, _, _, _, _, link, info, _, _) in enumerate(headers):
+        if type_ == RELA_TABLE:
+            found = [Fixup(offset, what & 0xFFFFFFFF, what >> 32, addend) for offset, what, addend in RELA.iter_unpack(raw[index])]
+            fixups.setdefault(info, []).extend(found)
+        elif type_ == SYMTAB:
+            symbols = tuple(_symbol(fields, raw[link]) for fields in SYMBOL.iter_unpack(raw[index]))
+        elif type_ == REL:
+            raise ValueError("it has relocations without addends")
+    for index, (name, type_, flags, _, _, size, _, _, alignment, _) in enumerate(headers):
+        text = _text(raw[names], name)
+        if not flags & ALLOC or text == _DROPPED:
+            continue
+        if flags & TLS or type_ in (FINI_ARRAY, PREINIT_ARRAY) or text.startswith((".dtors", ".ctors.")):
+            raise ValueError(f"section {text} is not linked: thread-local storage, or code that runs at other times than loading")
+        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(fixups.get(index, ())))
+    return Object(sections, symbols)
+
+
+def _symbol(fields: tuple[int, int, int, int, int, int], names: bytes) -> Symbol:
+    name, info, _, index, value, _ = fields
+    text = _text(names, name)
+    if index >= FIRST_RESERVED and info & 15 != 4:  # the name of a source file is an absolute symbol
+        raise ValueError(f"symbol {text} is absolute or common, which is not linked")
+    return Symbol(text, info >> 4, index if UNDEFINED < index < FIRST_RESERVED else None, value)
+
+
+def _text(table: bytes, begin: int) -> str:
+    return table[begin : table.index(b"\0", begin)].decode()

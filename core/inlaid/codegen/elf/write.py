@@ -1,0 +1,155 @@
+"""Writing a shared object: headers, dynamic tables, and the file around them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from inlaid.artifact import image as elf
+from inlaid.codegen.elf.layout import Bytes, Part, Piece
+from inlaid.codegen.elf.read import ALLOC, EXECINSTR, INIT_ARRAY, NOBITS, PROGBITS, RELA_TABLE, SECTION, STRTAB, WRITE
+
+_HASH, _DYNAMIC, _DYNSYM = 5, 6, 11
+"""Values of `sh_type`."""
+_GLOBAL_FUNCTION = 0x12
+_KINDS = {
+    ".dynsym": (_DYNSYM, ALLOC),
+    ".dynstr": (STRTAB, ALLOC),
+    ".hash": (_HASH, ALLOC),
+    ".rela.dyn": (RELA_TABLE, ALLOC),
+    ".rodata": (PROGBITS, ALLOC),
+    ".text": (PROGBITS, ALLOC | EXECINSTR),
+    ".init_array": (INIT_ARRAY, ALLOC | WRITE),
+    ".dynamic": (_DYNAMIC, ALLOC | WRITE),
+    ".data": (PROGBITS, ALLOC | WRITE),
+    ".bss": (NOBITS, ALLOC | WRITE),
+    ".weights": (PROGBITS, ALLOC),
+}
+"""Type and flags of the output's sections."""
+_LINKED = {".dynsym": ".dynstr", ".hash": ".dynsym", ".rela.dyn": ".dynsym", ".dynamic": ".dynstr"}
+"""Which section a section refers to."""
+_ENTRY_BYTES = {".dynsym": 24, ".hash": 4, ".rela.dyn": 24, ".dynamic": 16}
+
+
+class Tables:
+    """What a dynamic linker reads. Sizes are known from the start, contents once everything has an address."""
+
+    def __init__(self, exports: Sequence[str], name: str, relocations: int, initialisers: Sequence[Piece]) -> None:
+        self._initialisers = initialisers
+        texts = [b"", *(text.encode() for text in (*exports, *([name] if name else [])))]
+        self._strings = b"".join(text + b"\0" for text in texts)
+        self._named = bool(name)
+        self._offsets = [sum(len(text) + 1 for text in texts[:number]) for number in range(1, len(texts))]
+        self.header = Piece("", b"", 0)
+        count = len(exports) + 1
+        self.symbols = _room(".dynsym", count * elf.SYMBOL.size)
+        self.strings = Piece(".dynstr", self._strings, len(self._strings), 1)
+        self.hash = _room(".hash", 4 * (3 + count))
+        self.relocations = _room(".rela.dyn", relocations * elf.RELA.size)
+        self.dynamic = _room(".dynamic", len(self._tags()) * elf.DYNAMIC_ENTRY.size)
+        self.constants = [self.header, self.symbols, self.strings, self.hash, self.relocations]
+
+    def reserve(self, segments: int) -> None:
+        """Make room for the program headers of so many segments, and of the dynamic section and the stack."""
+        self.header.size = elf.HEADER.size + (segments + 2) * elf.SEGMENT.size
+        self.header.content = bytes(self.header.size)
+
+    def fill(self, functions: Sequence[int], text: int, relative: Sequence[tuple[int, int]], machine: elf.Machine) -> None:
+        """Write the contents of all tables but the header, for the addresses of the exported functions, in order, and the number of
+        the section that they are in."""
+        offsets = self._offsets[: len(functions)]
+        entries = [
+            elf.SYMBOL.pack(offset, _GLOBAL_FUNCTION, 0, text, address, 0)
+            for offset, address in zip(offsets, functions, strict=True)
+        ]
+        self.symbols.content = b"".join([bytes(elf.SYMBOL.size), *entries])
+        count = len(entries) + 1
+        # One bucket: a library has a handful of functions. The chain goes through all symbols in order.
+        self.hash.content = struct.pack(f"<{3 + count}I", 1, count, 1, 0, *range(2, count), 0)
+        self.relocations.content = b"".join(elf.RELA.pack(place, machine.relative, value) for place, value in sorted(relative))
+        self.dynamic.content = b"".join(elf.DYNAMIC_ENTRY.pack(tag, value) for tag, value in self._tags())
+
+    def _tags(self) -> list[tuple[int, int]]:
+        tags = [
+            (elf.DT_HASH, self.hash.address),
+            (elf.DT_STRTAB, self.strings.address),
+            (elf.DT_SYMTAB, self.symbols.address),
+            (elf.DT_STRSZ, self.strings.size),
+            (elf.DT_SYMENT, elf.SYMBOL.size),
+        ]
+        if self._named:
+            tags.append((elf.DT_SONAME, self._offsets[-1]))
+        if self.relocations.size:
+            tags += [
+                (elf.DT_RELA, self.relocations.address),
+                (elf.DT_RELASZ, self.relocations.size),
+                (elf.DT_RELAENT, elf.RELA.size),
+            ]
+        if self._initialisers:
+            size = sum(piece.size for piece in self._initialisers)
+            tags += [(elf.DT_INIT_ARRAY, self._initialisers[0].address), (elf.DT_INIT_ARRAYSZ, size)]
+        return [*tags, (0, 0)]
+
+
+def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> list[Bytes]:
+    """The file: program headers for the segments, their contents, and section headers for link editors and disassemblers."""
+    dynamic = tables.dynamic
+    headers = [
+        elf.SEGMENT.pack(elf.LOAD, part.flags, first.offset, first.address, first.address, part.stored, part.size, machine.page)
+        for part in segments
+        for first in part.pieces[:1]
+    ]
+    place = (dynamic.offset, dynamic.address, dynamic.address, dynamic.size, dynamic.size, 8)
+    headers.append(elf.SEGMENT.pack(elf.DYNAMIC, elf.READABLE | elf.WRITABLE, *place))
+    headers.append(elf.SEGMENT.pack(elf.GNU_STACK, elf.READABLE | elf.WRITABLE, 0, 0, 0, 0, 0, 16))
+    end = max(part.pieces[0].offset + part.stored for part in segments)
+    sections, names = _sections(segments, end)
+    start = -(-(end + len(names)) // 8) * 8
+    table = (64, len(headers), SECTION.size, len(sections), len(sections) - 1)
+    fields = (elf.IDENT, elf.SHARED_OBJECT, machine.number, 1, 0, elf.HEADER.size, start, 0, elf.HEADER.size, elf.SEGMENT.size)
+    tables.header.content = elf.HEADER.pack(*fields, *table[1:]) + b"".join(headers)
+    out: list[Bytes] = []
+    written = 0
+    for piece in (piece for part in segments for piece in part.pieces):
+        if len(piece.content):
+            out += [bytes(piece.offset - written), piece.content]
+            written = piece.offset + len(piece.content)
+    return [*out, names, bytes(start - end - len(names)), *sections]
+
+
+def section_names(segments: Sequence[Part]) -> list[str]:
+    """The output's sections, in order: number 1 on."""
+    return list(_by_section(segments))
+
+
+def _by_section(segments: Sequence[Part]) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in (piece for part in segments for piece in part.pieces):
+        if piece.section in _KINDS and piece.size:
+            found.setdefault(piece.section, []).append(piece)
+    return found
+
+
+def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
+    """The section headers, and the names of sections, which stand at the offset `end`."""
+    found = _by_section(segments)
+    numbers = {name: number for number, name in enumerate(found, 1)}
+    names = b"\0"
+    headers = [bytes(SECTION.size)]
+    for name, pieces in found.items():
+        first, last = pieces[0], pieces[-1]
+        kind, flags = _KINDS[name]
+        link = numbers.get(_LINKED.get(name, ""), 0)
+        info = 1 if name == ".dynsym" else 0  # the number of local symbols
+        size = last.address + last.size - first.address
+        alignment = max(piece.alignment for piece in pieces)
+        place = (first.address, first.offset, size, link, info, alignment, _ENTRY_BYTES.get(name, 0))
+        headers.append(SECTION.pack(len(names), kind, flags, *place))
+        names += name.encode() + b"\0"
+    headers.append(SECTION.pack(len(names), STRTAB, 0, 0, end, len(names) + len(".shstrtab") + 1, 0, 0, 1, 0))
+    return headers, names + b".shstrtab\0"
+
+
+def _room(section: str, size: int) -> Piece:
+    """A piece whose content comes later."""
+    return Piece(section, bytes(size), size)

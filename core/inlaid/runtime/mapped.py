@@ -1,0 +1,119 @@
+"""Images in memory: native code made callable without a linker.
+
+An image is copied to anonymous memory, which then becomes read-only or executable. Hosts that forbid this (SELinux without
+`execmem`, `PR_SET_MDWE`, systemd's `MemoryDenyWriteExecute`) may still allow code that is mapped from a file, which an image is as
+well: `dlopen` opens it from memory (`memfd_create`), or from a temporary folder where files may be executed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from inlaid.artifact.image import EXECUTABLE, READABLE, WRITABLE, Image, Machine, read_image
+from inlaid.errors import KernelFault
+
+_PROTECTION = {READABLE: mmap.PROT_READ, WRITABLE: mmap.PROT_WRITE, EXECUTABLE: mmap.PROT_EXEC}
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class Mapped:
+    """An image in memory. `addresses` are those of its functions; the memory is given back when this object goes."""
+
+    def __init__(self, addresses: Mapping[str, int], release: Callable[..., object], *arguments: Any) -> None:
+        self.addresses = addresses
+        # Threads may still run the code while the interpreter ends: then it stays mapped.
+        weakref.finalize(self, release, *arguments).atexit = False
+
+
+def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
+    """Make the functions of an image callable; `name` says in errors whose code it is. Raises `KernelFault` for bytes that are no
+    image for the machine, and where the host lets no memory be executed."""
+    try:
+        image = read_image(code, machine)
+    except ValueError as error:
+        raise KernelFault(f"the code of {name} is damaged: {error}", remedy="make the package again") from error
+    refusals = []
+    for way, label in (
+        (_copied, "anonymous memory"),
+        (_opened_in_memory, "memfd_create"),
+        (_opened_on_disk, tempfile.gettempdir()),
+    ):
+        try:
+            return way(image, code)
+        except OSError as error:
+            refusals.append(f"{label}: {error}")
+    raise KernelFault(
+        f"the code of {name} cannot be made executable: {'; '.join(refusals)}",
+        remedy="let this process map executable memory, or set TMPDIR to a folder on a file system without noexec",
+    )
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.dlclose.argtypes = (ctypes.c_void_p,)
+    return libc
+
+
+def _copied(image: Image, code: bytes) -> Mapped:
+    """Copy segments to anonymous memory, relocate them, and protect each page as its segment says."""
+    libc = _libc()
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    base = libc.mmap(None, image.size, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0)
+    if base == _FAILED:
+        raise _failure("mmap")
+    mapped = Mapped({name: base + address for name, address in image.functions.items()}, libc.munmap, base, image.size)
+    for segment in image.segments:
+        ctypes.memmove(base + segment.address, bytes(segment.content), len(segment.content))
+    for address, target in image.relative:
+        ctypes.c_uint64.from_address(base + address).value = base + target
+    for segment in image.segments:
+        begin = segment.address // mmap.PAGESIZE * mmap.PAGESIZE
+        wanted = sum(protection for flag, protection in _PROTECTION.items() if segment.flags & flag)
+        if libc.mprotect(base + begin, segment.address + segment.size - begin, wanted):
+            raise _failure("mprotect")
+    return mapped
+
+
+def _opened_in_memory(image: Image, code: bytes) -> Mapped:
+    """Let the dynamic linker open a file that exists in memory only."""
+    descriptor = os.memfd_create("inlaid")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(code)
+        return _opened(image, f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _opened_on_disk(image: Image, code: bytes) -> Mapped:
+    """Let the dynamic linker open a file, which is removed at once."""
+    with tempfile.TemporaryDirectory(prefix="inlaid-") as folder:
+        path = Path(folder, "region.so")
+        path.write_bytes(code)
+        return _opened(image, str(path))
+
+
+def _opened(image: Image, path: str) -> Mapped:
+    library = ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    # ctypes never closes what it opens.
+    mapped = Mapped({}, _libc().dlclose, library._handle)
+    mapped.addresses = {name: ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in image.functions}
+    return mapped
+
+
+def _failure(call: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,0 +1,42 @@
+"""Linking objects for x86-64: their relocation types, and the functions that LLVM's code calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from inlaid.codegen.elf import Architecture, Rule, link
+from inlaid_x86.llvm.helpers import helper
+from inlaid_x86.llvm.region import Dialect
+from inlaid_x86.machine import TRIPLE, compile_text, data_layout
+from inlaid_x86.options import MACHINE
+
+X86_64 = Architecture(
+    MACHINE,
+    {
+        1: Rule("absolute", 8),  # R_X86_64_64
+        2: Rule("relative"),  # R_X86_64_PC32
+        4: Rule("relative"),  # R_X86_64_PLT32: every function is in the output, so that no call needs a procedure linkage table
+        9: Rule("table"),  # R_X86_64_GOTPCREL
+        24: Rule("relative", 8),  # R_X86_64_PC64
+        41: Rule("table"),  # R_X86_64_GOTPCRELX
+        42: Rule("table"),  # R_X86_64_REX_GOTPCRELX
+    },
+)
+"""Relocation types of position-independent code (System V ABI, AMD64 supplement, table 4.9)."""
+
+
+def link_image(objects: Sequence[bytes], exports: Sequence[str], features: str = "", attributes: str = "", name: str = "") -> bytes:
+    """Objects as an image that exports some of their functions. Helpers are compiled for `features`, as LLVM takes
+    them, with the function `attributes` of the code."""
+    return b"".join(link(objects, exports, X86_64, helper=lambda symbol: helper_object(symbol, features, attributes), name=name))
+
+
+@functools.cache
+def helper_object(symbol: str, features: str, attributes: str) -> bytes | None:
+    """The object that defines a function of the C library, None where there is no helper of that name."""
+    text = helper(symbol)
+    if text is None:
+        return None
+    # Few passes: the others would recognise the loop of a copy as a copy, and have it call itself.
+    return compile_text(Dialect(TRIPLE, data_layout(), attributes).module(text), features, explicit=True)
