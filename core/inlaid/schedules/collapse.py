@@ -73,11 +73,11 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
                 own, pair = (buffer, place), (index, following)
                 links.setdefault(own, set())
                 extents = pairs.get(pair)
-                if extents is not None and extents == (arith.wrap(buffer.shape[place]), arith.wrap(buffer.shape[place + 1])):
+                if extents is not None and _same_extents(extents, buffer.shape[place : place + 2]):
                     links[own].add(pair)
                     links[pair].add(own)
                 else:
-                    bad.add(own)
+                    bad.update((own, pair) if extents is not None else (own,))
                 before = indices[place - 1] if place else None
                 used = arith.free_vars(index)
                 bad.update(p for p in pairs if (p[0] in used and p != pair) or (p[1] in used and p != (before, index)))
@@ -88,6 +88,11 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
                 bad.add(other)
                 stack.append(other)
     return _apart(links, bad)
+
+
+def _same_extents(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
+    """Whether loops run over whole dimensions. A product of several sizes has more than one form."""
+    return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
 
 def _neighbours(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
