@@ -19,7 +19,7 @@ MODELS := ../shared/models
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-micro peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-micro bench-real peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench: $(DEVELOPING) ## time Inlaid beside its peers, about an hour; writes docs
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md
+
+bench-real: $(DEVELOPING) ## values and times of exported models beside ONNX Runtime; installs exporters (4 GB); writes docs/benchmarks-real.md
+	$(BIN)/python benchmarks/bench_real.py --install --write docs/benchmarks-real.md
 
 peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
 	$(PIP) install "pip>=25.1"

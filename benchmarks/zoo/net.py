@@ -26,8 +26,11 @@ class Net:
     distributions, whose methods may change: so a model has the same bytes everywhere.
     """
 
-    def __init__(self, name: str, seed: int = 0) -> None:
+    def __init__(self, name: str, seed: int = 0, opset: int = OPSET, learning: int = 0) -> None:
+        """`opset` of ONNX's own operators, and `learning` that of ai.onnx.ml, 0 where none is used."""
         self.name = name
+        self.opset = opset
+        self._learning = learning
         self._bits = np.random.PCG64(seed)
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -50,10 +53,10 @@ class Net:
         self._inputs.append(helper.make_tensor_value_info(name, _element_type(dtype), list(shape)))
         return name
 
-    def output(self, value: str, name: str, shape: Sequence[Size], dtype: str = "float32") -> None:
-        """Make the result of a node an output of the model, under a name."""
+    def output(self, value: str, name: str, shape: Sequence[Size] | None, dtype: str = "float32") -> None:
+        """Make the result of a node an output of the model, under a name. `shape`: None where even the rank is left open."""
         self._renamed[value] = name
-        self._outputs.append(helper.make_tensor_value_info(name, _element_type(dtype), list(shape)))
+        self._outputs.append(helper.make_tensor_value_info(name, _element_type(dtype), shape))
 
     def node(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
         """A node of one result; an input of "" is left out."""
@@ -97,15 +100,29 @@ class Net:
         """A constant shape, as Reshape reads it: 0 keeps a size, -1 takes what is left."""
         return self.constant(sizes, "int64")
 
-    def build(self) -> onnx.ModelProto:
-        """The model, checked."""
+    def body(self, name: str) -> Net:
+        """An empty subgraph, for a branch or a loop body: it reads this graph's values, and its weights lie in this graph."""
+        inner = Net(name, opset=self.opset)
+        inner._bits, inner._weights, inner._constants, inner._used = self._bits, self._weights, self._constants, self._used
+        inner._scope = [*self._scope, name]
+        return inner
+
+    def graph(self) -> onnx.GraphProto:
+        """The nodes, inputs and outputs, without weights: what `If`, `Loop` and `Scan` take as an attribute."""
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [self._renamed.get(name, name) for name in names]
-        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
-        model = helper.make_model(
-            graph, producer_name="inlaid-zoo", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
+        return helper.make_graph(self._nodes, self.name, self._inputs, self._outputs)
+
+    def build(self) -> onnx.ModelProto:
+        """The model, checked."""
+        graph = self.graph()
+        graph.initializer.extend(self._weights.values())
+        opsets = [helper.make_opsetid("", self.opset)]
+        if self._learning:
+            opsets.append(helper.make_opsetid("ai.onnx.ml", self._learning))
+        version = max(IR_VERSION, helper.find_min_ir_version_for(opsets))
+        model = helper.make_model(graph, producer_name="inlaid-zoo", opset_imports=opsets, ir_version=version)
         onnx.checker.check_model(model)
         return model
 
@@ -116,4 +133,6 @@ class Net:
 
 
 def _element_type(dtype: str) -> int:
+    if dtype == "string":
+        return onnx.TensorProto.STRING
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
