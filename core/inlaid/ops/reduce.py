@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
+from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
     ANY,
@@ -125,8 +126,8 @@ class ArgReduceAttrs(Attrs):
 def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Operator:
     def infer(attrs: ArgReduceAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
-        if tensor.shape[check_axis(attrs.axis, tensor.rank)] == 0:
-            raise ValueError(f"axis {attrs.axis} has no elements")
+        extent = tensor.shape[check_axis(attrs.axis, tensor.rank)]
+        require(arith.at_least(extent, 1, f"dimension {attrs.axis} of the input"))
         return TensorType(reduced_shape(tensor.shape, (attrs.axis,), attrs.keepdims), "int64")
 
     def reference(attrs: ArgReduceAttrs, x: Array) -> Array:

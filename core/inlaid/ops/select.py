@@ -206,7 +206,7 @@ def _infer_non_max_suppression(
     boxes, scores = tensor_type(boxes, FLOAT, "the boxes"), tensor_type(scores, FLOAT, "the scores")
     limits = [tensor_type(type_, FLOAT, "a threshold") for type_ in (iou_threshold, score_threshold)]
     common_dtype(boxes, scores, *limits)
-    if boxes.rank != 3 or boxes.shape[2] != 4 or scores.rank != 3 or any(limit.rank for limit in limits):
+    if boxes.rank != 3 or not dims_may_equal(boxes.shape[2], 4) or scores.rank != 3 or any(limit.rank for limit in limits):
         raise ValueError("boxes are (batch, boxes, 4), scores (batch, classes, boxes), thresholds 0-d")
     if not (dims_may_equal(boxes.shape[0], scores.shape[0]) and dims_may_equal(boxes.shape[1], scores.shape[2])):
         raise ValueError("boxes and scores differ in the batch or in the number of boxes")

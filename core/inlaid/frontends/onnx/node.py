@@ -186,7 +186,7 @@ class Node:
             raise self.error(f"axis {value} is out of range for rank {rank}")
         return value % rank
 
-    def error(self, message: str, remedy: str | None = None) -> ModelImportError:
+    def error(self, message: str, remedy: str | Remedy | None = None) -> ModelImportError:
         """An error that names this node, to be raised."""
         return ModelImportError(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
 

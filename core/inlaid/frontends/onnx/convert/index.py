@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from inlaid import arith
+from inlaid.errors import Remedy, dims_setting
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant
@@ -39,7 +41,21 @@ def _gather_elements(node: Node) -> Expr:
 
 
 def _gather_nd(node: Node) -> Expr:
-    return gather_nd(node.input(0), node.input(1), batch_dims=node.attrs.get("batch_dims", 0))
+    batch = node.attrs.get("batch_dims", 0)
+    return gather_nd(node.input(0), _of_depth(node, 1 if node.rank(0) - batch == 1 else None), batch_dims=batch)
+
+
+def _of_depth(node: Node, depth: int | None) -> Expr:
+    """Input 1, indices whose last extent says along how many axes they select: where that is symbolic, it must be `depth`, what the
+    other ranks leave; None where they leave several."""
+    indices, shape = node.input(1), node.tensor(1).shape
+    if not shape or isinstance(shape[-1], int):
+        return indices
+    if depth is None:
+        names = [leaf.name for leaf in arith.free_vars(shape[-1]) if isinstance(leaf, arith.SizeVar) and not leaf.existential]
+        remedy = Remedy.of("give ", dims_setting(dict.fromkeys(names))) if names else None
+        raise node.error("the last extent of the indices, which decides the rank of the result, must be known", remedy=remedy)
+    return reshape(indices, shape=(*shape[:-1], depth))
 
 
 def _reverse_sequence(node: Node) -> Expr:
@@ -58,7 +74,8 @@ def _scatter_elements(node: Node) -> Expr:
 
 
 def _scatter_nd(node: Node) -> Expr:
-    return scatter_nd(*(node.input(index) for index in range(3)), reduction=node.attrs.get("reduction", "none"))
+    depth = node.rank(1) - 1 + node.rank(0) - node.rank(2)
+    return scatter_nd(node.input(0), _of_depth(node, depth), node.input(2), reduction=node.attrs.get("reduction", "none"))
 
 
 def _tensor_scatter(node: Node) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from inlaid import arith
@@ -28,7 +29,7 @@ from inlaid.ops.elementwise import (
     where,
 )
 from inlaid.ops.reduce import argmax, argmin, cumprod, cumsum, reduce_max, reduce_min, reduce_prod, reduce_sum
-from inlaid.ops.shape import iota, reshape
+from inlaid.ops.shape import iota, pad, reshape
 
 Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
 """(tensor, axes, keepdims) -> its reduction."""
@@ -146,7 +147,13 @@ def _hardmax(node: Node) -> Expr:
 
 def _one_hot_max(x: Expr, axis: int) -> Expr:
     type_ = tensor_of(x)
+    if type_.shape[axis] == 0:
+        return x
     extents = tuple(dim if index == axis else 1 for index, dim in enumerate(type_.shape))
+    if not arith.prove(arith.compare("<", 0, type_.shape[axis])):
+        # An axis that may be empty has no greatest element. A last one that is never greater changes nothing else.
+        pads = (0,) * (type_.rank + axis) + (1,) + (0,) * (type_.rank - axis - 1)
+        x = pad(x, scalar(-math.inf, type_.dtype), pads=pads, mode="constant")
     found = equal(iota(shape=extents, axis=axis, dtype="int64"), argmax(x, axis=axis, keepdims=True))
     return where(found, scalar(1, type_.dtype), scalar(0, type_.dtype))
 
