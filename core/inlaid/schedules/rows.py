@@ -350,7 +350,9 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         reducing = [loop for kind, loop in loops if kind is ir.IterKind.REDUCTION]
         *_, place = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
         s.reorder(*reducing, place)
-        init = s.decompose_reduction(part, (*reducing, place)[0])
+        # Before every loop that may run no iteration, those too of at most one, which no variable of the block is bound to.
+        spatial = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL and loop is not place]
+        init = s.decompose_reduction(part, next(loop for loop in s.loops(part) if loop not in spatial))
         for loop in reducing if part != first else ():
             s.unroll(loop)
         _mark(s, part, length, lanes)
