@@ -47,6 +47,7 @@ from inlaid.arith.expr import (
 from inlaid.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlaid.arith.interval import Interval
 from inlaid.arith.intset import Span, span
+from inlaid.arith.limits import limits
 
 __all__ = [
     "ONE",
@@ -88,6 +89,7 @@ __all__ = [
     "floormod",
     "free_vars",
     "index_map",
+    "limits",
     "linear",
     "logical_and",
     "logical_not",

@@ -73,14 +73,17 @@ def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
 
 
 def bounded(dim: Dim) -> Dim:
-    """A dimension with existential ones at their upper bounds. One without a bound stays: a region has it from its inputs, as any
-    other size."""
+    """The greatest that a dimension can be over existential ones below their upper bounds. One without a bound stays: a region has
+    it from its inputs, as any other size. Raises `CompileError` where there is no telling."""
     if isinstance(dim, int):
         return dim
-    mapping: dict[arith.Expr, arith.Expr] = {}
+    ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}
     for variable in arith.free_vars(dim):
         if isinstance(variable, arith.SizeVar) and variable.existential:
             bound = upper_bound(variable)
             if bound is not None:
-                mapping[variable] = arith.wrap(bounded(bound))
-    return arith.unwrap(arith.substitute(dim, mapping))
+                ranges[variable] = (arith.wrap(variable.lower), arith.wrap(bounded(bound)))
+    found = arith.limits(dim, ranges)
+    if found is None:
+        raise CompileError(f"extent {dim!r} has no upper bound, so that no buffer can be set aside for it")
+    return arith.unwrap(found[1])

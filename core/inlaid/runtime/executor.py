@@ -160,10 +160,9 @@ class Executor:
         check_constraints(artifact, sizes)
         check_shapes(artifact, signature.inputs, shapes, sizes)
         bounds = upper_bounds(signature, sizes)
-        limits = {**sizes, **bounds}
         outputs = []
         for spec, number in zip(signature.outputs, instruction.outputs, strict=True):
-            shape = room(spec, limits)
+            shape = room(spec, sizes, bounds)
             ready = run.frame[number]
             if ready is not None and ready.shape == shape:
                 outputs.append(ready)

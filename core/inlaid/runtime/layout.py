@@ -18,7 +18,7 @@ from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsuppo
 from inlaid.plugins.contract import AllocatingKernel, Kernel
 from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
 from inlaid.runtime.profile import Recorder
-from inlaid.runtime.sizes import LIMIT, Shape, Sizes, align_up, bounded, bounded_shape, byte_count, known, known_shape
+from inlaid.runtime.sizes import Shape, Sizes, align_up, bounded, byte_count, known, known_shape
 
 _KEPT_LAYOUTS = 32
 """How many sets of input sizes a plan remembers."""
@@ -344,7 +344,7 @@ def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
     """Bytes of main memory that a region wants."""
     wanted = artifact.workspace.get("", 0)
     size = bounded(wanted, {**sizes, **upper_bounds(artifact.signature, sizes)})
-    if size is None or size >= LIMIT:
+    if size is None:
         raise PackageError(f"the workspace of region {artifact.symbol}, {wanted!r} bytes, is not known before the run")
     return size
 
@@ -361,9 +361,12 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
     return bounds
 
 
-def room(spec: TensorSpec, sizes: Sizes) -> Shape:
-    """The shape of the buffer that an output wants, `sizes` holding upper bounds too."""
-    shape = bounded_shape(spec.shape, sizes)
-    if shape is None:
+def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
+    """The shape of the buffer that an output wants: the greatest that sizes from 0 up to `bounds` give, beside known ones."""
+    ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}
+    ranges |= {name: (arith.ZERO, arith.Const(size)) for name, size in bounds.items()}
+    found = [arith.limits(dim, ranges) for dim in spec.shape]
+    shape = known_shape(tuple(arith.unwrap(limits[1]) for limits in found if limits is not None), {})
+    if shape is None or len(shape) < len(spec.shape):
         raise Unsupported(f"output {spec.name} of shape {spec.shape} has no upper bound")
     return shape

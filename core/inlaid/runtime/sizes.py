@@ -18,7 +18,8 @@ LIMIT = 1 << 47
 
 
 def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """The value of an expression; None while a variable in it has none. Raises `KernelFault` for a value that is no size."""
+    """The value of an expression; None while a variable in it has none. Raises `KernelFault` for a negative value,
+    `OutOfMemory` for one beyond `LIMIT`."""
     if type(dim) is int:
         return dim
     try:
@@ -27,7 +28,9 @@ def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
         return None
     except ZeroDivisionError as error:
         raise KernelFault(f"the size {dim!r} divides by zero") from error
-    if not 0 <= value < LIMIT:
+    if value >= LIMIT:
+        raise OutOfMemory(f"the size {dim!r} is {value}, more than an address space")
+    if value < 0:
         raise KernelFault(f"the size {dim!r} is {value}, which no buffer can have")
     return value
 
@@ -43,20 +46,11 @@ def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shap
     return tuple(found)
 
 
-def bounded_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:
-    """The values of a shape, existential dimensions that have none yet counted with their upper bounds; None where there is no
+def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
+    """The value of an expression, existential dimensions that have none yet counted with their upper bounds; None where there is no
     bound."""
     limits = dict(sizes)
-    for dim in shape:
-        if isinstance(dim, arith.Expr) and not _bound(dim, limits):
-            return None
-    return known_shape(shape, limits)
-
-
-def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """`bounded_shape` of one dimension."""
-    shape = bounded_shape((dim,), sizes)
-    return None if shape is None else shape[0]
+    return None if isinstance(dim, arith.Expr) and not _bound(dim, limits) else known(dim, limits)
 
 
 def _bound(dim: arith.Expr, limits: Sizes) -> bool:

@@ -32,3 +32,17 @@ def test_sizes_as_values() -> None:
         assert (count.tolist(), count_below.tolist()) == ([np.count_nonzero(value)], [np.count_nonzero(value < 0)])
         assert (forward.tolist(), backward.tolist()) == (list(shape), list(shape[::-1]))
         assert counted.tolist() == list(range(2 * shape[0]))
+
+
+def test_buffers_of_sizes_that_fall() -> None:
+    """A buffer whose extent is the greater the fewer elements are found is as large as for none."""
+    x = var("x", TensorType((64,), "float32"))
+    found = ops.nonzero(x)
+    count = found.type.shape[1]
+    for extent, most, least in ((5000 - count * 50, 5000, 1800), ((100 - count) // 3, 33, 12), (count * 3 + 2, 2, 194)):
+        total = ops.after(ops.reduce_sum(x, axes=(0,)), found)
+        body = ops.softmax(ops.full(total, shape=(extent,)), axis=0)
+        executable = compile_module(Module({"main": function([x], body)}), ["x86:threads=1,check=true"])
+        for value, wanted in ((0, most), (1, least)):
+            (result,) = executable.run({"x": np.full(64, value, np.float32)}).values()
+            np.testing.assert_allclose(result, np.full(wanted, 1 / wanted), rtol=1e-5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from inlaid import arith
 from inlaid.arith import substitute
@@ -90,10 +90,10 @@ def rooms(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arit
     pairs = []
     for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
-        has = _bytes(buffer.shape, buffer.dtype.bytes)
+        has = _most(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
         pairs.append((substitute(arith.mul(elements(kernel, own), own.dtype.bytes), names), has))
-        pairs.append((arith.add(buffer.offset, has), _owner_bytes(region, buffer)))
-    return [(substitute(wanted, bounds), substitute(room, bounds)) for wanted, room in pairs]
+        pairs.append((arith.add(buffer.offset, has), _most(_owner_bytes(region, buffer), bounds)))
+    return pairs
 
 
 def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
@@ -106,6 +106,13 @@ def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
     specs = region.signature.inputs if buffer.storage == "input" else region.signature.outputs
     spec = specs[buffer.index]
     return _bytes(spec.shape, 1 if spec.dtype is None else spec.dtype.bytes)
+
+
+def _most(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
+    """The greatest that a size can be."""
+    found = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})
+    assert found is not None, size
+    return found[1]
 
 
 def _bytes(shape: tuple[arith.Dim, ...], width: int) -> arith.Expr:

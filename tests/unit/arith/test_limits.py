@@ -1,0 +1,50 @@
+"""Symbolic bounds of expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlaid import arith
+from inlaid.arith import Expr, SizeVar, evaluate, limits
+
+K, N = SizeVar("?k"), SizeVar("n")
+
+
+@st.composite
+def expressions(draw: Any, depth: int = 3) -> Expr:
+    if not depth or draw(st.booleans()):
+        return draw(st.sampled_from((K, N, arith.wrap(draw(st.integers(-4, 9))))))  # type: ignore[no-any-return]
+    a, b = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    match draw(st.integers(0, 5)):
+        case 0:
+            return arith.add(a, b)
+        case 1:
+            return arith.mul(a, b)
+        case 2:
+            return arith.floordiv(a, draw(st.integers(1, 5)))
+        case 3:
+            return arith.floormod(a, draw(st.integers(1, 5)))
+        case 4:
+            return arith.minimum(a, b)
+        case _:
+            return arith.select(arith.compare("<", a, b), arith.maximum(a, b), a)
+
+
+@given(expressions(), st.integers(0, 9), st.integers(0, 9), st.data())
+def test_values_lie_within(expr: Expr, n: int, most: int, data: st.DataObject) -> None:
+    found = limits(expr, {K: (arith.ZERO, N + most)})
+    if found is None:
+        return
+    assert K not in arith.free_vars(found[0]) | arith.free_vars(found[1])
+    low, high = (evaluate(bound, {N: n}) for bound in found)
+    k = data.draw(st.integers(0, n + most))
+    assert low <= evaluate(expr, {K: k, N: n}) <= high
+
+
+def test_what_falls_is_greatest_at_the_least() -> None:
+    low, high = limits(100 - K * 2, {K: (arith.ZERO, arith.wrap(N))}) or (None, None)
+    assert low is not None
+    assert (arith.simplify(low), high) == (arith.simplify(100 - N * 2), arith.wrap(100))
