@@ -47,7 +47,7 @@ class Axis:
         """The number of windows over an extent, which is called `what` in errors. The call requires that it is at least 1. Raises
         ValueError where not even one fits."""
         room = extent + self.before + self.after - self.span
-        count = arith.unwrap(arith.wrap(room // self.stride + 1))
+        count = arith.unwrap(arith.simplify(room // self.stride + 1))
         what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"
         require(Constraint(arith.unwrap(arith.compare(">=", room, 0)), what, ">= 1", count))
         return count
