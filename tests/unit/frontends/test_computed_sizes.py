@@ -376,6 +376,37 @@ def test_a_choice_of_ranks_by_data_is_refused():
         load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}'))
 
 
+def test_what_follows_a_choice_of_ranks_tells_which_it_is():
+    """A height that is 1 in every run, squeezed away: the Transpose takes three dimensions."""
+    graph = IDIOM.replace("y = Relu(z)", "y = Transpose<perm = [0]>(z)")
+    assert agree(graph, x=normal(3, 1))
+    found, wanted = outcomes(graph, 17, {"x": normal(3, 2)})
+    assert wanted is None and found == [None] * len(found)
+
+
+RATES = """g (float[n] x, int64 rate) => (float[n] y) {
+  fast = Constant<value_int = 16>()
+  slow = Constant<value_int = 8>()
+  c = Equal(rate, fast)
+  y = If<
+    then_branch = then () => (float[k] t) { t = Neg(x) },
+    else_branch = otherwise () => (float[k] e) {
+      d = Equal(rate, slow)
+      e = If<
+        then_branch = half () => (float[k] h) { h = Abs(x) },
+        else_branch = raised () => (float r) { r = Constant<value_float = 0.0>() }>(d)
+    }>(c)
+}"""
+
+
+def test_a_branch_that_stands_for_an_exception_fails_when_it_is_taken():
+    """As TorchScript exports `raise`: a 0-d constant, where the model declares another rank."""
+    assert agree(RATES, x=normal(3), rate=np.array(16)) and agree(RATES, x=normal(3), rate=np.array(8))
+    for executable in prepared(RATES)[1]:
+        with pytest.raises(KernelFault, match=r"the condition does not hold, which gives .* where the rest of the model expects"):
+            executable.run({"x": normal(3), "rate": np.array(4)})
+
+
 def test_squeeze_without_axes_never_changes_the_rank():
     graph = "g (float[1, b, n] x) => (float y) { h = Squeeze(x)  y = Relu(h) }"
     assert agree(graph, x=normal(1, 2, 3)) and agree(graph, x=normal(1, 0, 3))

@@ -34,7 +34,7 @@ def test_if_reads_the_enclosing_scope():
     assert any(isinstance(expr, If) for expr in post_order(module.main.body))
 
 
-BRANCHES = """g (bool c, float[4] x) => (float[?] y) {
+BRANCHES = """g (bool c, float[4] x) => (float y) {
       two = Constant <value_ints = [2, 2]> ()
       y = If (c) <
         then_branch = t () => (float[4] a) { a = Neg(x) },

@@ -7,7 +7,8 @@ what comes back. It trusts nothing in the model: whatever is wrong with it is a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.onnx import functions, proto
 from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
 from inlaid.frontends.onnx.external import ExternalData
+from inlaid.frontends.onnx.guess import Guesses
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.order import sorted_nodes
 from inlaid.frontends.onnx.schema import REMEDY, Schemas
@@ -47,7 +49,8 @@ class Frame:
 
     names: values by name, None for an input left out. parent: the enclosing graph. opsets: versions by domain. attributes: what
     the attribute references of a function body stand for. prefix: of the names of its nodes in spans. inline: the node that the
-    body expands, where the body is the definition of an operator: its nodes take that node's span.
+    body expands, where the body is the definition of an operator: its nodes take that node's span. ranks: those that the graph
+    declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -57,6 +60,7 @@ class Frame:
     prefix: str = ""
     inline: Span | None = None
     depth: int = 0
+    ranks: dict[str, int] = field(default_factory=dict)
 
     def find(self, name: str) -> Expr | None:
         """The value of a name. Raises KeyError."""
@@ -91,6 +95,13 @@ class FrameScope:
     def binder(self) -> Binder:
         return self.importer.binder
 
+    def rank(self, name: str) -> int | None:
+        return self.frame.ranks.get(name)
+
+    @property
+    def guesses(self) -> Guesses:
+        return self.importer.guesses
+
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
         return self.importer.carried
@@ -110,6 +121,7 @@ class Importer:
     bound_inputs: Mapping[str, np.ndarray[Any, Any]]
     values: Values = field(default_factory=Values)
     carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
+    guesses: Guesses = field(default_factory=Guesses)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
     _schemas: Schemas = field(default_factory=Schemas)
@@ -138,16 +150,32 @@ class Importer:
                 raise self._error(f"function {item.domain}:{item.name} is defined twice")
             self._functions[key] = item
         self._check_size()
-        frame = Frame({}, None, opsets, {})
-        params = self._graph_inputs(model.graph, frame)
-        self._check_bindings(params)
-        body = self._body(model.graph, frame)
+        params, body = self.guesses.attempt(lambda: self._graph(model.graph, opsets))
         names = [item.name for item in model.graph.output]
         if len(set(names)) != len(names):
             raise self._error("two outputs of the graph have the same name")
         result = body[0] if len(body) == 1 else tuple_(body)
         main = function(params, result, (("outputs", json.dumps(names)),), span=Span(self.file, model.graph.name))
         return Module({"main": main})
+
+    def _graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int]) -> tuple[list[Var], list[Expr]]:
+        """The parameters and the results of the model's graph."""
+        frame = Frame({}, None, opsets, {})
+        params = self._graph_inputs(graph, frame)
+        self._check_bindings(params)
+        with self._anew():
+            return params, self._body(graph, frame)
+
+    @contextmanager
+    def _anew(self) -> Iterator[None]:
+        """A graph that may be imported again: what was bound in it is forgotten, and its nodes do not count twice."""
+        nodes = self._nodes
+        with self.binder.nested():
+            try:
+                yield
+            except ModelImportError:
+                self._nodes = nodes
+                raise
 
     def _check_size(self) -> None:
         """Refuse functions that expand to too many nodes, before the first is expanded."""
@@ -265,7 +293,7 @@ class Importer:
             self._define(inner, item.name, value)
             if isinstance(value, Var) and value is not given:
                 params.append(value)
-        with self.binder.nested():
+        with self._anew():
             results = self._body(graph, inner)
         return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name))
 
@@ -300,6 +328,9 @@ class Importer:
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             self._define(frame, name, self._constant(proto.dense_of(sparse, self.external), name))
+        for item in (*graph.value_info, *graph.output):
+            if item.type.tensor_type.HasField("shape"):
+                frame.ranks[item.name] = len(item.type.tensor_type.shape.dim)
         self._import_nodes(graph.node, frame)
         return [self._output(frame, item.name) for item in graph.output]
 

@@ -19,6 +19,8 @@ from inlaid.types import DType, TensorType, Type
 if TYPE_CHECKING:
     import onnx
 
+    from inlaid.frontends.onnx.guess import Guesses
+
 
 class NeedsStatic(ModelImportError):
     """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
@@ -53,6 +55,13 @@ class Scope(Protocol):
     @property
     def binder(self) -> Binder:
         """Makes dimensions of what a run computes."""
+
+    def rank(self, name: str) -> int | None:
+        """The rank that the graph declares for a value, None where it does not."""
+
+    @property
+    def guesses(self) -> Guesses:
+        """Choices that are taken back where what follows does not fit."""
 
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:

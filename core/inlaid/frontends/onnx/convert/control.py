@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlaid.frontends.onnx.node import Converter, InvalidNode, NeedsStatic, Node
 from inlaid.graph.ir import Expr, Tuple, call, constant, if_, tuple_, tuple_item
 from inlaid.ops.plan import fail, fail_attrs
+from inlaid.types import TensorType
 
 # The attributes that can hold the value of a Constant, with the dtype of the plain ones.
 _VALUE_DTYPES: Mapping[str, type] = {
@@ -50,7 +52,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
     try:
         types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
     except TypeInferenceError as error:
-        sides = _usual_side(node, sides, error)
+        sides = _expected_side(node, sides, error)
         types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
     then, otherwise = [
         tuple_([coerce(item, wanted, node.span) for item, wanted in zip(side, types, strict=True)], node.span) for side in sides
@@ -65,7 +67,7 @@ def _sides(node: Node) -> list[tuple[Expr, ...]]:
     problems: list[ModelImportError] = []
     for number, name in enumerate(("then_branch", "else_branch")):
         try:
-            sides[number] = _branch(node, name)
+            sides[number] = node.scope.guesses.attempt(partial(_branch, node, name))
         except (NeedsStatic, InvalidNode):
             raise
         except ModelImportError as error:
@@ -84,21 +86,37 @@ def _sides(node: Node) -> list[tuple[Expr, ...]]:
     return [then, otherwise]
 
 
-def _usual_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
-    """The branches of a choice that have no common type: the one that usual sizes take, and a failure in place of the other. Raises
-    where sizes alone do not decide."""
+def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
+    """The branches of a choice that have no common type: the one that the rest of the model expects, and a failure in place of the
+    other. Raises where nothing tells which that is: the ranks that the model declares, or a condition on sizes."""
     condition, *_ = node.dims(0) or (None,)
-    usual = None if condition is None else _at_usual_sizes(condition)
-    if condition is None or usual is None:
+    likely = _of_declared_rank(node, sides)
+    if likely is None and condition is not None:
+        likely = _at_usual_sizes(condition)
+    if likely is None:
         node.require_static(0)
         raise error
-    kept, other = (sides[0], sides[1]) if usual else (sides[1], sides[0])
+    chosen = node.scope.guesses.choose((node.span.node, *node.outputs), likely)
+    kept, other = (sides[0], sides[1]) if chosen else (sides[1], sides[0])
     given, wanted = (", ".join(repr(item.type) for item in side) for side in (other, kept))
-    names = ", ".join(sorted(map(repr, arith.free_vars(condition))))
-    holds = "does not hold" if usual else "holds"
-    message = f"{condition!r} {holds}, which gives {given}, where the rest expects {wanted}; compile the model with {names} fixed"
+    what = "the condition" if condition is None else repr(condition)
+    message = f"{what} {'does not hold' if chosen else 'holds'}, which gives {given}, where the rest of the model expects {wanted}"
+    if condition is not None:
+        message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
     failing = _failing(node, message, kept)
-    return [kept, failing] if usual else [failing, kept]
+    return [kept, failing] if chosen else [failing, kept]
+
+
+def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
+    """Whether the first of two branches, or else the second, alone has the ranks that the model declares for the outputs."""
+    fits = [
+        all(
+            node.scope.rank(name) in (None, item.type.rank if isinstance(item.type, TensorType) else None)
+            for name, item in zip(node.outputs, side, strict=False)
+        )
+        for side in sides
+    ]
+    return fits[0] if fits[0] != fits[1] else None
 
 
 def _at_usual_sizes(condition: Dim) -> bool | None:
