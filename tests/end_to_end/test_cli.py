@@ -293,6 +293,21 @@ def test_symbolic_dimensions(run: Run, folder: Path) -> None:
     assert "y: float32[5, 4]" in good(run("run", "open.onnx", "--dim", "batch=5"))
 
 
+def test_sizes_that_do_not_fit(run: Run, folder: Path) -> None:
+    """Random inputs are as small as may be, which a window may not fit."""
+    node = helper.make_node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, "n"])
+    graph = helper.make_graph([node], "pool", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), folder / "pool.onnx")
+    good(run("compile", "pool.onnx", "-o", "pool.inlaid", "--target", "x86:threads=1"))
+    words = ("must be >= 1, got -2 where n is 1 (operator max_pool, at pool.onnx:pool)", "; give inputs with --dim n=4")
+    for model in ("pool.onnx", "pool.inlaid"):
+        wrong(run("run", model), *words)
+        assert "y: float32[1, 1, 1]" in good(run("run", model, "--dim", "n=4"))
+    wrong(run("run", "pool.onnx", "--shadow"), *words)
+    wrong(run("bench", "pool.onnx", "--target", "x86:threads=1"), *words)
+
+
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 

@@ -264,7 +264,10 @@ def _peak_mib() -> float:
 
 def _reason(error: Exception) -> str:
     """The last line, where the cause stands; what another process printed names its exception itself."""
-    last = (str(error).strip().splitlines() or [""])[-1]
+    from inlaid.errors import InlaidError
+
+    text = error.on_command_line() if isinstance(error, InlaidError) else str(error)
+    last = (text.strip().splitlines() or [""])[-1]
     return last if isinstance(error, ChildProcessError) else f"{type(error).__name__}: {last}"
 
 

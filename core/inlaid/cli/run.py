@@ -65,11 +65,11 @@ def run_command(
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
+    results = executable.run(arrays)
     if shadowed:
         compared = _shadow(model, targets, dims, precision, arrays)
         runs = "1 run is" if compared == 1 else f"{compared} runs are"
         click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
-    results = executable.run(arrays)
     if output is not None:
         _save(output, results)
     measured = executable.profile(arrays) if profile or trace is not None else None
