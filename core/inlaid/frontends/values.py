@@ -63,6 +63,13 @@ class Values:
             if found is not None:
                 self._origin.setdefault(size, found)
 
+    def add_parameter(self, variable: Var) -> None:
+        """Note a parameter of a body, which has existential sizes of its own."""
+        shape = variable.type.shape if isinstance(variable.type, TensorType) else ()
+        for size in shape:
+            if isinstance(size, SizeVar) and size.existential:
+                self._origin.setdefault(size, variable)
+
     def origin(self, size: arith.Expr) -> Expr | None:
         """The tensor that first has an existential size, where an operator or a loop defines it."""
         return self._origin.get(size)

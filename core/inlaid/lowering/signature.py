@@ -33,6 +33,9 @@ def signature_of(
         bound = upper_bound(size)
         if bound is None:
             raise CompileError(f"dimension {size!r} has no upper bound")
+        for variable in sorted(arith.free_vars(bounded(bound)), key=repr):
+            assert isinstance(variable, arith.SizeVar)
+            dims.setdefault(variable, DimSource(variable.name))
         dims.setdefault(size, DimSource(size.name, None, 0, bounded(bound)))
     used = needed.union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
     for variable in sorted(used, key=repr):

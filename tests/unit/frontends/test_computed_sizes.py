@@ -423,3 +423,55 @@ def test_strings_bind_dimensions():
     }"""
     for count in (0, 1, 3):
         assert agree(graph, s=np.array(["a"] * count, object), x=normal(2))
+
+
+def test_ngrams_of_an_unknown_number_of_words():
+    graph = """g (string[n] words) => (float[c] y) {
+      kept = StringNormalizer<case_change_action = "NONE", is_case_sensitive = 1, stopwords = ["the"]>(words)
+      y = TfIdfVectorizer<mode = "TF", min_gram_length = 1, max_gram_length = 2, max_skip_count = 1, ngram_counts = [0, 2],
+        ngram_indexes = [0, 1, 2], pool_strings = ["good", "bad", "good", "film"]>(kept)
+    }"""
+    for words in (["good", "the", "film"], ["the"], ["good", "bad", "film", "bad"], ["good"]):
+        assert agree(graph, 14, words=np.array(words, object))
+
+
+WORDS = """g (int64 steps, float[1, 2] first) => (float[n, 2] y) {
+  going = Constant<value = bool {1}>()
+  y = Loop<body = body (int64 i, bool on, float[m, 2] s) => (bool more, float[k, 2] t) {
+    more = Identity(on)
+    zero = Constant<value = int64 {0}>()  one = Constant<value = int64 {1}>()  two = Constant<value = int64[2] {1, 2}>()
+    last = Constant<value = int64[1] {1}>()
+    shape = Shape(s)
+    rows = Gather(shape, zero)
+    places = Range(zero, rows, one)
+    column = Unsqueeze(places, last)
+    offsets = Cast<to = 1>(column)
+    moved = Add(s, offsets)
+    next = ConstantOfShape(two)
+    t = Concat<axis = 0>(moved, next)
+  }>(steps, going, first)
+}"""
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_a_range_over_what_a_loop_carries(steps):
+    assert agree(WORDS, steps=np.array(steps), first=normal(1, 2))
+
+
+@QUICK
+@given(st.integers(1, 5), st.integers(1, 4))
+def test_a_bound_of_a_size_that_a_region_is_not_given(rows, columns):
+    """The sizes that bound what NonZero finds in a loop's body are the model's own, which the body does not show."""
+    graph = """g (float[h, w] x, int64 trips) => (int64[k] y) {
+      on = Constant<value = bool {1}>()  zero = Constant<value = float {0.0}>()  z = Constant<value = int64[1] {0}>()
+      flat = Constant<value = int64[1] {-1}>()
+      start = ConstantOfShape<value = int64[1] {0}>(z)
+      y = Loop<body = body (int64 i, bool going, int64[m] s) => (bool more, int64[l] t) {
+        more = Identity(going)
+        v = Reshape(x, flat)
+        above = Greater(v, zero)
+        found = NonZero(above)
+        t = Reshape(found, flat)
+      }>(trips, on, start)
+    }"""
+    assert agree(graph, x=normal(rows, columns), trips=np.array(2))

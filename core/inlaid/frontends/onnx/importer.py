@@ -293,6 +293,7 @@ class Importer:
             self._define(inner, item.name, value)
             if isinstance(value, Var) and value is not given:
                 params.append(value)
+                self.values.add_parameter(value)
         with self._anew():
             results = self._body(graph, inner)
         return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze
+from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze, tensor_of
+from inlaid.ops.shape import simple
 from inlaid.types import from_numpy
 
 _MOST_KEYS = 1024
@@ -93,13 +94,13 @@ def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
 
 def _tf_idf(node: Node) -> Expr:
     columns = np.array(node.attrs.get("ngram_indexes", []), np.int64)
-    width = node.tensor(0).shape[-1] if node.rank(0) in (1, 2) else None
-    if not isinstance(width, int):
-        raise node.error("the input must be a vector or a matrix with a known number of columns")
+    if node.rank(0) not in (1, 2):
+        raise node.error(f"the input must be a vector or a matrix, not {node.tensor(0)!r}")
     tokens, pool = _tokens(node)
     rows = tokens if node.rank(0) == 2 else expand_dims(tokens, 0)
-    counts = [_count_grams(rows, width, gram, starts) for gram, starts in _grams(node, pool, width)]
-    size = sum(len(gram) for gram, _ in _grams(node, pool, 0))
+    grams = _grams(node, pool)
+    counts = [_count_grams(rows, gram, steps) for gram, steps in grams]
+    size = sum(len(gram) for gram, _ in grams)
     if size != len(columns) or len(np.unique(columns)) != size or (columns < 0).any():
         raise node.error(f"ngram_indexes must be one different column for each of the {size} n-grams of the pool")
     weights = np.array(node.attrs.get("weights") or np.ones(size), np.float32)
@@ -131,33 +132,34 @@ def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
     return known, np.array([numbers[word] for word in strings], np.int64)
 
 
-def _grams(node: Node, pool: np.ndarray[Any, Any], width: int) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Per length n of n-grams in the pool the n-grams, one a row, and the positions in the input that make candidates for them,
-    one candidate a row: none for lengths that are not asked for."""
+def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], Sequence[int]]]:
+    """Per length of n-grams in the pool the n-grams, one a row, and the distances between the positions in the input that make a
+    candidate: none for lengths that are not asked for."""
     bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
     least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
-    found = []
+    found: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []
     for length, (start, end) in enumerate(itertools.pairwise(bounds), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
             raise node.error(f"ngram_counts {bounds[:-1]} do not cut a pool of {len(pool)} into n-grams")
-        skips = range(1, 2 + node.attrs.get("max_skip_count", 0)) if length > 1 else (1,)
-        places = [
-            np.arange(first, first + length * step, step)
-            for step in skips
-            for first in range(width - (length - 1) * step)
-            if least <= length <= greatest
-        ]
+        steps = range(1, 2 + node.attrs.get("max_skip_count", 0)) if length > 1 else (1,)
         if end > start:
-            found.append((pool[start:end].reshape(-1, length), np.array(places, np.int64).reshape(-1, length)))
+            found.append((pool[start:end].reshape(-1, length), steps if least <= length <= greatest else ()))
     return found
 
 
-def _count_grams(rows: Expr, width: int, grams: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> Expr:
+def _count_grams(rows: Expr, grams: np.ndarray[Any, Any], steps: Sequence[int]) -> Expr:
     """How often each n-gram occurs in each row, as float32 of shape (rows, n-grams)."""
-    candidates = ops.take(rows, constant(places[:, None, :]), axis=1)  # (rows, candidates, 1, n)
-    same = cast_to(ops.equal(candidates, constant(grams)), "int32")
-    whole = ops.reduce_min(same, axes=(3,), keepdims=False)
-    return cast_to(ops.reduce_sum(whole, axes=(1,), keepdims=False), "float32")
+    height, width = tensor_of(rows).shape
+    size, length = grams.shape
+    total = ops.full(scalar(0, "int32"), shape=(height, size))
+    for step in steps:
+        starts = simple(arith.maximum(arith.add(width, -(length - 1) * step), 0))
+        places = ops.add(ops.iota(shape=(starts, 1), axis=0), constant(np.arange(length)[None] * step))
+        candidates = ops.reshape(ops.take(rows, places, axis=1), shape=(height, starts, 1, length))
+        same = cast_to(ops.equal(candidates, constant(grams)), "int32")
+        whole = ops.reduce_min(same, axes=(3,), keepdims=False)
+        total = ops.add(total, ops.reduce_sum(whole, axes=(1,), keepdims=False))
+    return cast_to(total, "float32")
 
 
 CONVERTERS: Mapping[str, Converter] = {
