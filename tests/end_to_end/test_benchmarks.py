@@ -93,6 +93,13 @@ def test_operators_have_names_of_their_own(tmp_path):
 
 
 @needs_x86
+def test_loads():
+    printed = run("loads.py", "--loads", "40")
+    assert re.search(r"^ +40 loads: +[0-9]+ KiB resident, +[0-9]+ us a load$", printed, re.M)
+    assert re.search(r"^(flat|leaking): -?[0-9.]+ bytes a load$", printed, re.M)
+
+
+@needs_x86
 def test_scaling():
     printed = run("scaling.py", "100", "200", "--passes", codes=(0, 1))
     for part in ("import", "optimise", "partition", "verify", "dead_code"):

@@ -233,7 +233,7 @@ HELPERS = ("memcpy", "memmove", "memset", "fmod", "fmodf", "fma", "fmaf")
 @pytest.fixture(scope="module")
 def helpers() -> Any:
     """The helpers as Python functions."""
-    objects = [content for name in HELPERS if (content := helper_object(name, "", "")) is not None]
+    objects = [content for name in HELPERS if (content := helper_object(name)) is not None]
     mapped = map_image(b"".join(link(objects, HELPERS, X86_64)), MACHINE, "helpers")
     kinds = {
         "memcpy": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),

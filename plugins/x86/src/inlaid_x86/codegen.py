@@ -69,7 +69,7 @@ class X86Codegen:
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=link_image(members, (unit.name,), feature_text(level), self._attributes()),
+            code=link_image(members, (unit.name,), feature_text(level), self._attributes(), context.objects),
             signature=unit.signature,
             constants=region.constants,
             workspace={"": unit.workspace},

@@ -63,7 +63,7 @@ def library_objects(function: LibraryFunction) -> list[bytes]:
             remedy="export on an x86-64 machine",
         )
     parts = [*print_library(function), *(_print_check(function.requires) if function.requires else ())]
-    helpers = [helper_object(name, "", "") for name in ("memcpy", "memset")]
+    helpers = [helper_object(name) for name in ("memcpy", "memset")]
     return [compile_text(Dialect(TRIPLE, data_layout(), "").module(*parts)), *filter(None, helpers)]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from inlaid.cache import Store, digest
 from inlaid.codegen.elf import Architecture, Rule, link
+from inlaid_x86.compilers import fingerprint
 from inlaid_x86.llvm.helpers import helper
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
@@ -26,17 +28,38 @@ X86_64 = Architecture(
 """Relocation types of position-independent code (System V ABI, AMD64 supplement, table 4.9)."""
 
 
-def link_image(objects: Sequence[bytes], exports: Sequence[str], features: str = "", attributes: str = "", name: str = "") -> bytes:
-    """Objects as an image that exports some of their functions. Helpers are compiled for `features`, as LLVM takes
-    them, with the function `attributes` of the code."""
-    return b"".join(link(objects, exports, X86_64, helper=lambda symbol: helper_object(symbol, features, attributes), name=name))
+_NOWHERE = Store(None, 0)
 
 
-@functools.cache
-def helper_object(symbol: str, features: str, attributes: str) -> bytes | None:
+def link_image(
+    objects: Sequence[bytes],
+    exports: Sequence[str],
+    features: str = "",
+    attributes: str = "",
+    store: Store = _NOWHERE,
+    name: str = "",
+) -> bytes:
+    """Objects as an image that exports some of their functions. Helpers are compiled for `features`, as LLVM takes them, with the
+    function `attributes` of the code, and kept in `store`."""
+    chunks = link(objects, exports, X86_64, helper=lambda symbol: helper_object(symbol, features, attributes, store), name=name)
+    return b"".join(chunks)
+
+
+def helper_object(symbol: str, features: str = "", attributes: str = "", store: Store = _NOWHERE) -> bytes | None:
     """The object that defines a function of the C library, None where there is no helper of that name."""
     text = helper(symbol)
     if text is None:
         return None
+    module = Dialect(TRIPLE, data_layout(), attributes).module(text)
+    key = digest(fingerprint(), features, module)
+    content = store.get(key)
+    if content is None:
+        content = _compiled(module, features)
+        store.put(key, content)
+    return content
+
+
+@functools.cache
+def _compiled(module: str, features: str) -> bytes:
     # Few passes: the others would recognise the loop of a copy as a copy, and have it call itself.
-    return compile_text(Dialect(TRIPLE, data_layout(), attributes).module(text), features, explicit=True)
+    return compile_text(module, features, explicit=True)

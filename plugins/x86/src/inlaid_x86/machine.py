@@ -1,4 +1,4 @@
-"""LLVM for x86-64: text to object code. Imports no compiler package of the core, since the runtime's threads need it too."""
+"""LLVM for x86-64: text to object code."""
 
 from __future__ import annotations
 
