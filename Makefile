@@ -42,8 +42,8 @@ $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResNet-50 for this CPU, run it, and check the answer
 	$(BIN)/python examples/resnet50.py
 
-test: check ## lint, import contracts, types, all tests
-	$(BIN)/python -m pytest -n 2
+test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
+	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
