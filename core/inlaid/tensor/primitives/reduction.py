@@ -48,9 +48,11 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     check_start(program, old, reducing)
     if not outside.isdisjoint(reducing):
         raise failed(program, f"loop {loop} is inside the reduction of block {block}", old, "choose a loop further out")
-    # A loop that nothing is bound to runs at most once, and where it runs no iteration the init is due all the same.
-    used = frozenset().union(arith.free_vars(old.predicate), *map(arith.free_vars, old.bindings)) - reducing
-    inner = [item for item in loops_around(path[place:]) if item.var in used]
+    # A loop that nothing is bound to runs at most once, and where it may run no iteration the init is due all the same.
+    used = frozenset().union(arith.free_vars(old.predicate), *map(arith.free_vars, old.bindings))
+    inner = [
+        item for item in loops_around(path[place:]) if item.var not in reducing and (item.var in used or item.extent == arith.ONE)
+    ]
     if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, place):
         raise failed(program, f"what block {block} writes goes round in loop {loop}", old, "choose a loop inside")
     renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
