@@ -350,9 +350,12 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         reducing = [loop for kind, loop in loops if kind is ir.IterKind.REDUCTION]
         *_, place = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
         s.reorder(*reducing, place)
-        # Before every loop that may run no iteration, those too of at most one, which no variable of the block is bound to.
-        spatial = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL and loop is not place]
-        init = s.decompose_reduction(part, next(loop for loop in s.loops(part) if loop not in spatial))
+        # Before every loop inside the rows' that may run no iteration, those too of at most one, which nothing is bound to.
+        bound = zip(block.iters, block.bindings, strict=True)
+        rows = [arith.free_vars(binding) for item, binding in bound if item.kind is ir.IterKind.SPATIAL and binding is not place]
+        nest = s.loops(part)
+        outside = max((number for number, loop in enumerate(nest, 1) if any(loop in used for used in rows)), default=0)
+        init = s.decompose_reduction(part, nest[outside])
         for loop in reducing if part != first else ():
             s.unroll(loop)
         _mark(s, part, length, lanes)
