@@ -28,7 +28,9 @@ REMEDY = f"install one of {', '.join(COMPILERS)}, such as Debian's gcc"
 
 REGION_PRELUDE = """\
 #include <stdint.h>
-typedef struct { char message[256]; void *user; uint64_t *clock; } inlaid_context;
+typedef struct {
+    char message[256]; void *user; uint64_t *clock; int32_t (*signalled)(void); uint64_t own[3];
+} inlaid_context;
 """
 """What C source needs before it defines a region: see `inlaid.runtime.host`."""
 REGION_PARAMETERS = (

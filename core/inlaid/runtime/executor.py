@@ -18,6 +18,7 @@ from inlaid.errors import InlaidError, KernelFault, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.contract import Kernel, ProfilingKernel
 from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
+from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
 from inlaid.runtime.layout import (
     LoadedRegion,
@@ -55,6 +56,8 @@ class Executor:
             return self._run_plan("main", inputs, (), recorder)
         except RecursionError as error:
             raise KernelFault("the model's functions call one another too deeply") from error
+        except Interruption as interruption:
+            raise interruption.error from None
 
     def _run_plan(
         self, name: str, inputs: Sequence[Any], targets: Targets, recorder: Recorder | None, outer: Sizes | None = None

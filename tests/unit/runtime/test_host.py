@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlaid.errors import KernelFault
 from inlaid.runtime import aligned_empty
-from inlaid.runtime.host import REGION, CFunctionKernel, Context, HostRuntime
+from inlaid.runtime.host import REGION, SIGNALLED, CFunctionKernel, Context, HostRuntime
 from inlaid.types import dtype
 
 F32 = dtype("float32")
@@ -70,6 +71,42 @@ def test_an_error_code_becomes_a_fault_with_its_message():
     silent = kernel(lambda *_: 5)
     with pytest.raises(KernelFault, match="error code 5"):
         silent.invoke(arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+
+
+def test_only_the_main_thread_asks_for_signals():
+    asked = {}
+
+    def region(inputs, outputs, constants, dims, workspace, context):
+        signalled = ctypes.cast(context, ctypes.POINTER(Context)).contents.signalled
+        asked[threading.current_thread() is threading.main_thread()] = signalled and SIGNALLED(signalled)()
+        return 0
+
+    run = kernel(region)
+    call = functools.partial(run.invoke, arrays(2), arrays(1), aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+    call()
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert asked == {True: 0, False: None}
+
+
+def test_a_region_that_runs_again_inside_itself_has_arguments_of_its_own():
+    """As where the handler of a signal runs it."""
+    depths = []
+
+    def region(inputs, outputs, constants, dims, workspace, context):
+        depths.append(len(depths))
+        if len(depths) == 1:
+            c, d, z = arrays(3)
+            run.invoke([d, c], [z], aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+            assert z.tolist() == d.tolist()
+        floats(outputs)[...] = floats(inputs)
+        return 0
+
+    run = kernel(region)
+    a, b, y = arrays(3)
+    run.invoke([a, b], [y], aligned_empty((0,), "uint8"), np.zeros(2, np.int64))
+    assert y.tolist() == a.tolist() and depths == [0, 1]
 
 
 def test_kernels_are_timed_by_the_counter_of_the_region():

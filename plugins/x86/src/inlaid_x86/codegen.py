@@ -19,6 +19,7 @@ from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import KERNEL
 from inlaid_x86.fork import serial_where_short
 from inlaid_x86.instruction_sets import extensions
+from inlaid_x86.interrupts import CHUNK, checkpoints, cycles, polled_loops
 from inlaid_x86.library import library_objects
 from inlaid_x86.linking import X86_64, link_image
 from inlaid_x86.llvm.kernel import is_explicit
@@ -51,16 +52,19 @@ class X86Codegen:
         level = tuple(name for name in self.features if name not in extensions(self.features))
         required = set(level)
         with Compilers(level, context.objects) as compilers:
-            kernels = []
+            kernels, lengths = [], []
             symbols = []
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
                 kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
-                text = print_kernel(kernels[-1], KERNEL, dialect)
+                lengths.append(cycles(kernels[-1], width))
+                text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
                 more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}
                 required |= more
                 symbols.append(compilers.kernel(text, is_explicit(kernels[-1]), sorted(more)))
-            compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect), region.name)
+            polls = checkpoints([lengths[call.kernel] for call in region.calls])
+            polls = frozenset() if polls is None and loop is not None else polls
+            compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect, polls), region.name)
             if loop is not None:
                 compilers.entry(print_loop(loop, loop.name, region.name, dialect), loop.name)
             objects = compilers.finish(partial(context.report, "compile"))

@@ -14,6 +14,8 @@ and waiting for its end takes 0.35 us in the median. Loops that read and write a
 0.65 us where they took 0.7 alone, 1.0 where 1.3, 2.4 where 6.1."""
 ISSUED = 2
 """Vector operations, loads and stores together, that a core does a cycle."""
+INTRINSIC = 2.0
+"""Cycles of a tensor intrinsic, its loads included."""
 
 
 def serial_where_short(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
@@ -27,24 +29,29 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
         if stmt.kind is ir.ForKind.VECTORIZED:
             return stmt
         if stmt.kind is ir.ForKind.PARALLEL:
-            return stmt if _left(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
+            return stmt if left(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
     return mapped(stmt, lambda inner: _shorten(inner, width))
 
 
-def _left(stmt: ir.Stmt, times: float, budget: float, width: int) -> float:
-    """What is left of a budget of cycles when a statement has run so often. Looks no further once nothing is."""
+def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0) -> float:
+    """What is left of a budget of cycles when a statement has run so often. Looks no further once nothing is. `usual` stands for
+    lengths of loops that are not known before they run, and cycles of a tensor intrinsic are guessed; 0: they take all there is."""
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):
             if kind is ir.ForKind.VECTORIZED:
-                return _left(body, times * max(extent * _bits(body) / width, 1.0), budget, width)
-            return _left(body, times * extent, budget, width)
+                return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual)
+            return left(body, times * extent, budget, width, usual)
+        case ir.For(body=body) | ir.While(body=body) if usual:
+            return left(body, times * usual, budget, width, usual)
+        case ir.Intrinsic() if usual:
+            return budget - times * INTRINSIC
         case ir.Store(value=value):
             return budget - times * (1 + sum(1 for _ in ir.walk_exprs(value))) / ISSUED
         case ir.For() | ir.While() | ir.Intrinsic():
             return 0.0  # nobody knows
     for inner in ir.substatements(stmt):
         if budget > 0:
-            budget = _left(inner, times, budget, width)
+            budget = left(inner, times, budget, width, usual)
     return budget
 
 

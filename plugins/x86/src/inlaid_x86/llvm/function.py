@@ -148,6 +148,14 @@ class FunctionPrinter:
         self.allocas.append(f"  {name} = alloca [{count} x {scalar}], align {align}")
         return name
 
+    def return_if_failed(self, status: Value) -> None:
+        """Return a status that is not 0."""
+        fine, failed = self.fresh("fine"), self.fresh("failed")
+        self.branch_if(self.op(f"icmp ne {status}, 0", "i1"), failed, fine)
+        self.label(failed)
+        self.emit(f"ret {status}")
+        self.label(fine)
+
     def zero(self) -> str:
         """The address of eight bytes of zeros."""
         if not self._zero:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from inlaid import arith
 from inlaid.arith import bounds
@@ -24,6 +25,9 @@ from inlaid_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
 """Bytes of one local buffer that may lie on the stack."""
+
+
+NO_POLLS: Mapping[ir.For, int] = MappingProxyType({})
 
 
 def is_explicit(program: ir.LoopProgram) -> bool:
@@ -64,7 +68,8 @@ def _accumulates(loop: ir.For) -> bool:
 
 
 class KernelPrinter(ExpressionPrinter):
-    """Prints a kernel and the functions of its parallel loops into `functions`."""
+    """Prints a kernel and the functions of its parallel loops into `functions`. `polls` are the loops that ask whether a signal has
+    come, with the number of iterations between two polls."""
 
     def __init__(
         self,
@@ -76,9 +81,11 @@ class KernelPrinter(ExpressionPrinter):
         files: Mapping[str, RegisterFile],
         math: Mapping[str, MathEmitter],
         check: bool = False,
+        polls: Mapping[ir.For, int] = NO_POLLS,
     ) -> None:
         super().__init__(program.name, declarations, math)
         self.guard = AccessGuard(program) if check else None
+        self.polls = polls
         self.intrinsics = intrinsics
         self.files = files
         self.registers: dict[ir.Buffer, int] = {}
@@ -155,6 +162,36 @@ class KernelPrinter(ExpressionPrinter):
             raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
 
     def _serial_loop(self, variable: arith.Var, start: Value, end: Value, loop: ir.For) -> None:
+        step = self.polls.get(loop, 0)
+        if step < 2:
+            self._iterations(variable, start, end, loop, poll=step == 1)
+            return
+        # Polls come between pieces of the loop, whose own iterations are as they would be without.
+        p = self.p
+        head, piece, done = p.fresh("pieces"), p.fresh("piece"), p.fresh("done")
+        first, following = f"%{p.fresh('first')}", f"%{p.fresh('next')}"
+        before, latch = p.block, p.fresh("latch")
+        p.branch(head)
+        p.label(head)
+        p.emit(f"{first} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
+        p.branch_if(p.op(f"icmp slt i64 {first}, {end.ref}", "i1"), piece, done)
+        p.label(piece)
+        with p.scope():
+            self._poll()
+            last = p.op(f"add nsw i64 {first}, {step}", INDEX)
+            self.declarations["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+            last = p.op(f"call i64 @llvm.smin.i64({last}, {end})", INDEX)
+            self._iterations(variable, Value(first, INDEX), last, loop)
+        p.branch(latch)
+        p.label(latch)
+        p.emit(f"{following} = add nsw i64 {first}, {step}")
+        p.branch(head)
+        p.label(done)
+
+    def _poll(self) -> None:
+        self.p.return_if_failed(self.p.op(f"call i32 @inlaid_poll(ptr {self.context})", "i32"))
+
+    def _iterations(self, variable: arith.Var, start: Value, end: Value, loop: ir.For, poll: bool = False) -> None:
         p = self.p
         head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
@@ -169,6 +206,8 @@ class KernelPrinter(ExpressionPrinter):
         high = bounds(loop.extent, self.index.ranges)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
             self.epoch += 1  # what was loaded before may have been stored to by the iteration before
+            if poll:
+                self._poll()
             self._statement(loop.body)
         self.epoch += 1
         p.branch(latch)
@@ -222,7 +261,7 @@ class KernelPrinter(ExpressionPrinter):
             p.emit(f"store {kinds[number]} {text}, ptr {slot.ref}")
         name = f"{self.symbol}.{p.fresh('parallel')}"
         status = p.op(f"call i32 @inlaid_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
-        self._return_if_failed(status)
+        p.return_if_failed(status)
         self.epoch += 1
         self._outline(name, loop, struct, kinds, pointers, captured)
 
@@ -252,7 +291,9 @@ class KernelPrinter(ExpressionPrinter):
         with self._registers(loop.body):
             self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
         self.p.emit("ret i32 0")
-        params = [f"{'ptr noalias' if kind == 'ptr' else kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
+        # The context comes first: it is none of the buffers, and other threads write to it.
+        buffers = set(names[1 : 1 + len(pointers)])
+        params = [f"{kind} noalias {ref}" if ref in buffers else f"{kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
         head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
         self.functions.append(self.p.finish(head))
         self.functions.append(self._read_closure(name, struct, kinds))
@@ -268,15 +309,6 @@ class KernelPrinter(ExpressionPrinter):
         status = p.op(f"call i32 @{name}.body({', '.join([*loaded, 'i64 %begin', 'i64 %end'])})", "i32")
         p.emit(f"ret {status}")
         return p.finish(f"define internal i32 @{name}(ptr %closure, i64 %begin, i64 %end) {self.attributes}")
-
-    def _return_if_failed(self, status: Value) -> None:
-        p = self.p
-        fine, failed = p.fresh("fine"), p.fresh("failed")
-        bad = p.op(f"icmp ne {status}, 0", "i1")
-        p.branch_if(bad, failed, fine)
-        p.label(failed)
-        p.emit(f"ret {status}")
-        p.label(fine)
 
     def _if(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
         p = self.p

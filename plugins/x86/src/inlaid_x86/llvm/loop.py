@@ -12,15 +12,19 @@ from inlaid.errors import CompileError
 from inlaid.tensor.region import RegionLoop
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
-from inlaid_x86.llvm.region import CONTEXT, Dialect
+from inlaid_x86.llvm.region import CONTEXT, POLL, Dialect, open_polls
 from inlaid_x86.llvm.values import Value
 
 _FOREVER = (1 << 63) - 1
 
 
+_ROUNDS = 64
+"""Rounds between two polls, a power of two. A long round polls itself."""
+
+
 def print_loop(loop: RegionLoop, symbol: str, body: str, dialect: Dialect) -> str:
     """The LLVM module of the function of a region that is a loop, which calls its body's function by its symbol."""
-    declarations = {body: f"declare i32 @{body}(ptr, ptr, ptr, ptr, ptr, ptr)"}
+    declarations = {body: f"declare i32 @{body}(ptr, ptr, ptr, ptr, ptr, ptr)", "inlaid_poll": POLL}
     text = _Driver(loop, body, declarations).print(symbol)
     return dialect.module(text, *declarations.values())
 
@@ -53,6 +57,7 @@ class _Driver:
         given = p.alloca("ptr", 1 + len(inputs) - controls)
         results = p.alloca("ptr", loop.may_stop + len(outputs))
         sizes = self._sizes()
+        open_polls(p)
         self._open_clock()
         self._put(given, 0, round_)
         for number in range(first_slice + loop.scanned, len(inputs)):
@@ -64,7 +69,8 @@ class _Driver:
         if loop.condition:
             wanted = p.op(f"load i8, ptr {inputs[loop.trip_count]}", "i8")
             p.emit(f"store {wanted}, ptr {keep}")
-        head, inside, fine, failed, done = (p.fresh(name) for name in ("round", "body", "fine", "failed", "done"))
+        names = ("round", "body", "poll", "stopped", "go", "fine", "failed", "done")
+        head, inside, poll, stopped, go, fine, failed, done = map(p.fresh, names)
         before, last = p.block, [f"%{p.fresh('state')}" for _ in range(loop.states)]
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
         written = [f"%{p.fresh('written')}" for _ in range(loop.states)]
@@ -77,6 +83,14 @@ class _Driver:
         going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
         p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, done)
         p.label(inside)
+        p.branch_if(p.op(f"icmp eq {p.op(f'and i64 {counter}, {_ROUNDS - 1}', INDEX)}, 0", "i1"), poll, go)
+        p.label(poll)
+        answer = p.op("call i32 @inlaid_poll(ptr %context)", "i32")
+        p.branch_if(p.op(f"icmp ne {answer}, 0", "i1"), stopped, go)
+        p.label(stopped)
+        self._restore_clock()
+        p.emit(f"ret {answer}")
+        p.label(go)
         p.emit(f"store i64 {counter}, ptr {round_}")
         left = p.op(f"sub i64 {limit.ref}, {counter}", INDEX)
         odd = p.op(f"trunc {left} to i1", "i1")

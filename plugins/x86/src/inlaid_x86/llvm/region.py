@@ -8,7 +8,7 @@ The result is 0 or the error code of the kernel that failed, whose message is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inlaid import arith
@@ -20,13 +20,19 @@ from inlaid_x86.llvm import access
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, RegisterFile
-from inlaid_x86.llvm.kernel import KernelPrinter
+from inlaid_x86.llvm.kernel import NO_POLLS, KernelPrinter
 from inlaid_x86.llvm.values import Value
 
 CONTEXT = "%inlaid.context"
-CONTEXT_TYPE = "{ [256 x i8], ptr, ptr }"
+CONTEXT_TYPE = "{ [256 x i8], ptr, ptr, ptr, [3 x i64] }"
 """The context of the C ABI: room for an error message; a pointer that the runtime chooses, here to a pair of pointers, the function
-that runs parallel loops and its first argument, null meaning that parallel loops run serially; and where to note the time."""
+that runs parallel loops and its first argument, null meaning that parallel loops run serially;
+where to note the time; what to call to learn whether a signal has come, or null; and three words of the region's own: when it last
+called that, the thread that entered it, and whether to stop."""
+INTERVAL = 30_000_000
+"""Counts of the cycle counter between two calls of Python: 6 to 15 ms at 2 to 5 GHz."""
+INTERRUPTED = -1
+"""What a region returns that a signal has ended."""
 MESSAGE_BYTES = 256
 ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
 """The entry only calls kernels. Optimising it gains nothing and takes time that grows faster than the number of calls."""
@@ -48,6 +54,49 @@ together:
   %result = call i32 %run(ptr %pool, ptr %body, ptr %closure, i64 %extent)
   ret i32 %result
 }"""
+
+
+_THREAD = "ptr addrspace(257) null, align 8"
+"""Where a thread's first word tells it from others: %fs:0 (ELF Handling For Thread-Local Storage, 3.4.6)."""
+_POLL = f"""\
+define weak_odr hidden i32 @inlaid_poll(ptr %context) #1 {{
+entry:
+  %p.stop = getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 4, i64 2
+  %stop = load atomic i64, ptr %p.stop monotonic, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %leave, label %look
+look:
+  %p.polled = getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 4, i64 0
+  %polled = load atomic i64, ptr %p.polled monotonic, align 8
+  %now = call i64 @llvm.readcyclecounter()
+  %passed = sub i64 %now, %polled
+  %due = icmp ugt i64 %passed, {INTERVAL}
+  br i1 %due, label %ask, label %fine
+ask:
+  %p.thread = getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 4, i64 1
+  %entered = load i64, ptr %p.thread
+  %thread = load i64, {_THREAD}
+  %own = icmp eq i64 %thread, %entered
+  %p.signalled = getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 3
+  %signalled = load ptr, ptr %p.signalled
+  %given = icmp ne ptr %signalled, null
+  %may = and i1 %own, %given
+  br i1 %may, label %call, label %fine
+call:
+  %answer = call i32 %signalled()
+  %later = call i64 @llvm.readcyclecounter()
+  store atomic i64 %later, ptr %p.polled monotonic, align 8
+  %raised = icmp ne i32 %answer, 0
+  br i1 %raised, label %halt, label %fine
+halt:
+  store atomic i64 1, ptr %p.stop monotonic, align 8
+  br label %leave
+leave:
+  ret i32 {INTERRUPTED}
+fine:
+  ret i32 0
+}}"""
+POLL = "declare hidden i32 @inlaid_poll(ptr)"
 
 
 @dataclass(frozen=True)
@@ -75,26 +124,51 @@ class Dialect:
         return "\n\n".join([head, *parts, *attributes])
 
 
-def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect) -> str:
-    """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel."""
+def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect, polls: Mapping[ir.For, int] = NO_POLLS) -> str:
+    """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel. `polls`
+    as of `KernelPrinter`."""
     declarations = {"inlaid_parallel": "declare hidden i32 @inlaid_parallel(ptr, ptr, i64, ptr)"}
-    printer = KernelPrinter(kernel, name, "#0", declarations, dialect.intrinsics, dialect.files, dialect.math, dialect.check)
+    if polls:
+        declarations["inlaid_poll"] = POLL
+    parts = (dialect.intrinsics, dialect.files, dialect.math, dialect.check, polls)
+    printer = KernelPrinter(kernel, name, "#0", declarations, *parts)
     return dialect.module(*printer.print(), *declarations.values())
 
 
-def print_entry(region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect) -> str:
-    """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share."""
+def print_entry(
+    region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect, checkpoints: Collection[int] | None = None
+) -> str:
+    """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share. It polls
+    after the calls of these numbers; None: neither it nor its kernels poll."""
     declarations: dict[str, str] = {}
-    entry, messages = _Entry(region, symbol, kernels, declarations, dialect.check).print()
+    entry, messages = _Entry(region, symbol, kernels, declarations, dialect.check, checkpoints).print()
+    if checkpoints is not None:
+        messages.append(_POLL)
+        declarations["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
     return dialect.module(*messages, _PARALLEL, entry, *declarations.values())
+
+
+def open_polls(p: FunctionPrinter) -> None:
+    """Let the region be stopped by its thread from here on."""
+    own = [p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 4, i64 {number}", "ptr") for number in (1, 2)]
+    thread = p.op(f"load i64, {_THREAD}", INDEX)
+    p.emit(f"store {thread}, {own[0]}")
+    p.emit(f"store i64 0, {own[1]}")
 
 
 class _Entry:
     """The C-ABI function."""
 
     def __init__(
-        self, region: RegionProgram, symbol: str, kernels: Sequence[str], declarations: dict[str, str], check: bool
+        self,
+        region: RegionProgram,
+        symbol: str,
+        kernels: Sequence[str],
+        declarations: dict[str, str],
+        check: bool,
+        checkpoints: Collection[int] | None,
     ) -> None:
+        self.checkpoints = checkpoints
         self.region = region
         self.check = check
         self.symbol = symbol
@@ -119,11 +193,15 @@ class _Entry:
                 self.index.bind(variable, p.op(f"load i64, ptr {slot}", INDEX), 0)
         self.bounds = upper_bounds
         messages = []
+        if self.checkpoints is not None:
+            open_polls(p)
         self._open_clock()
         self._note_time(0)
         for number, call in enumerate(self.region.calls):
             self._call(call, number)
             self._note_time(number + 1)
+            if self.checkpoints is not None and number in self.checkpoints:
+                p.return_if_failed(p.op("call i32 @inlaid_poll(ptr %context)", "i32"))
             messages.append(self._message(call, number))
         p.emit("ret i32 0")
         header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
