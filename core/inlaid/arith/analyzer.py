@@ -194,8 +194,8 @@ class Analyzer:
         raise AssertionError(type(expr).__name__)
 
     def _atom(self, atom: Expr) -> Linear:
-        """The form of an expression that is canonical as it stands: itself, or its value where only one is possible. What reads data
-        stays even then, since it is checked where it is evaluated."""
+        """The form of an expression that is canonical as it stands: itself, or its value where only one is possible. What reads
+        data stays even then, since it is checked where it is evaluated."""
         lower, upper = self._atom_range(atom)
         if lower is not None and lower == upper and not reads_data(atom):
             return _constant(lower)

@@ -61,10 +61,12 @@ def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
     pads = attrs.pads or (0,) * (2 * rank)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ValueError(f"{rank} spatial dimensions need {rank} strides and dilations and {2 * rank} pads")
-    if min((*strides, *dilations), default=1) < 1 or any(isinstance(dim, int) and dim < 0 for dim in pads):
-        raise ValueError("strides and dilations are positive, pads are not negative")
-    if any(isinstance(dim, int) and dim < 1 for dim in kernel):
-        raise ValueError(f"a window has at least one element along each dimension, not {tuple(kernel)}")
+    if min((*strides, *dilations), default=1) < 1:
+        raise ValueError("strides and dilations are positive")
+    for number, dim in enumerate(kernel):
+        require(arith.at_least(dim, 1, f"dimension {number} of the window"))
+    for dim in pads:
+        require(arith.at_least(dim, 0, "a pad"))
     return tuple(map(Axis, kernel, strides, dilations, pads[:rank], pads[rank:]))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from inlaid.arith import SizeVar
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Value
-from inlaid.errors import InlaidError, KernelFault, PluginError
+from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.contract import Kernel, ProfilingKernel
 from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
@@ -143,6 +143,8 @@ class Executor:
             raise
         except RecursionError:
             raise  # the plans' own depth, which `run` reports
+        except MemoryError as error:
+            raise OutOfMemory(f"no room for what region {region.artifact.symbol} makes: {error}", plugin=region.plugin) from error
         except Exception as error:
             raise PluginError(
                 f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
