@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import itertools
@@ -223,6 +224,17 @@ def test_damaged_objects() -> None:
     arm[18] = 183
     with pytest.raises(CompileError, match="not a relocatable object for ELF machine 62"):
         link_image([bytes(arm)], ("f",))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(OBJECTS), st.data())
+def test_objects_with_any_bytes_changed(content: bytes, data: st.DataObject) -> None:
+    """They are linked or refused; nothing else is raised."""
+    at, noise = data.draw(st.integers(0, len(content) - 1)), data.draw(st.binary(min_size=1, max_size=8))
+    changed = (content[:at] + noise + content[at + len(noise) :])[: len(content)]
+    others = [other for other in OBJECTS if other is not content]
+    with contextlib.suppress(CompileError):
+        link_image([changed, *others], NAMES)
 
 
 # --- the functions of the C library that LLVM calls --------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inlaid.artifact.image import EXECUTABLE, READABLE, WRITABLE, Image, Machine
+from inlaid.artifact.image import EXECUTABLE, MAX_BYTES, READABLE, WRITABLE, Image, Machine
 from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, embed, place
 from inlaid.codegen.elf.read import EXECINSTR, INIT_ARRAY, LOCAL, NOBITS, WEAK, WRITE, Fixup, Object, Section, read_object
 from inlaid.codegen.elf.write import Tables, chunks, section_names
@@ -119,6 +119,8 @@ class _Linker:
                 if fixup.type not in self.architecture.rules:
                     raise CompileError(f"{origin} has a relocation of type {fixup.type} against {symbol.name}, which is not linked")
                 rule = self.architecture.rules[fixup.type]
+                if fixup.offset + rule.bytes > len(section.content):
+                    raise CompileError(f"{origin} has a relocation outside of section {section.name}")
                 if rule.value == "table" and target not in self.slots:
                     self.slots[target] = Piece(".data", bytearray(8), 8)
                 if rule.value == "absolute" and pieces[number].section not in _PATCHED:
@@ -145,6 +147,8 @@ class _Linker:
         for number, symbol in enumerate(found.symbols):
             if symbol.section is None or symbol.section not in pieces:
                 continue
+            if symbol.value > pieces[symbol.section].size:
+                raise CompileError(f"{origin} has a symbol {symbol.name} outside of its section")
             target = _Target(pieces[symbol.section], symbol.value)
             if symbol.binding == LOCAL:
                 local[number] = target
@@ -200,7 +204,10 @@ class _Linker:
             rule = self.architecture.rules[fixup.type]
             place = piece.address + fixup.offset
             if rule.value == "absolute":
-                yield place, self._address(target) + fixup.addend
+                value = self._address(target) + fixup.addend
+                if not 0 <= value <= MAX_BYTES:
+                    raise CompileError(f"the address at {place:#x} is outside of what is linked: {value:#x}")
+                yield place, value
                 continue
             address = self.slots[target].address if rule.value == "table" else self._address(target)
             assert isinstance(piece.content, bytearray)

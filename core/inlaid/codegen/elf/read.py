@@ -64,6 +64,13 @@ class Object:
 
 def read_object(content: bytes, machine: int) -> Object:
     """A relocatable object. Raises ValueError for bytes that are none, or none for the machine."""
+    try:
+        return _read(content, machine)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"it is damaged: {error}") from error
+
+
+def _read(content: bytes, machine: int) -> Object:
     if len(content) < HEADER.size or not content.startswith(IDENT[:7]):
         raise ValueError("it is not a 64-bit little-endian ELF file")
     _, kind, number, _, _, _, start, _, _, _, _, entry, count, names = HEADER.unpack_from(content)
@@ -90,7 +97,10 @@ def read_object(content: bytes, machine: int) -> Object:
             continue
         if flags & TLS or type_ in (FINI_ARRAY, PREINIT_ARRAY) or text.startswith((".dtors", ".ctors.")):
             raise ValueError(f"section {text} is not linked: thread-local storage, or code that runs at other times than loading")
-        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(fixups.get(index, ())))
+        found = fixups.get(index, [])
+        if any(fixup.symbol >= len(symbols) for fixup in found):
+            raise ValueError(f"a relocation of section {text} names a symbol that does not exist")
+        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(found))
     return Object(sections, symbols)
 
 
