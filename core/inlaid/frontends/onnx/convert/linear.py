@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import scalar
+from inlaid.ops.compose import cast_to, scalar, tensor_of, widened
 from inlaid.ops.elementwise import add, mul
 from inlaid.ops.linear import det, matmul
 from inlaid.ops.shape import transpose
@@ -15,15 +15,21 @@ from inlaid.ops.shape import transpose
 def _gemm(node: Node) -> Expr:
     if node.rank(0) != 2 or node.rank(1) != 2:
         raise node.error("the factors must be matrices")
-    a = transpose(node.input(0), perm=(1, 0)) if node.attrs.get("transA", 0) else node.input(0)
-    b = transpose(node.input(1), perm=(1, 0)) if node.attrs.get("transB", 0) else node.input(1)
-    product = _scaled(node, matmul(a, b), node.attrs.get("alpha", 1.0))
+    alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
+    # Scaled in the working type: a product of narrow floats could overflow before it is scaled down.
+    wide = node.dtype(0).is_float and (alpha, beta) != (1, 1)
+    a, b = (widened(node.input(index)) if wide else node.input(index) for index in range(2))
+    a = transpose(a, perm=(1, 0)) if node.attrs.get("transA", 0) else a
+    b = transpose(b, perm=(1, 0)) if node.attrs.get("transB", 0) else b
+    product = _scaled(node, matmul(a, b), alpha)
     c = node.optional(2)
-    return product if c is None else add(product, _scaled(node, c, node.attrs.get("beta", 1.0)))
+    if c is not None:
+        product = add(product, _scaled(node, widened(c) if wide else c, beta))
+    return cast_to(product, node.dtype(0))
 
 
 def _scaled(node: Node, value: Expr, factor: float) -> Expr:
-    of = node.dtype(0)
+    of = tensor_of(value).dtype
     if factor == 1:
         return value
     if of.is_int and factor != int(factor):
