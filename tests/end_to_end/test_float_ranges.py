@@ -148,3 +148,19 @@ def test_narrow_floats_do_not_overflow_inside(case: str, of: str, target: str) -
     assert np.isfinite(expected.astype(dtype(of).numpy).astype(np.float64)).all()
     rtol = 1e-3 if of == "float16" else 8e-3
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_narrow_products_are_scaled_before_they_are_rounded(target: str) -> None:
+    a, b, c = (np.full(shape, value, np.float16) for shape, value in (((2, 3), 300), ((3, 4), 400), ((4,), -2e4)))
+    found = run(target, model("Gemm", "float16", [a.shape, b.shape, c.shape], alpha=0.125, beta=0.5), a, b, c)
+    np.testing.assert_array_equal(found, np.full((2, 4), 300 * 400 * 3 / 8 - 1e4, np.float16))
+
+
+@pytest.mark.parametrize("target", ["reference", "x86"])
+def test_a_mask_of_nan_shows_in_attention(target: str) -> None:
+    q, k, v = (np.ones((1, 1, 2, 4), np.float32) for _ in range(3))
+    mask = np.array([[np.nan, 0], [-np.inf, -np.inf]], np.float32)
+    found = run(target, model("Attention", "float32", [q.shape, k.shape, v.shape, mask.shape], 23), q, k, v, mask)
+    assert np.isnan(found[0, 0, 0]).all()
+    np.testing.assert_array_equal(found[0, 0, 1], 0)

@@ -114,7 +114,7 @@ def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array
         bias = np.where(key < lengths, bias, -np.inf)
     scores = scores + bias
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) > -np.inf
+    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) != -np.inf  # NaN counts as seen: it shows in the result
     probabilities = np.where(seen, powers / powers.sum(axis=-1, keepdims=True), 0)
     return as_array(probabilities.astype(wide_v.dtype) @ wide_v, from_numpy(q.dtype))
 
