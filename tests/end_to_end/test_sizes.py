@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid.errors import InlaidError, InputError, TypeInferenceError
+from inlaid.errors import InlaidError, InputError, KernelFault, TypeInferenceError
 from inlaid.runtime import load
 
-TARGETS = ("x86:threads=1", "reference")
+TARGETS = ("x86:threads=2", "reference")
 
 
 def model(nodes: list[onnx.NodeProto], shape: list[Any], weights: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
@@ -136,3 +137,42 @@ def test_a_package_keeps_them(tmp_path: Path) -> None:
     assert loaded.run({"x": np.zeros((1, 4, 5), np.float32)})["y"].shape == (1, 8)
     with pytest.raises(InputError, match=r"must be >= 1, got 0 where n is 4 \(operator conv, at <model>:conv1\)"):
         loaded.run({"x": np.zeros((1, 4, 4), np.float32)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_runs_after_failed_ones(target: str) -> None:
+    """Runs that fail, before and while kernels run, leave nothing behind for those that share their workspaces."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv1"),
+        helper.make_node("Gather", ["c", "i"], ["g"], name="gather1", axis=2),
+        helper.make_node("ReduceMean", ["g"], ["y"], name="mean1", axes=[2], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "failing",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "n"]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, ["k"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        list(convolution().graph.initializer),
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    executable = inlaid.compile(made, targets=[target])
+    x = np.random.default_rng(1).standard_normal((1, 4, 40)).astype(np.float32)
+    good = [{"x": x[:, :, :n], "i": np.arange(n - 4)[::step]} for n, step in ((5, 1), (12, 2), (40, 3))]
+    wanted = [executable.run(given)["y"] for given in good]
+    short, outside = {"x": x[:, :, :4], "i": np.arange(1)}, {"x": x[:, :, :9], "i": np.array([0, 5])}
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for kind in rng.integers(0, 5, 40):
+            if kind < 3:
+                np.testing.assert_array_equal(executable.run(good[kind])["y"], wanted[kind])
+            else:
+                with pytest.raises(InputError if kind == 3 else KernelFault):
+                    executable.run(short if kind == 3 else outside)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, seed) for seed in range(4)]:
+            done.result()

@@ -368,6 +368,9 @@ def edit(*keys):
     return change
 
 
+CONSTRAINT = {
+    "condition": ["size", "zz", 0, None], "value": 0, "what": "it", "expected": "small", "operator": "conv", "node": "conv1",
+}  # fmt: skip
 HOSTILE = {
     "not json": (lambda m: b"{", "not JSON"),
     "not utf-8": (lambda m: b'"\xff"', "not JSON"),
@@ -382,6 +385,9 @@ HOSTILE = {
     "a lost field": (lambda m: m.pop("plans") and None, "'plans' is missing"),
     "plans of the wrong type": (edit("plans", {}), "plans: dict stands where list is due"),
     "no main": (edit("plans", []), "no plan named main"),
+    "a constraint on a size that nobody has": (edit("regions", 0, "constraints", [CONSTRAINT]), "zz has no value at run time"),
+    "a constraint without words": (edit("regions", 0, "constraints", [{**CONSTRAINT, "what": 3}]), "int stands where str is due"),
+    "a constraint of the first version": (edit("regions", 0, "constraints", [1]), "int stands where dict is due"),
     "two plans of a name": (edit("plans", lambda p: p + p), "the same name"),
     "unknown dtype": (edit("tensors", 0, "dtype", "float31"), "'float31' is not an element type"),
     "dtype that is an attribute": (edit("tensors", 0, "dtype", "__class__"), "is not an element type"),
