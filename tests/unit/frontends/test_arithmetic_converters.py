@@ -317,6 +317,8 @@ def test_short_time_fourier_transforms():
     frames = np.stack([signal[:, start : start + 9] for start in range(0, 32, 3)], 1)
     (found,) = run("STFT", 17, [signal[..., None], np.int64(3), window])
     np.testing.assert_allclose(found, parts(np.fft.rfft(frames * window)), rtol=1e-4, atol=2e-5)
+    (flat,) = run("STFT", 17, [signal, np.int64(3), window])  # as PyTorch's exporter writes it
+    np.testing.assert_array_equal(flat, found)
     values = signal[..., None] * np.array([1, 2], np.float32)
     (found,) = run("STFT", 17, [values, np.int64(3), None, np.int64(9)])
     np.testing.assert_allclose(found, parts(np.fft.fft(frames * (1 + 2j))), rtol=1e-4, atol=4e-5)

@@ -154,8 +154,13 @@ def _dft(node: Node) -> Expr:
 
 
 def _stft(node: Node) -> Expr:
-    """Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2)."""
+    """Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2).
+
+    PyTorch's exporter leaves the last axis of a real signal out, and ONNX Runtime takes that.
+    """
     signal = widened(node.input(0))
+    if node.rank(0) == 2:
+        signal = expand_dims(signal, 2)
     of, extent = tensor_of(signal).dtype, node.tensor(0).shape[1]
     step = int(node.require_static(1).item())
     if step < 1:
