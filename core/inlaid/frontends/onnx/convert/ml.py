@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith, ops
+from inlaid.frontends.onnx.convert.scores import class_labels, transformed
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze, tensor_of
@@ -29,6 +30,116 @@ def _binarizer(node: Node) -> Expr:
     of = node.dtype(0)
     above = ops.less(scalar(node.attrs.get("threshold", 0.0), of), node.input(0))
     return cast_to(above, of)
+
+
+def _scaler(node: Node) -> Expr:
+    x = cast_to(node.input(0), "float32")
+    offset, scale = (np.array(node.attrs.get(name) or [neutral], np.float32) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
+    return ops.mul(ops.sub(x, constant(offset)), constant(scale))
+
+
+def _imputer(node: Node) -> Expr:
+    x, of = node.input(0), node.dtype(0)
+    floats = of.is_float
+    values = np.array(node.attrs.get("imputed_value_floats" if floats else "imputed_value_int64s") or [], of.numpy)
+    if not len(values):
+        raise node.error(f"it has no values to put into a tensor of {of.name}")
+    replaced = node.attrs.get("replaced_value_float" if floats else "replaced_value_int64", 0)
+    missing = ops.isnan(x) if floats and np.isnan(replaced) else ops.equal(x, scalar(replaced, of))
+    return ops.where(missing, constant(values), x)
+
+
+def _one_hot_encoder(node: Node) -> Expr:
+    """The columns of an identity matrix by category; an unknown one reads a row of zeros, or, where it must not occur, one past the
+    end, which ends the run."""
+    text = node.dtype(0).kind == "string"
+    categories = tuple(node.attrs.get("cats_strings" if text else "cats_int64s") or ())
+    if not categories:
+        raise node.error(f"it has no categories for a tensor of {node.dtype(0).name}")
+    x = node.input(0) if text else cast_to(node.input(0), "int64")
+    number = ops.lookup(x, keys=categories, values=tuple(range(len(categories))), default=len(categories), dtype="int64")
+    rows = np.eye(len(categories) + (1 if node.attrs.get("zeros", 1) else 0), len(categories), dtype=np.float32)
+    return ops.take(constant(rows), number, axis=0)
+
+
+def _normalizer(node: Node) -> Expr:
+    x = cast_to(node.input(0), "float32")
+    axis = node.rank(0) - 1
+    norm = node.attrs.get("norm", "MAX")
+    if norm == "MAX":
+        size = ops.reduce_max(x, axes=(axis,), keepdims=True)
+    elif norm == "L1":
+        size = ops.reduce_sum(ops.abs(x), axes=(axis,), keepdims=True)
+    elif norm == "L2":
+        size = ops.sqrt(ops.reduce_sum(ops.mul(x, x), axes=(axis,), keepdims=True))
+    else:
+        raise node.error(f"norm must be MAX, L1 or L2, got {norm!r}")
+    zero = scalar(0, "float32")
+    return ops.div(x, ops.where(ops.equal(size, zero), scalar(1, "float32"), size))
+
+
+def _linear(node: Node, rows: int) -> Expr:
+    """x · coefficientsᵀ + intercepts, for `rows` rows of coefficients."""
+    x = cast_to(node.input(0), "float32")
+    weights = np.array(node.attrs.get("coefficients") or [], np.float32)
+    if len(weights) % rows:
+        raise node.error(f"{len(weights)} coefficients are not {rows} rows of them")
+    product = ops.matmul(x, constant(np.ascontiguousarray(weights.reshape(rows, -1).T)))
+    intercepts = np.array(node.attrs.get("intercepts") or np.zeros(rows), np.float32)
+    return ops.add(product, constant(intercepts))
+
+
+def _linear_regressor(node: Node) -> Expr:
+    return transformed(node, _linear(node, node.attrs.get("targets", 1)))
+
+
+def _linear_classifier(node: Node) -> tuple[Expr, Expr]:
+    labels = node.attrs.get("classlabels_ints") or node.attrs.get("classlabels_strings") or []
+    rows = len(node.attrs.get("intercepts") or labels)
+    if rows < 2 or rows != len(labels):
+        raise node.error(f"expected a row of coefficients for each of at least two classes, got {rows} for {len(labels)} labels")
+    scores = _linear(node, rows)
+    return class_labels(ops.argmax(scores, axis=1, keepdims=False), labels), transformed(node, scores)
+
+
+def _svm_regressor(node: Node) -> Expr:
+    """The kernel of each row with each support vector, weighted, plus rho."""
+    x = cast_to(node.input(0), "float32")
+    coefficients = np.array(node.attrs.get("coefficients") or [], np.float32)
+    vectors = np.array(node.attrs.get("support_vectors") or [], np.float32)
+    rho = np.array(node.attrs.get("rho") or [0.0], np.float32)
+    count = node.attrs.get("n_supports", 0)
+    if not count:  # a linear model, which needs no vectors
+        return ops.add(ops.matmul(x, constant(coefficients[:, None])), constant(rho))
+    if len(coefficients) != count or len(vectors) % count:
+        raise node.error(
+            f"expected {count} coefficients and as many support vectors, got {len(coefficients)} and {len(vectors)} numbers"
+        )
+    gamma, shift, degree = [*(node.attrs.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3]
+    kernel = _kernel(node, x, vectors.reshape(count, -1), (gamma, shift, degree))
+    total = ops.add(ops.matmul(kernel, constant(coefficients[:, None])), constant(rho))
+    if node.attrs.get("one_class", 0):
+        zero = scalar(0, "float32")
+        return ops.where(ops.less(zero, total), scalar(1, "float32"), scalar(-1, "float32"))
+    return transformed(node, total)
+
+
+def _kernel(node: Node, x: Expr, vectors: np.ndarray[Any, Any], parameters: tuple[float, float, float]) -> Expr:
+    gamma, shift, degree = (scalar(each, "float32") for each in parameters)
+    name = node.attrs.get("kernel_type", "LINEAR")
+    if name == "RBF":
+        difference = ops.sub(expand_dims(x, 1), constant(vectors))  # (rows, vectors, features)
+        distance = ops.reduce_sum(ops.mul(difference, difference), axes=(2,), keepdims=False)
+        return ops.exp(ops.neg(ops.mul(distance, gamma)))
+    product = ops.matmul(x, constant(np.ascontiguousarray(vectors.T)))
+    if name == "LINEAR":
+        return product
+    scaled = ops.add(ops.mul(product, gamma), shift)
+    if name == "POLY":
+        return ops.pow(scaled, degree)
+    if name == "SIGMOID":
+        return ops.tanh(scaled)
+    raise node.error(f"kernel_type must be LINEAR, POLY, RBF or SIGMOID, got {name!r}")
 
 
 # --- LabelEncoder -----------------------------------------------------------------------------------------------------
@@ -166,5 +277,12 @@ CONVERTERS: Mapping[str, Converter] = {
     "TfIdfVectorizer": _tf_idf,
     "ai.onnx.ml:ArrayFeatureExtractor": _array_feature_extractor,
     "ai.onnx.ml:Binarizer": _binarizer,
+    "ai.onnx.ml:Imputer": _imputer,
     "ai.onnx.ml:LabelEncoder": _label_encoder,
+    "ai.onnx.ml:LinearClassifier": _linear_classifier,
+    "ai.onnx.ml:LinearRegressor": _linear_regressor,
+    "ai.onnx.ml:Normalizer": _normalizer,
+    "ai.onnx.ml:OneHotEncoder": _one_hot_encoder,
+    "ai.onnx.ml:SVMRegressor": _svm_regressor,
+    "ai.onnx.ml:Scaler": _scaler,
 }
