@@ -50,10 +50,10 @@ def random(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def recurrence(length, width=5, threads=1):
+def recurrence(length, width=5, batch=2):
     """A state and its product with what is scanned, stacked; the weights are worked out before."""
-    x, h, w = variable("x", (length, 2, width)), variable("h", (2, width)), variable("w", (width, width))
-    step, old, row = variable("step", (), I64), variable("old", (2, width)), variable("row", (2, width))
+    x, h, w = variable("x", (length, batch, width)), variable("h", (batch, width)), variable("w", (width, width))
+    step, old, row = variable("step", (), I64), variable("old", (batch, width)), variable("row", (batch, width))
     weights = variable("weights", (width, width))
     new = ops.tanh(ops.add(row, ops.matmul(old, weights)))
     body = graph.function([step, old, row], graph.tuple_([TRUE, new, ops.mul(new, row)]))
@@ -66,6 +66,13 @@ def recurrence(length, width=5, threads=1):
 @pytest.mark.parametrize("length", [0, 1, 2, 19])
 def test_scanned_and_stacked(length, threads):
     check(recurrence(length), {"x": random(length, 2, 5), "h": random(2, 5), "w": random(5, 5)}, threads=threads)
+
+
+def test_open_lengths_and_batches():
+    """A state's bytes are worked out anew after the rounds, of which there may be none."""
+    function = recurrence(SizeVar("length"), batch=SizeVar("batch"))
+    sizes = ((3, 2), (0, 1), (1, 4))
+    check(function, *({"x": random(length, batch, 5), "h": random(batch, 5), "w": random(5, 5)} for length, batch in sizes))
 
 
 def test_lengths_that_only_the_run_knows():
