@@ -18,8 +18,8 @@ from real.model import Array, Feeds, Model, NotInstalledError
 
 TOLERANCE = 1e-3
 """Of the largest number of an output: what a whole model in float32 may differ."""
-HALF_TOLERANCE = 5e-3
-"""The same of a model that computes in float16, where one rounding is 1e-3 already."""
+HALF_TOLERANCE = 2e-2
+"""The same of a model that computes in float16: one rounding is 5e-4, and each engine rounds at other places."""
 FLOOR = 1e-5
 SEED = 1
 TIME_LIMIT = 120.0

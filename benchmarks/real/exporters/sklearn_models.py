@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVR
 
 ROWS, COLUMNS = 300, 6
 PLAIN = {"zipmap": False}
@@ -81,9 +81,7 @@ def exports() -> dict[str, Any]:
             columns,
             options=PLAIN,
         ),
-        "sklearn_svm": lambda: convert_sklearn(
-            make_pipeline(StandardScaler(), SVC(probability=True, random_state=0)).fit(x, classes), "m", matrix, options=PLAIN
-        ),
+        "sklearn_svm": lambda: convert_sklearn(make_pipeline(StandardScaler(), SVR()).fit(x, target), "m", matrix),
         "sklearn_neighbours": lambda: convert_sklearn(KNeighborsRegressor(3).fit(x[:80], target[:80]), "m", matrix),
         "sklearn_clusters": lambda: convert_sklearn(
             make_pipeline(PolynomialFeatures(2), PCA(5, random_state=0), KMeans(4, n_init=2, random_state=0)).fit(x), "m", matrix
