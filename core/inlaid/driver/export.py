@@ -38,6 +38,7 @@ from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid.runtime.package import Package
 
+ONE_PROCESSOR = Remedy('targets=["x86:cpu=x86-64-v3"]', "--target x86:cpu=x86-64-v3")
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
     workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -138,7 +139,7 @@ class _Library:
             if artifact.variants:
                 raise Unsupported(
                     f"region {artifact.symbol} has versions for several processors, and a library holds one",
-                    remedy="compile for one processor, such as --target x86:cpu=x86-64-v3",
+                    remedy=Remedy.of("compile for one processor, such as ", ONE_PROCESSOR),
                 )
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
