@@ -242,6 +242,23 @@ def test_sizes_of_a_resize(size):
     assert agree(graph, x=normal(1, 2, 4, 5), s=int64(*size))
 
 
+def test_scales_of_a_resize():
+    """As exporters write a resize to the size of another tensor: the quotients of the sizes, behind ones for batch and channels."""
+    graph = """g (float[1, 2, n, m] x, int64[2] s) => (float[1, 2, a, b] y) {
+      head = Constant<value = float[2] {1.0, 1.0}>()
+      two = Constant<value = int64[1] {2}>()  four = Constant<value = int64[1] {4}>()
+      shape = Shape(x)  own = Slice(shape, two, four)  from = Cast<to = 1>(own)  to = Cast<to = 1>(s)
+      rest = Div(to, from)  scales = Concat<axis = 0>(head, rest)  y = Resize<mode = "linear">(x, , scales)
+    }"""
+    assert prepared(graph)[0].main.body.type.shape[:2] == (1, 2)
+    for size in ((4, 5), (8, 3), (2, 10), (1, 1)):
+        assert agree(graph, x=normal(1, 2, 4, 5), s=int64(*size))
+    heights = np.arange(1, 100, dtype=np.float32)
+    short = next(int(height) for height in heights if np.float32(7) / height * height < 7)  # ONNX gives 6 rows there
+    with pytest.raises(KernelFault, match="axis 2 gives no whole size in float32"):
+        prepared(graph)[1][0].run({"x": normal(1, 2, short, 5), "s": int64(7, 5)})
+
+
 @pytest.mark.parametrize("count", [-1, 0, 1, 10])
 def test_the_number_of_boxes(count):
     graph = "g (float[1, n, 4] b, float[1, 1, n] s, int64[1] k) => (int64[q, 3] y) { y = NonMaxSuppression(b, s, k) }"

@@ -9,14 +9,15 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import ints
 from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.ir import Expr
+from inlaid.graph.ir import Call, Expr
 from inlaid.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
 from inlaid.ops.deform import col2im
-from inlaid.ops.elementwise import add, div, mul, sub
+from inlaid.ops.elementwise import add, div, floor, less, mul, sub
 from inlaid.ops.interpolation import resize
 from inlaid.ops.roi import roi_align, roi_max_pool
 from inlaid.ops.sample import grid_sample
-from inlaid.ops.shape import broadcast_to, iota, reshape, simple
+from inlaid.ops.shape import broadcast_to, concat, iota, reshape, simple
+from inlaid.ops.shape import sizes as sizes_of
 
 
 def _floats(node: Node, index: int) -> tuple[float, ...]:
@@ -64,6 +65,8 @@ def _resize(node: Node) -> Expr:
     rank = len(shape)
     attrs = node.attrs
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
+    if node.optional(2) is not None and node.static(2) is None:
+        return _resize_computed(node, axes)
     scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
@@ -105,6 +108,53 @@ def _resize(node: Node) -> Expr:
         crop=tuple(crop),
         outside=attrs.get("extrapolation_value", 0.0),
     )
+
+
+def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
+    """A Resize by scales that a run computes. They must give whole sizes, whose quotients are then the scales: where a product is
+    just below one in float32, ONNX's size is one less, and the scale is not the quotient."""
+    shape, attrs = list(node.tensor(0).shape), node.attrs
+    if node.tensor(2).shape != (len(axes),) or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise node.error(f"computed scales must be {len(axes)} in number, and crop nothing")
+    x = node.input(0)
+    for number, axis in enumerate(axes):
+        scale = _part(node.input(2), number)
+        known = node.scope.static(scale)
+        if known is not None:
+            shape[axis] = _scaled(shape[axis], float(known.item()))
+            continue
+        exact = mul(cast_to(reshape(sizes_of(dims=(shape[axis],)), shape=()), "float32"), reshape(scale, shape=()))
+        whole = floor(exact)
+        fits = less(sub(exact, whole), scalar(1e-3, "float32"))
+        x = node.asserted(fits, f"the computed scale of axis {axis} gives no whole size in float32; give sizes in its place", x)
+        shape[axis] = node.size(cast_to(whole, "int64"), f"the size of axis {axis}")
+    return resize(
+        x,
+        shape=tuple(shape),
+        scales=(0.0,) * len(shape),
+        mode=attrs.get("mode", "nearest"),
+        coordinates=attrs.get("coordinate_transformation_mode", "half_pixel"),
+        rounding=attrs.get("nearest_mode", "round_prefer_floor"),
+        cubic_a=attrs.get("cubic_coeff_a", -0.75),
+        antialias=bool(attrs.get("antialias", 0)),
+        exclude_outside=bool(attrs.get("exclude_outside", 0)),
+        crop=(),
+        outside=attrs.get("extrapolation_value", 0.0),
+    )
+
+
+def _part(vector: Expr, index: int) -> Expr:
+    """An element of a vector, of the part that has it where the vector is joined of several."""
+    while isinstance(vector, Call) and vector.callee is concat:
+        for part in vector.args:
+            extent = tensor_of(part).shape[0]
+            if not isinstance(extent, int):
+                return slice_axis(vector, 0, index, index + 1)
+            if index < extent:
+                vector = part
+                break
+            index -= extent
+    return slice_axis(vector, 0, index, index + 1)
 
 
 def _kept_ratio(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
