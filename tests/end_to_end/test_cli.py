@@ -153,9 +153,10 @@ def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert stages() == ["look up", "save"] and (folder / "c.inlaid").read_bytes() == once
     facts = data(run("cache", "info", "--json"))
     assert facts["folder"] == where and facts["reason"] == ""
-    assert [facts[name]["entries"] for name in ("objects", "models", "packages")] == [2, 1, 1]
+    objects = facts["objects"]["entries"]  # the kernel, the entry, and what functions LLVM calls on this host
+    assert objects >= 2 and [facts[name]["entries"] for name in ("models", "packages")] == [1, 1]
     assert facts["packages"]["bytes"] == len(once)
-    assert good(run("cache", "info")).startswith(f"{where}\n  objects          2 entries ")
+    assert good(run("cache", "info")).startswith(f"{where}\n  objects          {objects} entries ")
     assert good(run("cache", "clear")) == "" and data(run("cache", "info", "--json"))["models"]["entries"] == 0
     assert "import" in stages() and (folder / "c.inlaid").read_bytes() == once
     monkeypatch.setenv("INLAID_CACHE", "off")

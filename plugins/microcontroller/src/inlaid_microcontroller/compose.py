@@ -159,7 +159,7 @@ def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part
         array("const ", "x", len(artifact.signature.inputs)),
         array("", "y", len(artifact.signature.outputs)),
         array("const ", "c", len(artifact.constants)),
-        f"{PREFIX}context context = {{{{0}}, 0, 0}};",
+        f"{PREFIX}context context = {{{{0}}, 0, 0, 0, {{0}}}};",
         f"return {title}(xs, ys, cs, 0, room, &context) != 0;",
     ]
     declared = f"int32_t {title}({REGION_PARAMETERS});\n"

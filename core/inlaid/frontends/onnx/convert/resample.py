@@ -9,7 +9,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import ints
 from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.ir import Call, Expr
+from inlaid.graph.ir import Call, Expr, Var
 from inlaid.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
 from inlaid.ops.deform import col2im
 from inlaid.ops.elementwise import add, div, floor, less, mul, sub
@@ -65,8 +65,8 @@ def _resize(node: Node) -> Expr:
     rank = len(shape)
     attrs = node.attrs
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
-    if node.optional(2) is not None and node.static(2) is None:
-        return _resize_computed(node, axes)
+    if node.optional(2) is not None and node.static(2) is None and not isinstance(node.input(2), Var):
+        return _resize_computed(node, axes)  # scales that are inputs themselves may be any: they must be known at import
     scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
