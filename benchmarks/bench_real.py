@@ -32,7 +32,7 @@ from real.known import KNOWN
 from real.model import Draw, Model
 
 Times = Mapping[tuple[int, ...], tuple[float, float, float] | str]
-"""By size: Inlaid's milliseconds, ONNX Runtime's, and the median of the rounds' ratios; or why there are none."""
+"""By size: Inlaid's milliseconds, ONNX Runtime's, and the median of the rounds' ratios; or the reason why a size was not timed."""
 
 
 def measure(model: Model, target: str, threads: int, rounds: int, seconds: float) -> Times:

@@ -73,7 +73,7 @@ def outcomes(graph: str, opset: int, inputs: dict[str, Array]) -> tuple[list[Any
 
 
 def agree(graph: str, opset: int = 17, **inputs: Array) -> bool:
-    """Assert that all ways of running a model agree with ONNX Runtime, in values or in that there are none. True for values."""
+    """Assert that all ways of running a model agree with ONNX Runtime, in values or in failing. True for values."""
     found, wanted = outcomes(graph, opset, inputs)
     for results in found:
         assert (results is None) == (wanted is None), (results, wanted)

@@ -63,7 +63,7 @@ class Object:
 
 
 def read_object(content: bytes, machine: int) -> Object:
-    """A relocatable object. Raises ValueError for bytes that are none, or none for the machine."""
+    """A relocatable object. Raises ValueError for bytes that are not a relocatable object of the machine."""
     try:
         return _read(content, machine)
     except (struct.error, IndexError) as error:

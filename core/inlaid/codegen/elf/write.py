@@ -50,7 +50,7 @@ class Tables:
         self.constants = [self.header, self.symbols, self.strings, self.hash, self.relocations]
 
     def reserve(self, segments: int) -> None:
-        """Make room for the program headers of so many segments, and of the dynamic section and the stack."""
+        """Reserve the program headers of `segments` segments, of the dynamic section and of the stack."""
         self.header.size = elf.HEADER.size + (segments + 2) * elf.SEGMENT.size
         self.header.content = bytes(self.header.size)
 

@@ -224,7 +224,7 @@ def _tf_idf(node: Node) -> Expr:
     if mode in ("IDF", "TFIDF"):
         total = ops.mul(total, constant(weights))
     elif mode != "TF":
-        raise node.error(f"mode {mode!r} is none of TF, IDF, TFIDF")
+        raise node.error(f"mode must be TF, IDF or TFIDF, got {mode!r}")
     # Each n-gram's count to its column; a column without an n-gram reads the column of zeros put behind the counts.
     source = np.full(int(columns.max(initial=-1)) + 1, size, np.int64)
     source[columns] = np.arange(size)

@@ -68,8 +68,8 @@ class ExpressionPrinter:
         return flat
 
     def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
-        """Where accesses are checked: return an error from the kernel unless so many elements from an index on, or those of the
-        index of each lane, lie in a buffer."""
+        """Where accesses are checked: return an error from the kernel unless `count` elements from an index on, or those at the
+        index of each lane, are inside the buffer."""
         if self.guard is not None:
             index = flat if isinstance(flat, Value) else self.index.print(flat)
             if index.lanes and (count > 1 or self.lane is None):

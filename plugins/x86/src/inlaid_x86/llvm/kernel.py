@@ -291,7 +291,7 @@ class KernelPrinter(ExpressionPrinter):
         with self._registers(loop.body):
             self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
         self.p.emit("ret i32 0")
-        # The context comes first: it is none of the buffers, and other threads write to it.
+        # The context comes first: it is not one of the buffers, and other threads write to it.
         buffers = set(names[1 : 1 + len(pointers)])
         params = [f"{kind} noalias {ref}" if ref in buffers else f"{kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
         head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
