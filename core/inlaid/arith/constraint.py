@@ -58,15 +58,18 @@ def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
 
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
-    """A symbolic dimension and the least size, below a limit, with which constraints hold that these sizes break, all others being
-    as they are; None where no single dimension that the user gives mends them."""
+    """A symbolic dimension and the least size, below a limit, with which all constraints hold, other sizes being as they are. Where
+    no single dimension mends all, one that mends the first broken constraint; None where there is no such dimension either."""
     broken = next((item for item in constraints if item.holds(sizes) is False), None)
     if broken is None:
         return None
+    partial: tuple[SizeVar, int] | None = None
     for variable in sorted(free_vars(broken.condition), key=repr):
         if isinstance(variable, SizeVar) and not variable.existential and variable in sizes:
             for size in range(variable.lower, limit):
                 trial = {**sizes, variable: size}
-                if broken.holds(trial) and all(item.holds(trial) is not False for item in constraints):
-                    return variable, size
-    return None
+                if broken.holds(trial):
+                    partial = partial or (variable, size)
+                    if all(item.holds(trial) is not False for item in constraints):
+                        return variable, size
+    return partial

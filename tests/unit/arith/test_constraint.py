@@ -37,9 +37,14 @@ def test_suggested_sizes_hold(n: int, m: int, kernel: int) -> None:
     found = suggested_size(constraints, sizes)
     if all(item.holds(sizes) for item in constraints):
         assert found is None
-    elif found is not None:
+    elif found is not None and hold(*found):
         variable, size = found
-        assert hold(variable, size)
         assert not any(hold(variable, less) for less in range(variable.lower, size))
     else:
         assert not any(hold(variable, size) for variable in (N, M) for size in range(variable.lower, 50))
+        broken = next(item for item in constraints if not item.holds(sizes))
+        assert found is None or broken.holds({**sizes, found[0]: found[1]})
+
+
+def test_a_size_that_mends_the_first_of_several_is_suggested() -> None:
+    assert suggested_size((at_least(N // 2, 1, "one"), at_least(M // 3, 1, "other")), {N: 1, M: 1}) == (N, 2)
