@@ -38,7 +38,6 @@ from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid.runtime.package import Package
 
-ONE_PROCESSOR = Remedy('targets=["x86:cpu=x86-64-v3"]', "--target x86:cpu=x86-64-v3")
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
     workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -136,11 +135,6 @@ class _Library:
 
     def _check(self) -> None:
         for artifact in self.artifacts.values():
-            if artifact.variants:
-                raise Unsupported(
-                    f"region {artifact.symbol} has versions for several processors, and a library holds one",
-                    remedy=Remedy.of("compile for one processor, such as ", ONE_PROCESSOR),
-                )
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
                     f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy=Remedy.of("see ", EXPLAIN)
@@ -157,6 +151,7 @@ class _Library:
 
     def link(self, registry: PluginRegistry, name: str) -> list[Bytes]:
         """The library of that name, in chunks."""
+        self._check_versions(registry)
         codegen = self._codegen(registry)
         function = LibraryFunction(f"{self.prefix}_run", len(self.arguments), tuple(self._steps()), self.offset, self.requires)
         images = {}
@@ -169,6 +164,19 @@ class _Library:
         objects = codegen.library_objects(function)
         # Only the model's function is seen from outside: a program may use several such libraries.
         return link(objects, [function.symbol], codegen.architecture, images=images, blobs=[weights], name=name)
+
+    def _check_versions(self, registry: PluginRegistry) -> None:
+        """Raises `Unsupported` for a region of several versions, naming the targets of one."""
+        for region in self.regions:
+            if self.artifacts[region.symbol].variants:
+                texts = [str(target) for target in registry.versions(registry.target(region.target))]
+                chosen = [Remedy(f'targets=["{text}"]', f"--target {text}") for text in texts]
+                raise Unsupported(
+                    f"region {region.symbol} has versions for several processors, and a library holds one",
+                    remedy=Remedy.of(
+                        "compile for one processor: ", chosen[0], *(part for one in chosen[1:] for part in (" or ", one))
+                    ),
+                )
 
     def _codegen(self, registry: PluginRegistry) -> LibraryCodegen:
         """The code generator of the model's regions; of a model that has none, any that makes libraries."""
@@ -183,7 +191,10 @@ class _Library:
             if isinstance(codegen, LibraryCodegen):
                 return codegen
         found = ", ".join(texts) or "no installed target"
-        raise Unsupported(f"shared libraries can be made of no code for {found}", remedy="compile the model for x86")
+        raise Unsupported(
+            f"shared libraries can be made of no code for {found}",
+            remedy="compile the model for a target whose plugin makes libraries",
+        )
 
     def _params(self, pairs: Sequence[tuple[str, int]], const: str) -> list[str]:
         return [f"{const}{self._type(number)} *{self.names[number]}" for _, number in pairs]
