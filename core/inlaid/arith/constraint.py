@@ -59,7 +59,7 @@ def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
     """A symbolic dimension and the least size, below a limit, with which all constraints hold, other sizes being as they are. Where
-    no single dimension mends all, one that mends the first broken constraint; None where there is no such dimension either."""
+    no single dimension mends all, one that mends the first broken constraint; None where neither exists."""
     broken = next((item for item in constraints if item.holds(sizes) is False), None)
     if broken is None:
         return None
