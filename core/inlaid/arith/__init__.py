@@ -44,6 +44,7 @@ from inlaid.arith.expr import (
     walk,
     wrap,
 )
+from inlaid.arith.hints import size_hint
 from inlaid.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlaid.arith.interval import Interval
 from inlaid.arith.intset import Span, span
@@ -103,6 +104,7 @@ __all__ = [
     "reads_data",
     "select",
     "simplify",
+    "size_hint",
     "span",
     "substitute",
     "suggested_size",

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from inlaid.arith import SizeVar, free_vars
+from inlaid.arith import SizeVar, free_vars, size_hint
 from inlaid.driver.build import package_alone
 from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs
 from inlaid.partitioning.annotate import Candidate, Claim
 from inlaid.partitioning.compose import enclosed
-from inlaid.partitioning.cost import CostModel, typical
+from inlaid.partitioning.cost import CostModel
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.example import example_inputs
 from inlaid.runtime.executable import Executable
@@ -63,7 +63,7 @@ class MeasuredCosts(CostModel):
 def usual_inputs(executable: Executable) -> dict[str, Any]:
     """Random inputs whose symbolic dimensions are what placement by cost takes for usual. Raises as `example_inputs` does."""
     variables = {each for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
-    return example_inputs(executable.inputs, dims={each.name: typical(each) for each in variables})
+    return example_inputs(executable.inputs, dims={each.name: size_hint(each) for each in variables})
 
 
 def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> float:

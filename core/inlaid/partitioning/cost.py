@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Claim
@@ -16,11 +15,6 @@ from inlaid.tensor import ir as loops
 from inlaid.tensor import te
 from inlaid.tensor.lower import lower
 from inlaid.types import TensorType, TupleType, Type
-
-UNKNOWN_SIZE = 128
-"""What a dimension without an upper bound counts as."""
-LARGEST_SIZE = 4096
-"""What a dimension counts as at most: bounds are often far beyond what is usual."""
 
 
 @dataclass
@@ -60,24 +54,10 @@ def byte_size(type_: Type) -> int:
     """Bytes of a value; 0 of one that is no array."""
     match type_:
         case TensorType(shape=shape, dtype=dtype) if dtype.kind != "string":
-            return typical(arith.product(shape)) * dtype.bytes
+            return arith.size_hint(arith.product(shape)) * dtype.bytes
         case TupleType(fields=fields):
             return sum(map(byte_size, fields))
     return 0
-
-
-def typical(dim: Dim) -> int:
-    """A size, with what is not known of it at its upper bound, within reason."""
-    if isinstance(dim, int):
-        return dim
-    return arith.evaluate(dim, {variable: _usual(variable) for variable in arith.free_vars(dim)})
-
-
-def _usual(variable: arith.Expr) -> int:
-    assert isinstance(variable, arith.SizeVar)
-    if variable.upper is None:
-        return max(UNKNOWN_SIZE, variable.lower)
-    return max(min(typical(variable.upper), LARGEST_SIZE), variable.lower)
 
 
 def _operations(call: ir.Call) -> int:
@@ -94,7 +74,7 @@ def _operations(call: ir.Call) -> int:
         program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
     except Exception:  # the operator may be a user's; whoever compiles it will say what is wrong
         return elements
-    return sum(typical(arith.unwrap(block_size(block))) * _arithmetic(block) for block in blocks_of(program))
+    return sum(arith.size_hint(arith.unwrap(block_size(block))) * _arithmetic(block) for block in blocks_of(program))
 
 
 def _arithmetic(block: loops.Block) -> int:

@@ -1,0 +1,26 @@
+"""Representative sizes of symbolic dimensions, for cost models."""
+
+from __future__ import annotations
+
+from inlaid.arith.expr import Dim, Expr, SizeVar, evaluate, free_vars
+
+UNKNOWN_SIZE = 128
+"""Of a size variable without an upper bound."""
+LARGEST_SIZE = 4096
+"""Of a size variable with an upper bound, at most: bounds are often far beyond what is usual."""
+
+
+def size_hint(dim: Dim) -> int:
+    """The size that cost models take a dimension to have: an integer as it is; in an expression each size variable has half its
+    upper bound, since tiles for the bound itself would be cut off at every smaller size. Raises AssertionError for variables of
+    loops, which have no size."""
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, {variable: _variable(variable) for variable in free_vars(dim)})
+
+
+def _variable(variable: Expr) -> int:
+    assert isinstance(variable, SizeVar), f"{variable!r} is no dimension"
+    if variable.upper is None:
+        return max(UNKNOWN_SIZE, variable.lower)
+    return max(min(-(-size_hint(variable.upper) // 2), LARGEST_SIZE), variable.lower)
