@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.lowering.assign import Assignment, Matrix
 from inlaid.types import DType, Layout
@@ -122,13 +123,5 @@ class LayoutChoice:
     def _copy(self, value: _Value, a: Layout, b: Layout) -> float:
         if a.canonical(value.shape) == b.canonical(value.shape):
             return 0.0
-        elements = sum(_elements(layout.shape(value.shape)) for layout in (a, b))
+        elements = sum(arith.size_hint(arith.product(layout.shape(value.shape))) for layout in (a, b))
         return CALL + elements * value.dtype.bytes / self._bandwidth
-
-
-def _elements(shape: tuple[Dim, ...]) -> int:
-    """How many elements there are, symbolic dimensions left out."""
-    count = 1
-    for dim in shape:
-        count *= dim if isinstance(dim, int) else 1
-    return count

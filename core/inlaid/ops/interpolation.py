@@ -154,6 +154,18 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
     return (position + 0.5) / scale - 0.5
 
 
+def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
+    """How many outputs in a row are each element of an axis, that nearest to all of them; 0 where that differs, or is not known."""
+    after, before = arith.wrap(axis.after), arith.wrap(axis.before)
+    times = round(axis.scale) if axis.scale is not None else arith.size_hint(axis.after) // max(arith.size_hint(axis.before), 1)
+    if times < 1 or axis.scale not in (None, times) or arith.simplify(after - before * times) != arith.ZERO:
+        return 0
+    # Coordinates of one element's outputs are all within half an element from it, or between it and the next.
+    centred = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
+    rounded = attrs.rounding == "floor" or (attrs.rounding == "round_prefer_floor" and times <= 2)
+    return times if centred or (attrs.coordinates == "asymmetric" and rounded) else 0
+
+
 def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
     """(offset from floor(x) of the first input, number of inputs, factor of distances) of the kernel."""
     support = 1 if attrs.mode == "linear" else 2
@@ -269,9 +281,10 @@ def _round_value(rounding: str, x: ir.Expr) -> ir.Expr:
     return te.select(x - low >= 0.5, low + 1, low)
 
 
-def _clamped(place: ir.Expr, extent: Dim) -> arith.Expr:
+def _clamped(place: ir.Expr, extent: Dim) -> ir.Expr:
+    """A place, given as a float, as an index inside an axis."""
     last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
-    return te.checked(te.minimum(te.maximum(place, 0), last), 0, extent - 1)
+    return te.minimum(te.maximum(te.cast(place, "int64"), 0), last)
 
 
 def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
@@ -281,9 +294,15 @@ def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
 def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
     """Stages that interpolate the data at coordinates x (after,) along an axis."""
     if attrs.mode == "nearest":
-        place = te.compute((axis.after,), lambda o: te.cast(_round_value(attrs.rounding, x[o]), "int64"), "place")
+        times = _repeats(attrs, axis)
+        if times:
+            repeated: te.Tensor = te.compute(shape, lambda *i: data[_replace(i, axis.index, i[axis.index] // times)], "resize")
+            return repeated
+        place = te.compute((axis.after,), lambda o: _clamped(_round_value(attrs.rounding, x[o]), axis.before), "place")
         made: te.Tensor = te.compute(
-            shape, lambda *i: data[_replace(i, axis.index, _clamped(place[i[axis.index]], axis.before))], "resize"
+            shape,
+            lambda *i: data[_replace(i, axis.index, te.checked(place[i[axis.index]], 0, axis.before - 1))],
+            "resize",
         )
         return made
     first, taps, shrink = _reach(attrs, axis)
@@ -310,9 +329,11 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
         )
     tap = te.reduce_axis(taps, "tap")
 
+    places = te.compute((axis.after, taps), lambda o, t: _clamped(tap_place(o, t), axis.before), "place")
+
     def element(*i: arith.Var) -> ir.Expr:
         o = i[axis.index]
-        value = data[_replace(i, axis.index, _clamped(tap_place(o, tap.var), axis.before))]
+        value = data[_replace(i, axis.index, te.checked(places[o, tap], 0, axis.before - 1))]
         total: ir.Expr = te.sum_(value * te.cast(weights[o, tap], data.dtype), tap)
         return total
 

@@ -13,7 +13,6 @@ from inlaid.schedules.shape import (
     axis_loops,
     blocks_of,
     channel_block,
-    is_static,
     layouts_by_name,
     merge_chains,
     present,
@@ -26,14 +25,14 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class BlockedRule:
-    """One element-wise block of static shape, some of whose inputs lie in channel blocks."""
+    """One element-wise block, some of whose inputs lie in channel blocks."""
 
     name = "blocked"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines kernels that read channels in another order than they write them."""
         counts = Counter(item.layout for item in given if channel_block(item.layout))
-        if not counts or not is_static(program) or len(program.outputs) != 1:
+        if not counts or len(program.outputs) != 1:
             return None
         schedule = Schedule(program)
         merge_chains(schedule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.arith import Var
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import blocks_of, is_static, merge_chains
+from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.copies import Dimension, between, copy_program
 from inlaid.tensor.schedule import Schedule
@@ -12,13 +12,13 @@ from inlaid.types import ROW_MAJOR
 
 
 class TransposeRule:
-    """out[i, j, ...] = x[j, ..., i] of static shape, from the layout in which x lies."""
+    """out[i, j, ...] = x[j, ..., i], from the layout in which x lies."""
 
     name = "transpose"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines what is no permutation of axes."""
-        if not context.capabilities.vector_bits or not is_static(program) or len(program.inputs) != 1 or len(program.outputs) != 1:
+        if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None
         if program.outputs[0].dtype.bits < 8:
             return None
@@ -26,7 +26,7 @@ class TransposeRule:
         if perm is None:
             return None
         for layout in dict.fromkeys((given[0].layout, ROW_MAJOR)):
-            dims = between([_size(dim) for dim in program.inputs[0].shape], layout, ROW_MAJOR, perm)
+            dims = between(program.inputs[0].shape, layout, ROW_MAJOR, perm)
             if dims:
                 return Offer((layout, ROW_MAJOR), lambda source, dims=dims: _copy(source, dims, context))  # type: ignore[misc]
         return None
@@ -34,11 +34,6 @@ class TransposeRule:
 
 def _copy(program: ir.LoopProgram, dims: list[Dimension], context: KernelContext) -> ir.LoopProgram:
     return copy_program(program.name, program.outputs[0].dtype, dims, context.threads)
-
-
-def _size(dim: object) -> int:
-    assert isinstance(dim, int)
-    return dim
 
 
 def _permutation(program: ir.LoopProgram) -> list[int] | None:

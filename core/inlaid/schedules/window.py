@@ -9,6 +9,7 @@ from math import prod
 from inlaid import arith
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.fill import filled
+from inlaid.schedules.last_tile import shift_last_tile
 from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -17,7 +18,6 @@ from inlaid.schedules.shape import (
     axis_loops,
     constant_extent,
     find_anchor,
-    is_static,
     layouts_by_name,
     mark_tile,
     present,
@@ -48,11 +48,11 @@ class WindowRule:
     name = "window"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a window, or has dimensions that are not static."""
-        if not is_static(program) or not context.capabilities.vector_bits:
-            return ()
-        anchor = find_anchor(program)
+        """Declines what is not such a window, or has channels or a window that are not static."""
+        anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
+            return ()
+        if not all(isinstance(item.extent, arith.Const) for item in (anchor.spatial[1], *anchor.reduced)):
             return ()
         loads = _loads(anchor)
         if loads is None or _multiplies_matrices(anchor, loads):
@@ -89,7 +89,7 @@ def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelC
     layouts = _layouts(program, anchor, loads, lanes, axes)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
     taps = prod(constant_extent(item) for item in anchor.reduced)
-    pixels = prod(constant_extent(item) for item in anchor.spatial) // lanes
+    pixels = prod(arith.size_hint(arith.unwrap(item.extent)) for item in anchor.spatial) // lanes
     return Offer(
         params, lambda _: _schedule(program, anchor, lanes, layouts, context), seconds(pixels * taps, context.capabilities)
     )
@@ -151,7 +151,7 @@ def _schedule(
             acc[pixel, lane] = identity
             for window:
                 acc = combine(acc, padded)    # pixel unrolled, lane vectorised
-            out = after(acc)
+            out = after(acc)                  # the last x of a width that is not known: see `shift_last_tile`
     """
     s = Schedule(program)
     # One block of channels is padded at a time, so that it is still in the cache when it is read. With threads, which share out
@@ -165,7 +165,9 @@ def _schedule(
     n, channel, y, x = axis_loops(s, final)
     assert channel is not None
     outer, lane = s.split(channel, (None, lanes))
-    x, pixel = (None, None) if x is None else s.split(x, (None, tile_size(constant_extent(anchor.spatial[3]), PIXELS)))
+    width = anchor.spatial[3].extent
+    size = tile_size(width.value, PIXELS) if isinstance(width, arith.Const) else PIXELS
+    x, pixel = (None, None) if x is None else s.split(x, (None, size))
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), lane)
     s.compute_at(window, outside[-1])
@@ -185,4 +187,5 @@ def _schedule(
         mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
     if context.threads != 1:
         share_rows(s, [n], y, [outer], context.threads)
-    return with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
+    program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size)
+    return with_layouts(program, layouts_by_name(program, layouts, registers))

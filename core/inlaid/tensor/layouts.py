@@ -26,12 +26,12 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:
-    """A kernel that copies a tensor from one layout to another. Where sizes are symbolic it walks along the target."""
-    sizes = [dim for dim in shape if isinstance(dim, int)]
-    if len(sizes) == len(shape) and dtype.bits >= 8:
-        dims = between(sizes, source, target)
+    """A kernel that copies a tensor from one layout to another. Where an axis that is cut into blocks is symbolic, it walks along
+    the target."""
+    if dtype.bits >= 8:
+        dims = between(shape, source, target)
         program = copy_program("relayout", dtype, dims, threads) if dims is not None else None
-        program = program or padded_program("relayout", dtype, sizes, source, target, threads)
+        program = program or padded_program("relayout", dtype, shape, source, target, threads)
         if program is not None:
             return program
     a, b = ir.Buffer("source", source.shape(shape), dtype), ir.Buffer("target", target.shape(shape), dtype)

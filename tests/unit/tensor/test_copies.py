@@ -45,6 +45,43 @@ def test_changes_of_layout(batch, channels, width, source, target, whole):
     assert np.array_equal(found.reshape(target.shape(shape)), target.pack(x))
 
 
+def symbolic(shape, chosen):
+    """A shape with the chosen axes unknown, and the values of their sizes."""
+    sizes = {arith.SizeVar(f"n{axis}"): shape[axis] for axis in chosen}
+    names = {axis: arith.SizeVar(f"n{axis}") for axis in chosen}
+    return tuple(names.get(axis, dim) for axis, dim in enumerate(shape)), sizes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["int8", "float32", "int64"]), st.sampled_from([1, 2]))
+def test_transposes_of_symbolic_shape(data, name, threads):
+    shape = data.draw(st.lists(st.one_of(SIZES, st.just(150)), min_size=1, max_size=4).filter(lambda dims: np.prod(dims) <= 8000))
+    perm = data.draw(st.permutations(range(len(shape))))
+    unknown, sizes = symbolic(shape, data.draw(st.sets(st.sampled_from(range(len(shape))))))
+    of = dtype(name)
+    program = copy_program("copy", of, between(unknown, ROW_MAJOR, ROW_MAJOR, perm), threads)
+    verify(program)
+    x = np.random.default_rng(0).integers(0, 120, shape).astype(of.numpy)
+    (found,) = interp.run(program, [x.reshape(-1)], sizes)
+    assert np.array_equal(found.reshape([shape[axis] for axis in perm]), x.transpose(perm))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2), st.integers(1, 40), st.integers(0, 20), st.integers(0, 7), st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)
+)
+def test_changes_of_layout_of_symbolic_shape(batch, channels, height, width, source, target):
+    shape = (batch, channels, height, width)
+    unknown, sizes = symbolic(shape, (0, 2, 3))
+    x = np.random.default_rng(0).integers(1, 120, shape).astype(np.float32)
+    packed = np.where(source.pack(np.ones_like(x)) > 0, source.pack(x), np.nan).astype(np.float32)
+    program = relayout(unknown, dtype("float32"), source, target)
+    verify(program)
+    given_shape = [arith.evaluate(dim, sizes) for dim in program.inputs[0].shape]
+    (found,) = interp.run(program, [packed.reshape(given_shape)], sizes)
+    assert np.array_equal(found.reshape(target.shape(shape)), target.pack(x))
+
+
 def test_blocks_that_do_not_divide_one_another():
     assert between((1, 48, 2), Layout(((1, 6),)), Layout(((1, 4),))) is None
     assert between((1, 48, 2), Layout(((1, 12),)), Layout(((1, 4),))) is not None

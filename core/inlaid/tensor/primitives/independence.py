@@ -110,46 +110,58 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
     """Whether the indices together tell which of its values a variable in [0, extent) has.
 
     Each index that reads the variable must be a number in mixed radix whose digits are variables, or digits of them
-    (`v // a % b`), so that it determines its digits; the digits of the variable must then cover the whole of it.
+    (`v // a % b`), so that it determines its digits; the digits of the variable must then cover the whole of it. Radices may be
+    symbolic: where one is 0 the loop does not run.
     """
-    digits: list[tuple[int, int | None]] = []
+    digits: list[tuple[arith.Expr, arith.Expr | None]] = []
     for index in indices:
         found = _digits(analyzer.linear(index), analyzer)
         if found is not None:
             digits += [(divisor, size) for name, divisor, size in found if name is var]
-    reach = 1
-    for divisor, size in sorted(digits, key=lambda digit: digit[0]):
-        if divisor > reach:
-            return False
+    reach: arith.Expr = arith.ONE
+    while True:
+        following = next((digit for digit in digits if _reaches(digit[0], reach, analyzer)), None)
+        if following is None:
+            return analyzer.prove(arith.compare("<=", extent, reach)) or analyzer.equal(extent, reach)
+        digits.remove(following)
+        divisor, size = following
         if size is None:
             return True
-        reach = max(reach, divisor * size)
-    return analyzer.prove(arith.compare("<=", extent, reach))
+        whole = analyzer.simplify(divisor * size)
+        if not analyzer.prove(arith.compare("<=", whole, reach)):
+            reach = whole
 
 
-def _digits(form: arith.Linear, analyzer: arith.Analyzer) -> list[tuple[arith.Expr, int, int | None]] | None:
+def _reaches(divisor: arith.Expr, reach: arith.Expr, analyzer: arith.Analyzer) -> bool:
+    if isinstance(divisor, arith.Const) and isinstance(reach, arith.Const):
+        return divisor.value <= reach.value
+    return analyzer.equal(divisor, reach)
+
+
+def _digits(form: arith.Linear, analyzer: arith.Analyzer) -> list[tuple[arith.Expr, arith.Expr, arith.Expr | None]] | None:
     """The digits (variable, divisor, size or None for all above) of a number in mixed radix; None where it is none."""
-    found: list[tuple[arith.Expr, int, int | None]] = []
+    found: list[tuple[arith.Expr, arith.Expr, arith.Expr | None]] = []
     reach = 0
     for atom, count in sorted(form.terms.items(), key=lambda term: abs(term[1])):
         digit = _digit(atom)
         low, high = analyzer.bounds(atom)
-        if digit is None or abs(count) <= reach or low is None:
+        if digit is None or abs(count) <= reach or (low is None and len(form.terms) > 1):
             return None
         if high is None and count != max(form.terms.values(), key=abs):
             return None
-        reach += 0 if high is None else abs(count) * (high - low)
+        reach += 0 if high is None or low is None else abs(count) * (high - low)
         found.append(digit)
     return found
 
 
-def _digit(atom: arith.Expr) -> tuple[arith.Expr, int, int | None] | None:
+def _digit(atom: arith.Expr) -> tuple[arith.Expr, arith.Expr, arith.Expr | None] | None:
     match atom:
         case arith.Var():
-            return atom, 1, None
-        case arith.FloorMod(operands=(base, arith.Const(value=size))):
+            return atom, arith.ONE, None
+        case arith.FloorMod(operands=(arith.Var() | arith.FloorDiv() as base, size)):
             inner = _digit(base)
             return None if inner is None else (inner[0], inner[1], size)
-        case arith.FloorDiv(operands=(arith.Var() as base, arith.Const(value=divisor))):
-            return base, divisor, None
+        case arith.FloorDiv(operands=(arith.Var() | arith.FloorDiv() as base, divisor)):
+            inner = _digit(base)
+            return None if inner is None else (inner[0], arith.mul(inner[1], divisor), None)
     return None

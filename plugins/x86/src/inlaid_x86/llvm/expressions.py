@@ -52,9 +52,9 @@ class ExpressionPrinter:
         self.epoch = 0
         self.guard: AccessGuard | None = None
         self._guarded: dict[ir.Expr, bool] = {}
-        self._squares: dict[tuple[ir.Buffer, arith.Expr, int], set[int]] = {}
+        self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
-        self._turned: dict[tuple[ir.Buffer, arith.Expr, int, int], list[Value]] = {}
+        self._turned: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
 
     # --- memory ---
 
@@ -94,26 +94,26 @@ class ExpressionPrinter:
         opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
         return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
 
-    def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """(base, stride) when an index is base + stride * lane and the base does not vary by lane, else None."""
+    def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, arith.Dim] | None:
+        """(base, stride) when an index is base + stride * lane and neither varies by lane, else None."""
         if self.lane is None:
             return flat, 0
         rest, constant = without_constant(flat)
         key = ("by lane", rest, self.lane, self.lanes)
-        found: tuple[arith.Expr | None, int] | None = self.p.recall(key)
+        found: tuple[arith.Expr | None, arith.Dim] | None = self.p.recall(key)
         if found is None:
             found = self.p.remember(key, self._stride(rest), lasting=self.index.lasts(rest))
         base, stride = found
         return None if base is None else (arith.add(base, constant), stride)
 
-    def _stride(self, index: arith.Expr) -> tuple[arith.Expr | None, int]:
+    def _stride(self, index: arith.Expr) -> tuple[arith.Expr | None, arith.Dim]:
         if not self._varies(index):
             return index, 0
         assert self.lane is not None
         found = affine(index, self.lane, self.index.ranges)
-        if found is None or not isinstance(found[0], arith.Const) or self._varies(found[1]):
+        if found is None or self._varies(found[0]) or self._varies(found[1]):
             return None, 0
-        return found[1], found[0].value
+        return found[1], arith.unwrap(found[0])
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Whether an index depends on the lane, directly or through a let-bound variable."""
@@ -165,7 +165,7 @@ class ExpressionPrinter:
         for item in stores:
             assert isinstance(item, ir.Store)
             base, stride = self._by_lane(self._flat(item.buffer, item.indices)) or (None, 0)
-            if base is not None and stride in (2, 4, 8):
+            if base is not None and isinstance(stride, int) and stride in (2, 4, 8):
                 rest, constant = without_constant(base)
                 self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
         read = {
@@ -181,11 +181,11 @@ class ExpressionPrinter:
             if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
         }
 
-    def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: int, value: Value) -> bool:
+    def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim, value: Value) -> bool:
         """Keep what is stored to every `stride`-th place until all places between are there too, and store all in one run. False
         where there are no such others."""
         rest, constant = without_constant(base)
-        places = self._combs.get((buffer, rest, stride))
+        places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
         if places is None:
             return False
         places[constant] = value
@@ -197,7 +197,7 @@ class ExpressionPrinter:
             self.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
         return True
 
-    def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: int) -> Value | None:
+    def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
         """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
         loaded by rows and turned. None where there are no such others."""
         rest, constant = without_constant(base)
@@ -210,7 +210,8 @@ class ExpressionPrinter:
             return None
         key = (buffer, rest, stride, first)
         if key not in self._turned:
-            rows = [self._vector_load(buffer, arith.add(rest, first + stride * row)) for row in range(self.lanes)]
+            starts = (arith.add(arith.add(rest, arith.mul(stride, row)), first) for row in range(self.lanes))
+            rows = [self._vector_load(buffer, start) for start in starts]
             self._turned[key] = self.p.turn(rows)
         return self._turned[key][constant - first]
 

@@ -1,0 +1,99 @@
+"""Tiles over an extent that is not known: the last one, where the extent leaves less than a tile, is moved back to fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import with_footprint
+from inlaid.tensor.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.rewrite import Rewriter
+
+
+def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int) -> ir.LoopProgram:
+    """A scheduled program whose loop over tiles of an axis computes full ones only.
+
+        for t in (n + 7) // 8: for p in 8: block(v = 8*t + p) where 8*t + p < n: out[v] = acc[v]
+    becomes
+        for t in n // 8: for p in 8: block(v = 8*t + p): out[v] = acc[v]
+        if n % 8: for p in 8: block(v = 8*(n // 8) + p): out[max(n - 8 + p, 0)] = acc[v]
+
+    The last tile computes elements of the one before again, and where there is no tile before, the first element several times: so
+    the blocks must do nothing but compute elements, each for itself, and the output must share no memory with an input. Buffers of
+    registers are indexed as before. The loop's body holds blocks, whose iteration variables follow the loop as 8*t + p, or not.
+    """
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.For) or stmt.var is not tiles:
+            return None
+        extent = _tiled_extent(stmt, size)
+        if extent is None:
+            return None
+        whole = arith.simplify(extent // size)
+        body = Rewriter(stmt=lambda inner: _unguarded(inner, tiles, size, extent)).stmt(stmt.body)
+        tail = Rewriter(stmt=lambda inner: _shifted(inner, tiles, size, extent)).stmt(body)
+        last = Rewriter({tiles: whole}).stmt(tail)
+        return joined(replace(stmt, extent=whole, body=body), ir.If(truth(arith.compare("<", whole * size, extent)), last))
+
+    return Rewriter(stmt=change).program(program)
+
+
+def _tiled_extent(loop: ir.For, size: int) -> arith.Expr | None:
+    """The extent that guards inside a loop over tiles compare with; None where there are none."""
+    for stmt in ir.walk_stmts(loop.body):
+        if isinstance(stmt, ir.Block):
+            for part in conjuncts(stmt.predicate):
+                end = _guard(part, loop.var, size)
+                if end is not None:
+                    return end
+    return None
+
+
+def _guard(condition: arith.Expr, tiles: Var, size: int) -> arith.Expr | None:
+    """What a condition `size * tiles + place < end` compares with; None for others."""
+    match condition:
+        case arith.Compare(op="<", operands=(place, end)):
+            found = arith.affine(place, tiles)
+            return end if found is not None and found[0] == arith.Const(size) else None
+    return None
+
+
+def _unguarded(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stmt | None:
+    """A block without the guard against the end of the extent."""
+    if not isinstance(stmt, ir.Block):
+        return None
+    predicate: arith.Expr = arith.ONE
+    for part in conjuncts(stmt.predicate):
+        if _guard(part, tiles, size) != extent:
+            predicate = arith.logical_and(predicate, part)
+    return replace(stmt, predicate=predicate)
+
+
+def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stmt | None:
+    """A block whose accesses, but for those of registers, are those of the last tile that fits."""
+    if not isinstance(stmt, ir.Block):
+        return None
+    moved: dict[arith.Expr, arith.Expr] = {}
+    kept: dict[arith.Expr, arith.Expr] = {}
+    for item, binding in zip(stmt.iters, stmt.bindings, strict=True):
+        if tiles in arith.free_vars(binding):
+            stays = kept[item.var] = Var(item.var.name)
+            moved[stays] = item.var
+            moved[item.var] = arith.maximum(item.var + (extent - (extent // size + 1) * size), 0)
+    if not moved:
+        return None
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if not isinstance(node, ir.Load) or node.buffer.scope != "register":
+            return None
+        return ir.load(node.buffer, tuple(arith.substitute(index, kept) for index in node.indices))
+
+    def store(inner: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(inner, ir.Store) or inner.buffer.scope != "register":
+            return None
+        return replace(inner, indices=tuple(arith.substitute(index, kept) for index in inner.indices))
+
+    body = Rewriter(moved).stmt(Rewriter(expr=load, stmt=store).stmt(stmt.body))
+    return with_footprint(replace(stmt, body=body))

@@ -1,0 +1,80 @@
+"""Kernels without a product over images whose batch, height and width are not known, at sizes around those of tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Expr, Function, constant, function, tuple_, var
+from inlaid.types import TensorType
+
+N, H, W = SizeVar("n"), SizeVar("h"), SizeVar("w")
+CPUS = ("native", "x86-64-v3", "x86-64-v2")
+SIZES = ((1, 2, 2), (1, 5, 7), (2, 8, 8), (1, 9, 9), (0, 8, 9), (3, 16, 17), (1, 23, 40))
+
+
+def check(unit: Function, cpu: str, sizes: tuple[tuple[int, int, int], ...] = SIZES, threads: int = 1) -> None:
+    """One package at many sizes against the interpreter of graphs, on small integers."""
+    executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
+    rng = np.random.default_rng(0)
+    for n, h, w in sizes:
+        known = {N: n, H: h, W: w}
+        feeds = {
+            param.name: rng.integers(-4, 5, [known.get(dim, dim) for dim in param.type.shape]).astype(np.float32)
+            for param in unit.params
+        }
+        wanted = evaluate(unit, list(feeds.values()))
+        for found, expected in zip(executable.run(feeds).values(), wanted, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def image(channels: int, name: str = "x") -> Expr:
+    return var(name, TensorType((N, channels, H, W), "float32"))
+
+
+def depthwise(x: Expr, size: int, stride: int, pad: int) -> Expr:
+    channels = x.type.shape[1]
+    weights = constant(np.random.default_rng(size).integers(-2, 3, (channels, 1, size, size)).astype(np.float32))
+    return ops.conv(x, weights, strides=(stride, stride), pads=(pad,) * 4, dilations=(1, 1), groups=channels)
+
+
+def pooled(x: Expr, kind: str, size: int, stride: int, pad: int) -> Expr:
+    operator = ops.max_pool if kind == "max" else ops.avg_pool
+    return operator(x, kernel=(size, size), strides=(stride, stride), pads=(pad,) * 4)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 2)])
+def test_windows(cpu: str, threads: int) -> None:
+    """Padded and not, of channels that fill vectors and that do not, with what may follow in the same kernel."""
+    x, y = image(24), image(24, "y")
+    results = [
+        ops.relu(depthwise(x, 3, 1, 1)),
+        ops.add(depthwise(x, 3, 1, 1), y),
+        depthwise(x, 3, 2, 1),
+        depthwise(x, 1, 1, 0),
+        pooled(x, "max", 2, 2, 0),
+        pooled(x, "max", 3, 2, 1),
+        pooled(x, "average", 3, 1, 1),
+    ]
+    check(function([x, y], tuple_(results)), cpu, threads=threads)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_layouts_stay_between_windows(cpu: str) -> None:
+    """Element-wise kernels, concatenations and resizes between windows stay in blocks of channels."""
+    x = image(32)
+    a = pooled(x, "max", 3, 1, 1)
+    b = depthwise(ops.concat(ops.sigmoid(a), a, axis=1), 3, 1, 1)
+    c = ops.resize(b, shape=(N, 64, H * 2, W * 2), mode="nearest", coordinates="asymmetric", rounding="floor")
+    check(function([x], tuple_([pooled(c, "average", 2, 2, 0), b])), cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_permutations(cpu: str) -> None:
+    x, few = image(32), image(3, "y")
+    results = [ops.transpose(x, perm=perm) for perm in ((0, 2, 3, 1), (1, 0, 3, 2), (3, 2, 1, 0))]
+    check(function([x, few], tuple_([*results, ops.transpose(few, perm=(0, 2, 3, 1))])), cpu)
