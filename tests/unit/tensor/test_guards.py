@@ -1,0 +1,80 @@
+"""Guards hoisted and nested: what runs stays the same, and what is asked is asked once."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.tensor import interp, ir
+from inlaid.tensor.guards import nest_guards
+from inlaid.tensor.lower_blocks import guarded, simplify_program
+
+N = SizeVar("n", 0)
+ROWS, COLUMNS = 4, 6
+
+
+def stored(row: int, guards: tuple[arith.Expr, ...], vector: int | None = None) -> ir.Stmt:
+    """out[row, ...] += 1 + row, of one vector of columns or of all columns, cut off at n."""
+    column = Var("c")
+    place = column if vector is None else vector * 2 + column
+    value = ir.binary("add", ir.load(OUT, (arith.Const(row), place)), ir.const(1 + row, "int32"))
+    condition: arith.Expr = arith.ONE if vector is None else arith.compare("<", place, N)
+    for guard in guards:
+        condition = arith.logical_and(condition, guard)
+    store = guarded(ir.Store(OUT, (arith.Const(row), place), value), condition)
+    extent = COLUMNS if vector is None else 2
+    return ir.For(column, arith.Const(extent), store, ir.ForKind.SERIAL if vector is None else ir.ForKind.VECTORIZED)
+
+
+OUT = ir.Buffer("out", (ROWS, COLUMNS), ir.const(0, "int32").dtype)
+IN = ir.Buffer("x", (N,), ir.const(0, "int32").dtype)
+
+
+def program(*stmts: ir.Stmt) -> ir.LoopProgram:
+    row, column = Var("r"), Var("c")
+    zero = ir.Store(OUT, (row, column), ir.const(0, "int32"))
+    clear = ir.For(row, arith.Const(ROWS), ir.For(column, arith.Const(COLUMNS), zero))
+    return ir.LoopProgram("p", (IN,), (OUT,), ir.Seq((clear, *stmts)))
+
+
+def run(kernel: ir.LoopProgram, n: int) -> np.ndarray:
+    return interp.run(kernel, [np.zeros(n, np.int32)])[0]
+
+
+def branches(stmt: ir.Stmt) -> int:
+    return sum(isinstance(item, ir.If) for item in ir.walk_stmts(stmt))
+
+
+def test_rows_that_may_not_be_there_take_one_branch_an_iteration():
+    k = Var("k")
+    rows = ir.Seq(tuple(stored(row, (arith.compare("<", arith.Const(row), N),)) for row in range(ROWS)))
+    before = program(ir.For(k, arith.Const(3), rows))
+    after = simplify_program(nest_guards(before))
+    loops = [stmt for stmt in ir.walk_stmts(after.body) if isinstance(stmt, ir.For) and stmt.var.name == "k"]
+    assert branches(after.body) == ROWS
+    assert branches(loops[0].body) == ROWS - 1, "what all rows ask is asked in front of the loop"
+    for n in range(ROWS + 2):
+        assert np.array_equal(run(after, n), run(before, n))
+
+
+def test_vectors_behind_the_end_are_skipped():
+    before = program(*(stored(0, (), vector) for vector in range(3)))
+    after = simplify_program(nest_guards(before))
+    firsts = [stmt for stmt in ir.walk_stmts(after.body) if isinstance(stmt, ir.If) and isinstance(stmt.then, (ir.Seq, ir.For))]
+    assert len(firsts) == 3
+    for n in range(COLUMNS + 1):
+        assert np.array_equal(run(after, n), run(before, n))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 5), max_size=2), st.none() | st.integers(0, 2)), max_size=6))
+def test_nested_guards_change_nothing(items):
+    stmts = [stored(row, tuple(arith.compare("<", arith.Const(low), N) for low in lows), vector) for row, lows, vector in items]
+    k = Var("k")
+    before = program(*stmts, ir.For(k, arith.Const(2), ir.Seq(tuple(stmts))))
+    after = simplify_program(nest_guards(before))
+    for n in range(7):
+        assert np.array_equal(run(after, n), run(before, n))
