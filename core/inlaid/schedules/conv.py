@@ -30,7 +30,7 @@ from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
     channel_block,
-    constant_extent,
+    expected_extent,
     layouts_by_name,
     mark_tile,
     share_rows,
@@ -64,9 +64,9 @@ class ConvRule:
     name = "conv2d"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a convolution, or has dimensions that are not static."""
+        """Declines what is not such a convolution, or has dimensions besides the batch that are not static."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
-        if conv is None or conv.inputs < 2:
+        if conv is None or conv.inputs < 2 or not conv.is_plane:
             return ()
         widest = context.capabilities.vector_bits // 32
         found: list[Offer] = []
@@ -100,7 +100,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
     filled = fill_channels(conv, lanes, block, _product)
     if filled is None:
         return None
-    images, channels, *size = (constant_extent(item) for item in filled.anchor.spatial)
+    images, channels, *size = map(expected_extent, filled.anchor.spatial)
     outputs = channels if conv.alone else conv.outputs
     tile, cycles = choose_pixels(
         outputs // lanes, size[0], size[1], conv.inputs * conv.taps, lanes, context.capabilities.vector_registers

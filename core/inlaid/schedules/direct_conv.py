@@ -21,7 +21,7 @@ from inlaid.schedules.shape import (
     blocks_of,
     constant_extent,
     find_anchor,
-    is_static,
+    is_constant,
     mark_tile,
     present,
     share_rows,
@@ -57,8 +57,8 @@ class ConvTile:
 
 @dataclass(frozen=True)
 class DirectConv:
-    """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over `source`, an input, or a padded copy of it.
-    `axes` tells, by buffer, which axis was padded."""
+    """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over `source`, an input, or a padded copy of it;
+    there may be one to three spatial axes. `axes` tells, by buffer, which axis was padded."""
 
     program: ir.LoopProgram
     anchor: Anchor
@@ -99,26 +99,33 @@ class DirectConv:
         """Places of the window."""
         return prod(constant_extent(item) for item in self.anchor.reduced[1:])
 
+    @property
+    def is_plane(self) -> bool:
+        """Whether the result has two spatial axes, of constant size."""
+        return len(self.anchor.spatial) == 4 and is_constant(*self.anchor.spatial[2:])
+
     def fills(self, lanes: int) -> bool:
         """Whether the output channels of each group fill vectors, or those of a single one more than half of them."""
         return self.outputs % lanes == 0 or (self.alone and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv | None:
-    """The convolution that a program of static shape is; None for anything else, and for data that are their own weights, which
-    cannot lie in two ways."""
-    if not is_static(program):
-        return None
+    """The convolution that a program is, of constant channels and windows; None for anything else, and for data that are their own
+    weights, which cannot lie in two ways."""
     anchor = find_anchor(program)
-    if anchor is None or len(anchor.spatial) != 4 or len(anchor.reduced) != 3 or len(anchor.before) > 1:
+    if anchor is None or not 3 <= len(anchor.spatial) <= 5 or len(anchor.reduced) != len(anchor.spatial) - 1:
+        return None
+    if len(anchor.before) > 1 or not is_constant(anchor.spatial[1], *anchor.reduced):
         return None
     product = find_product(anchor)
     if product is None:
         return None
     conv = DirectConv(program, anchor, *product, {})
-    n, o, _, _ = (item.var for item in anchor.spatial)
+    n, o = (item.var for item in anchor.spatial[:2])
     window = (o, *(item.var for item in anchor.reduced))
     if conv.weights.buffer not in program.inputs or conv.weights.indices != window or conv.data.indices[0] != n:
+        return None
+    if not isinstance(conv.data.buffer.shape[1], int) or len(conv.data.indices) != len(anchor.spatial):
         return None
     first = arith.ZERO if conv.alone else o // conv.outputs * conv.inputs
     follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
@@ -168,8 +175,8 @@ def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Lay
 
 @dataclass(frozen=True)
 class ConvNest:
-    """The loops of a convolution over tiles: outside of the tile, images, panels of output channels and rows; inside, input
-    channels, the places of the window, and what is in registers."""
+    """The loops of a convolution over tiles: outside of the tile, images, panels of output channels and rows, or tiles where there
+    are no rows; inside, input channels, the places of the window, and what is in registers."""
 
     images: Var | None
     panels: Var
@@ -188,8 +195,9 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
         for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorised
     """
     name = conv.anchor.block.name
-    n, channel, y, x = axis_loops(s, final)
+    n, channel, *lines, x = axis_loops(s, final)
     assert channel is not None
+    y = lines[0] if lines else None
     outer, vector, lane = s.split(channel, (None, tile.vectors, tile.lanes))
     y, row = s.split(y, (None, tile.rows)) if y is not None and tile.rows > 1 else (y, None)
     x, pixel = (None, None) if x is None else s.split(x, (None, tile.pixels))
@@ -197,35 +205,36 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
     s.reorder(*outside, *present(row, pixel), vector, lane)
     s.compute_at(name, outside[-1])
     mark_tile(s, *present(row, pixel), vector, lane)
-    c, *taps = axis_loops(s, name)[4:]
+    c, *taps = axis_loops(s, name)[3 + len(lines) :]
     assert c is not None
     channel, *pixels = [loop for loop in s.loops(name)[len(outside) :] if loop not in (c, *taps)]
     vector, lane = s.split(channel, (tile.vectors, tile.lanes))
-    return ConvNest(n, outer, y, c, tuple(present(*taps)), tuple(pixels), vector, lane)
+    return ConvNest(n, outer, y or x, c, tuple(present(*taps)), tuple(pixels), vector, lane)
 
 
 def stream_weights(program: ir.LoopProgram, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> ir.LoopProgram:
-    """The program that fetches a part of the next panel of weights in each turn of a loop, where there are several of them and the
-    weights are many. `panels`: the loop over them; None where rows are shared out together with them."""
+    """The program that fetches a part of the next panel of weights in each turn of a loop, where there are several of them, the
+    weights are many and the size of images is known. `panels`: the loop over them; None where rows are shared out together with
+    them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
-    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES:
+    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES or not is_constant(*conv.anchor.spatial[2:]):
         return program
     name = next(block.name for block in blocks_of(program) if any(item.buffer.name == weights.name for item in block.reads))
     return stream(program, name, weights.name, panels, along)[0]
 
 
 def count_elements(buffer: ir.Buffer) -> int:
-    """Elements of a buffer of static shape."""
-    return prod(dim for dim in buffer.shape if isinstance(dim, int))
+    """Elements of a buffer, as many as symbolic dimensions are expected to make."""
+    return prod(map(arith.size_hint, buffer.shape))
 
 
 def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
     """A padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not blocked)."""
-    n, channel, y, x = s.loops(block)
+    n, channel, *image = s.loops(block)
     if lanes:
         channel, lane = s.split(channel, (None, lanes))
-        s.reorder(n, channel, y, x, lane)
+        s.reorder(n, channel, *image, lane)
         s.vectorize(lane)
     if context.threads != 1:
-        share_rows(s, [n], y, [channel], context.threads)
+        share_rows(s, [n], image[0], [channel], context.threads)

@@ -31,7 +31,7 @@ from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
     channel_block,
-    constant_extent,
+    expected_extent,
     layouts_by_name,
     share_rows,
 )
@@ -67,9 +67,10 @@ class DotConvRule:
     name = "dot_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
+        """Declines groups of input channels that fill no groups of an instruction, results without elements, and images that are no
+        planes of static size."""
         conv = find_conv(program, narrow_product) if context.intrinsics and 0 not in program.outputs[0].shape else None
-        if conv is None:
+        if conv is None or not conv.is_plane:
             return ()
         found: list[Offer] = []
         # Shorter vectors only where they leave less empty.
@@ -97,7 +98,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
     filled = fill_channels(conv, dot.lanes, 0 if padded else block, narrow_product)
     if filled is None:
         return None
-    images, channels, *size = (constant_extent(item) for item in filled.anchor.spatial)
+    images, channels, *size = map(expected_extent, filled.anchor.spatial)
     outputs = channels if conv.alone else conv.outputs
     tile, count = choose_dot_tile(dot, outputs, size[0], size[1], groups * conv.taps, context.capabilities.vector_registers)
     cost = seconds(images * channels // outputs * count, context.capabilities)

@@ -118,10 +118,20 @@ def present(*loops: Var | None) -> list[Var]:
 
 
 def constant_extent(item: ir.IterVar) -> int:
-    """The extent of an iteration variable of a program of static shape."""
+    """The constant extent of an iteration variable."""
     extent = item.extent
     assert isinstance(extent, Const), f"the extent {extent!r} is not constant"
     return extent.value
+
+
+def expected_extent(item: ir.IterVar) -> int:
+    """The extent of an iteration variable, or the size hint of a symbolic one."""
+    return arith.size_hint(arith.unwrap(item.extent))
+
+
+def is_constant(*items: ir.IterVar) -> bool:
+    """Whether the extents of iteration variables are all constant."""
+    return all(isinstance(item.extent, Const) for item in items)
 
 
 def mark_tile(schedule: Schedule, *loops: Var) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -31,8 +31,9 @@ def kernel(params, body):
     return build(KernelSource("kernel", tuple(params), body))
 
 
-def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR):
-    """Carry out the rule's offer; the scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
+def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR, sizes=None):
+    """Carry out the rule's offer; the scheduled kernel must equal the unscheduled one on small integers, where sums are exact.
+    `sizes` are those of symbolic dimensions."""
     context = KernelContext(CAPABILITIES, threads)
     facts = tuple(Given(layout, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context, facts)
@@ -40,11 +41,14 @@ def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR):
     offer = offer[0] if isinstance(offer, tuple) else offer
     scheduled = finish(offer.schedule(program))
     generator = np.random.default_rng(3)
-    arrays = [generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in program.inputs]
+    shapes = [[arith.evaluate(arith.wrap(dim), sizes or {}) for dim in buffer.shape] for buffer in program.inputs]
+    arrays = [
+        generator.integers(-4, 5, shape).astype(buffer.dtype.numpy) for shape, buffer in zip(shapes, program.inputs, strict=True)
+    ]
     # What lies in padding must not matter.
     packed = [poisoned(layout, array) for layout, array in zip(offer.layouts, arrays, strict=False)]
     for array, buffer in zip(packed, scheduled.inputs, strict=True):
-        assert array.shape == buffer.shape
+        assert sizes or array.shape == buffer.shape
     wanted = interp.run(program, arrays)[0]
     got = interp.run(scheduled, packed, intrinsics=SEMANTICS)[0]
     layout = offer.layouts[len(program.inputs)]
@@ -103,6 +107,15 @@ def test_convolution_blocks_channels_and_packs_weights():
     offer, _ = check(ConvRule(), conv(1, 8, 6, 6, 16, 3, 1, 1, after=2))
     blocked = Layout(((1, 4),))
     assert offer.layouts == (blocked, Layout(((1, 4), (0, 8))), ROW_MAJOR, blocked, blocked)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("n", "height", "groups"), [(1, 6, 1), (3, 5, 1), (2, 4, 2)])
+def test_convolution_of_any_batch_computes_the_same(n, height, groups, threads):
+    batch = arith.SizeVar("n")
+    program = conv(batch, 8, height, 5, 16, 3, 1, 1, groups, after=2)
+    _, scheduled = check(ConvRule(), program, threads, sizes={batch: n})
+    assert (ir.ForKind.PARALLEL in kinds(scheduled)) == (threads > 1)
 
 
 @pytest.mark.parametrize(("channels", "outputs", "groups"), [(8, 8, 2), (16, 16, 2), (6, 12, 3)])
