@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inlaid import arith
 from inlaid.codegen.c import address, region_source
 from inlaid.codegen.c_kernel import helpers, index_text, print_kernel
-from inlaid.tensor.region import RegionBuffer, RegionProgram
+from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
 
@@ -37,17 +37,25 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
     def place(buffer: RegionBuffer) -> str:
         return address(buffer, size(arith.substitute(arith.wrap(buffer.offset), bounds)))
 
+    def holds(predicate: Predicate) -> str:
+        negated = "" if predicate.holds else "!"
+        if isinstance(predicate.condition, arith.Expr):
+            return f"{negated}({size(predicate.condition)})"
+        return f"{negated}*(const uint8_t *){place(region.buffers[predicate.condition])}"
+
     lines = []
     for call in region.calls:
         name = region.kernels[call.kernel].name
         buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
         arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
+        called = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
         if not checks[call.kernel]:
-            lines.append(f"    kernel{call.kernel}({', '.join(arguments)});")
+            when = f"if ({' && '.join(called[:-1])}) " if call.predicates else ""
+            lines.append(f"    {when}{called[-1]};")
             continue
         where = f" at {', '.join(call.nodes)}" if call.nodes else ""
         message = json.dumps(f"an index is out of range in kernel {name}{where}")
-        lines.append(f"    if (kernel{call.kernel}({', '.join(arguments)})) {{")
+        lines.append(f"    if ({' && '.join(called)}) {{")
         lines.append(f'        snprintf(context->message, sizeof context->message, "%s", {message});')
         lines.append("        return 1;\n    }")
     return lines

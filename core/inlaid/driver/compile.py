@@ -13,7 +13,7 @@ from inlaid.errors import CompileError
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
-from inlaid.partitioning.loops import absorb_loops
+from inlaid.partitioning.control import absorb_control
 from inlaid.passes.manager import Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
@@ -47,8 +47,9 @@ def cut(
     takers = candidates(targets, registry)
     module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
     partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
-    able = [number for number, taker in enumerate(takers) if registry.capabilities(taker.target).control_flow]
-    partitioned = absorb_loops(partitioned, able)
+    able = [registry.capabilities(taker.target) for taker in takers]
+    loops = [number for number, item in enumerate(able) if item.control_flow]
+    partitioned = absorb_control(partitioned, loops, [number for number, item in enumerate(able) if item.branches])
     verify_partition(module, partitioned)
     return partitioned, takers
 

@@ -128,7 +128,7 @@ class _Watch:
     def _locate(self, name: str, region: ir.Function, taker: Candidate, values: Sequence[Any], error: str) -> Difference:
         """The first unit of a region, in the order in which they run, that differs by itself, on the reference's values."""
         found = partial(Difference, name, str(taker.target))
-        units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop))]
+        units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop, ir.If))]
         everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
         if len(units) == 1:
             return found(*_named(units[0]), error, everything)
@@ -166,7 +166,9 @@ def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
             return operator.name, nodes_of((unit,))
         case ir.Call(callee=ir.Function() as function):
             return f"composite {function.attr(COMPOSITE)}", nodes_of(region_operators(function))
-    return "loop", nodes_of([expr for expr in ir.post_order(unit) if isinstance(expr, ir.Call)])
+    return "loop" if isinstance(unit, ir.Loop) else "branch", nodes_of(
+        [expr for expr in ir.post_order(unit) if isinstance(expr, ir.Call)]
+    )
 
 
 def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:

@@ -54,7 +54,7 @@ def arrange(
     memory = replace(
         memory, alignment=max([memory.alignment, *(param.dtype.bytes for kernel in kernels for param in kernel.params)])
     )
-    if any(call.defines for call in calls) or not all(isinstance(root.bytes, int) for root in roots.values()):
+    if any(call.defines or call.predicates for call in calls) or not all(isinstance(root.bytes, int) for root in roots.values()):
         return _placed(region, memory)
     order = best_order(region.work(memory.alignment))
     region = replace(region, calls=tuple(calls[number] for number in order))

@@ -57,14 +57,14 @@ class Calls:
     def touched(self, step: int) -> set[int]:
         """The roots that a call reads or writes."""
         call = self.calls[step]
-        return {self.inside[number].root for number in (*call.inputs, *call.outputs)}
+        return {self.inside[number].root for number in (*call.reads, *call.outputs)}
 
     def lives(self, owners: Sequence[int]) -> list[Lifetime]:
         """From which call to which roots live. Inputs are there before the first call, and outputs after the last."""
         first = {number: -1 for number in owners if self.roots[number].storage == "input"}
         last = {number: len(self.calls) for number in owners if self.roots[number].storage == "output"}
         for step, call in enumerate(self.calls):
-            for number in (*call.inputs, *call.outputs):
+            for number in (*call.reads, *call.outputs):
                 owner = self.inside[number].root
                 first.setdefault(owner, step)
                 last[owner] = max(last.get(owner, step), step)
@@ -85,7 +85,7 @@ class Calls:
                 writers.setdefault(self.inside[number].root, []).append((step, self.inside[number]))
         steps = []
         for step, call in enumerate(self.calls):
-            read, written = ([self.inside[number] for number in side] for side in (call.inputs, call.outputs))
+            read, written = ([self.inside[number] for number in side] for side in (call.reads, call.outputs))
             needs = {n for part in read for n, other in writers.get(part.root, ()) if n != step and part.meets(other)}
             reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read, written))
             steps.append(Step(reads, writes, tuple(sorted(needs))))

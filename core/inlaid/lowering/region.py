@@ -17,6 +17,7 @@ from inlaid.graph.attrs import attr_vars
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
 from inlaid.lowering.arrange import arrange
+from inlaid.lowering.branches import Arms, in_arms, versions_of
 from inlaid.lowering.calls import Part, Root
 from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.finish import finish
@@ -27,14 +28,14 @@ from inlaid.ops.shape import SliceAttrs, TransposeAttrs
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import relayout
-from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid.tensor.region import KernelCall, Predicate, RegionBuffer, RegionProgram, size_vars
 from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
 
 
 @dataclass(frozen=True)
 class RegionSource:
-    """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants and
-    tuples."""
+    """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants, tuples and
+    branches."""
 
     name: str
     function: graph.Function
@@ -56,7 +57,8 @@ def lower_region(
 @dataclass
 class _Buffer:
     """A buffer while its place is not known. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
-    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that."""
+    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that. It is
+    written where the `predicates` hold."""
 
     name: str
     storage: Literal["input", "output", "constant", "arena"]
@@ -68,15 +70,7 @@ class _Buffer:
     part: bool = False
     layout: Layout = ROW_MAJOR
     copies: dict[Layout, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """A kernel: the number of the finished program, the unscheduled one, and the layouts of its parameters."""
-
-    number: int
-    source: ir.LoopProgram
-    layouts: tuple[Layout, ...]
+    predicates: tuple[Predicate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class _RegionLowering:
     rules: tuple[ScheduleRule, ...]
     context: KernelContext
     kernels: list[ir.LoopProgram] = field(default_factory=list)
-    known: dict[Any, _Kernel] = field(default_factory=dict)
+    known: dict[Any, int] = field(default_factory=dict)
     offers: dict[Any, tuple[Offer, ...]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
     chosen: list[int] = field(default_factory=list)
@@ -109,18 +103,21 @@ class _RegionLowering:
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     arrays: dict[int, graph.Constant] = field(default_factory=dict)
     values: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    predicates: tuple[Predicate, ...] = ()
 
     def run(self, progress: Callable[[int, int], None]) -> RegionProgram:
         function = self.source.function
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
-        exprs = tuple(in_order(function.body))
-        self._choose(exprs)
-        for done, expr in enumerate(exprs):
+        exprs = in_arms(in_order(function.body))
+        self._choose(tuple(expr for expr, _ in exprs))
+        for done, (expr, arms) in enumerate(exprs):
             progress(done, len(exprs))
             if id(expr) not in self.values:
+                self.predicates = self._within(arms)
                 self._visit(expr)
+        self.predicates = ()
         self._outputs(self.values[id(function.body)])
         self._store_weights()
         buffers, workspace, fast = self._place()
@@ -129,6 +126,7 @@ class _RegionLowering:
         )
 
     def _add(self, buffer: _Buffer) -> int:
+        buffer.predicates = self.predicates
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
@@ -146,6 +144,8 @@ class _RegionLowering:
                 self.values[id(expr)] = (self._view(self.values[id(args[0])][0], tensor_type(expr.type)),)
             case graph.Call():
                 self._call(expr, self.steps[id(expr)])
+            case graph.If():
+                self.values[id(expr)] = self._branch(expr)
 
     def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
         """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
@@ -173,7 +173,7 @@ class _RegionLowering:
         buffer = self.buffers[number]
         if buffer.layout == layout:
             return number
-        if layout not in buffer.copies:
+        if layout not in buffer.copies or not self._there(buffer.copies[layout]):
             if number in self.arrays:
                 buffer.copies[layout] = self._constant(self.arrays[number], layout)
             elif buffer.layout.canonical(buffer.shape) == layout.canonical(buffer.shape):
@@ -181,6 +181,32 @@ class _RegionLowering:
             else:
                 buffer.copies[layout] = self._copy(number, layout)
         return buffer.copies[layout]
+
+    # --- branches ---
+
+    def _within(self, arms: Arms) -> tuple[Predicate, ...]:
+        """The predicates under which what stands in arms of branches runs."""
+        return tuple(Predicate(self.values[id(choice.condition)][0], holds) for choice, holds in arms)
+
+    def _there(self, number: int) -> bool:
+        """Whether a buffer is written wherever the current predicates hold."""
+        written = self.buffers[number].predicates
+        return self.predicates[: len(written)] == written
+
+    def _branch(self, choice: graph.If) -> tuple[int, ...]:
+        """The results of a branch: each arm writes them where its kernels can, else copies them there."""
+        outer, condition = self.predicates, self.values[id(choice.condition)][0]
+        results = [self._add(_Buffer("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
+        for arm, holds in ((choice.then, True), (choice.otherwise, False)):
+            self.predicates = (*outer, Predicate(condition, holds))
+            for number, result in zip(self.values[id(arm)], results, strict=True):
+                chosen = self._in_layout(number, ROW_MAJOR)
+                owner, _, part = self._owner(chosen)
+                if part or not self._movable(owner):
+                    owner = self._copy(chosen, ROW_MAJOR)
+                self.buffers[owner].view_of = result
+        self.predicates = outer
+        return tuple(results)
 
     # --- layouts ---
 
@@ -213,6 +239,12 @@ class _RegionLowering:
                     self.steps[id(expr)] = step
                     given = tuple(values[id(arg)][0] for arg in step.args)
                     values[id(expr)] = choice.step(given, results, step.options)
+                case graph.If(condition=condition, then=then, otherwise=otherwise):
+                    for value in (*values[id(condition)], *values[id(then)], *values[id(otherwise)]):
+                        if value is not None:
+                            choice.step((value,), (), row_major)
+                    results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
+                    values[id(expr)] = tuple(choice.step((), (result,), row_major)[0] for result in results)
                 case _ if id(expr) not in values:
                     raise CompileError(
                         f"region {self.source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or "")
@@ -295,29 +327,30 @@ class _RegionLowering:
         elif is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
             self.values[id(call)] = (joined,)
         else:
-            self._emit(call, step, self._kernel(step.key, step.offers[option]), inputs)
+            self._emit(call, step, step.offers[option], inputs)
 
-    def _emit(self, call: graph.Call, origin: _Step, kernel: _Kernel, inputs: tuple[int, ...]) -> None:
-        """Call a kernel on buffers."""
-        program = self.kernels[kernel.number]
+    def _emit(self, call: graph.Call, origin: _Step, offer: Offer, inputs: tuple[int, ...]) -> None:
+        """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several."""
+        source = self.sources[origin.key[0]]
         results = [
-            self._add(_Buffer(program.name, "arena", type_.shape, type_.dtype, layout=layout))
-            for type_, layout in zip(result_types(call.type), kernel.layouts[len(inputs) :], strict=False)
+            self._add(_Buffer(source.name, "arena", type_.shape, type_.dtype, layout=layout))
+            for type_, layout in zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
         ]
-        sizes, defines, names = self._sizes(kernel, origin.args, call.type)
-        scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
-        spare = [self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
-        self.calls.append(KernelCall(kernel.number, inputs, (*results, *spare), sizes, defines, source_nodes(call, origin.body)))
+        names, defines = self._names(source, origin.args, call.type)
+        nodes = source_nodes(call, origin.body)
+        for version, predicates, schedule in versions_of(source, offer, names):
+            key = (origin.key, offer.layouts, offer.cost, version)
+            if key not in self.known:
+                self.known[key] = len(self.kernels)
+                self.kernels.append(finish(schedule(source)))
+            number = self.known[key]
+            program = self.kernels[number]
+            sizes = tuple(names.get(size, size) for size in size_vars(program))
+            scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
+            spare = [self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
+            when = (*self.predicates, *predicates)
+            self.calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
         self.values[id(call)] = tuple(results)
-
-    def _kernel(self, key: Any, offer: Offer) -> _Kernel:
-        """The kernel that an offer makes."""
-        full = (key, offer.layouts, offer.cost)
-        if full not in self.known:
-            source = self.sources[key[0]]
-            self.known[full] = _Kernel(len(self.kernels), source, offer.layouts)
-            self.kernels.append(finish(offer.schedule(source)))
-        return self.known[full]
 
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
         """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
@@ -341,15 +374,15 @@ class _RegionLowering:
         return result
 
     def _movable(self, number: int) -> bool:
-        """Whether a buffer can still be put into another: a kernel's own result, which is part of nothing else."""
+        """Whether a buffer can still be put into another: a kernel's own result, which is part of nothing else, of the same arm."""
         buffer = self.buffers[number]
-        return buffer.storage == "arena" and buffer.view_of is None
+        return buffer.storage == "arena" and buffer.view_of is None and buffer.predicates == self.predicates
 
-    def _sizes(
-        self, kernel: _Kernel, args: tuple[graph.Expr, ...], outer: Type
-    ) -> tuple[tuple[arith.Expr, ...], tuple[arith.SizeVar, ...], dict[arith.Expr, arith.Expr]]:
-        """The kernel's dimensions in terms of the region's: kernels that are equal up to the names of dimensions are shared."""
-        source = kernel.source
+    def _names(
+        self, source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
+    ) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
+        """The dimensions of an unscheduled kernel in terms of the region's, and those of the region that it defines: kernels that
+        are equal up to the names of dimensions are shared."""
         names: dict[arith.Expr, arith.Expr] = {}
         declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
         declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]
@@ -360,8 +393,7 @@ class _RegionLowering:
         defines = tuple(names[size] for size, _ in source.defines)
         if not all(isinstance(size, arith.SizeVar) for size in defines):
             raise CompileError(f"kernel {source.name} works out a dimension that the region does not name")
-        sizes = tuple(names.get(size, size) for size in size_vars(self.kernels[kernel.number]))
-        return sizes, tuple(size for size in defines if isinstance(size, arith.SizeVar)), names
+        return names, tuple(size for size in defines if isinstance(size, arith.SizeVar))
 
     # --- outputs and places ---
 
@@ -416,7 +448,7 @@ class _RegionLowering:
             self.kernels.append(relayout(*key, self.context.threads))
         program = self.kernels[self.movers[key]]
         target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
-        self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program)))
+        self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program), predicates=self.predicates))
         return target
 
     @property
@@ -461,7 +493,9 @@ class _RegionLowering:
 
     def _signature(self) -> Signature:
         defined = [size for call in self.calls for size in call.defines]
-        needed = frozenset().union(*(arith.free_vars(size) for call in self.calls for size in call.sizes))
+        read = [size for call in self.calls for size in call.sizes]
+        read += [item.condition for call in self.calls for item in call.predicates if isinstance(item.condition, arith.Expr)]
+        needed = frozenset().union(*map(arith.free_vars, read))
         return signature_of(self.source.function, defined, needed)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from inlaid import arith
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
@@ -31,14 +32,29 @@ class Given:
 
 
 @dataclass(frozen=True)
+class Version:
+    """A schedule for those sizes at which a `condition` over the dimensions of the unscheduled kernel holds, such as
+    `arith.compare("==", rows, 1)`. Its parameters lie as those of the offer that it belongs to."""
+
+    condition: arith.Expr
+    schedule: Callable[[LoopProgram], LoopProgram]
+
+
+@dataclass(frozen=True)
 class Offer:
     """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
     `schedule`, which turns the program into a scheduled one whose parameters lie so. `cost` is the seconds that it takes, copies of
-    its inputs left out; only differences between the offers for one kernel matter."""
+    its inputs left out; only differences between the offers for one kernel matter.
+
+    Where symbolic dimensions decide which schedule is best, the region runs the first of the `versions` whose condition holds, and
+    `schedule` where none does. Each version is a kernel more to compile, so that a rule offers few, and none for a size that would
+    be only somewhat faster. Versions whose condition is known at compile time cost nothing.
+    """
 
     layouts: tuple[Layout, ...]
     schedule: Callable[[LoopProgram], LoopProgram]
     cost: float = 0.0
+    versions: tuple[Version, ...] = ()
 
 
 class ScheduleRule(Protocol):

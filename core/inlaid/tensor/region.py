@@ -34,12 +34,27 @@ class RegionBuffer:
 
 
 @dataclass(frozen=True)
+class Predicate:
+    """A condition under which a call runs, and its negation where not `holds`.
+
+    `condition`: a comparison over the region's dimensions, or the number of a 0-d bool buffer, which calls before have written.
+    """
+
+    condition: arith.Expr | int
+    holds: bool = True
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """One call of kernel number `kernel` on buffers (by number, in the order of the kernel's inputs and outputs).
 
     `sizes` gives the value of each of the kernel's `size_vars`, over the region's dimensions. `defines` names, for each entry of
     the kernel's `defines`, the dimension of the region that the kernel's size buffer gives after the call: size buffers are
     allocated by the code generator and are not in `outputs`. `nodes` are the source nodes.
+
+    The call runs where all `predicates` hold, which are evaluated in order: a later one may read what is written only where those
+    before it hold. So arms of a branch are calls of opposite predicates, one arm behind the other, and share memory as all calls
+    do. A call with predicates defines no dimension.
     """
 
     kernel: int
@@ -48,6 +63,12 @@ class KernelCall:
     sizes: tuple[arith.Expr, ...] = ()
     defines: tuple[arith.SizeVar, ...] = ()
     nodes: tuple[str, ...] = ()
+    predicates: tuple[Predicate, ...] = ()
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The buffers that the call reads, those of its predicates included."""
+        return (*self.inputs, *(item.condition for item in self.predicates if isinstance(item.condition, int)))
 
 
 @dataclass(frozen=True)

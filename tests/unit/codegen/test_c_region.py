@@ -21,12 +21,12 @@ from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
 from inlaid.runtime.c_source import CSourceRuntime, find_compiler
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.rule import KernelContext, Offer, Version
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlaid.types import TensorType, dtype
+from inlaid.types import ROW_MAJOR, TensorType, dtype
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -339,3 +339,35 @@ def test_sizes_that_the_region_works_out():
 
 def test_equal_regions_give_equal_bytes():
     assert region_in_c(region_of([guarded()])) == region_in_c(region_of([guarded()]))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 9])
+def test_branches(rows):
+    """By a flag, by a size, and by both."""
+    n, flag = SizeVar("n"), graph.var("flag", TensorType((), "bool"))
+    x = graph.var("x", TensorType((n, 3), "float32"))
+    one = arith.compare("==", n, 1)
+
+    def of(body):
+        (kernel,) = lower_region(
+            RegionSource("alone", graph.function([x], graph.tuple_([body]))), (), KernelContext(Capabilities(("float32",)))
+        ).kernels
+        return kernel
+
+    class Rule:
+        name = "versions"
+
+        def offer(self, program, context, given):
+            return Offer(
+                (ROW_MAJOR,) * 2, lambda program: of(ops.neg(x)), versions=(Version(one, lambda program: of(ops.floor(x))),)
+            )
+
+    body = graph.if_(flag, ops.abs(x), x)
+    source = RegionSource("region", graph.function([x, flag], graph.tuple_([body])))
+    region = lower_region(source, (Rule(),), KernelContext(Capabilities(("float32", "bool"))))
+    kernel, values = load(region), np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
+    for value in (True, False):
+        found = np.zeros_like(values)
+        dims = np.array([rows], np.int64)
+        kernel.invoke([values, np.array(value)], [found], np.zeros(64, np.uint8), dims)
+        np.testing.assert_array_equal(found, values if not value else np.floor(values) if rows == 1 else -values)

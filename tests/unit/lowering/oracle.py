@@ -18,7 +18,7 @@ from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor import ir, values
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.tensor.region import RegionProgram, size_vars
+from inlaid.tensor.region import Predicate, RegionProgram, size_vars
 from inlaid.tensor.to_python import execute
 from inlaid.tensor.verify import verify
 
@@ -55,7 +55,7 @@ def check(region: RegionProgram) -> None:
             assert buffer.storage in ("arena", "output")
             key = (buffer.storage, buffer.index, buffer.offset)
             if buffer.storage == "output":
-                assert key not in written, f"output {buffer.index} is written twice"
+                assert call.predicates or key not in written, f"output {buffer.index} is written twice"
             written[key] = step
     places = {index for storage, index, _ in written if storage == "output"}
     assert places == set(range(len(region.signature.outputs))), "some output is not written"
@@ -64,7 +64,7 @@ def check(region: RegionProgram) -> None:
 
 def used(region: RegionProgram, storage: str) -> list[Any]:
     """The buffers of a kind that calls use, views included."""
-    numbers = dict.fromkeys(number for call in region.calls for number in (*call.inputs, *call.outputs))
+    numbers = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
     return [region.buffers[number] for number in numbers if region.buffers[number].storage == storage]
 
 
@@ -82,7 +82,24 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
     arena = np.full(arith.evaluate(region.workspace, limits), 0xA5, np.uint8)
     outputs = [_poisoned([arith.evaluate(dim, limits) for dim in spec.shape], spec.dtype) for spec in region.signature.outputs]
     constants = [np.array(array) for array in region.constants.values()]
+
+    def bytes_at(number: int, size: int) -> Array:
+        buffer = region.buffers[number]
+        whole = arena if buffer.storage == "arena" else None
+        if whole is None:
+            kept = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
+            whole = np.reshape(kept, -1).view(np.uint8)
+        start = arith.evaluate(buffer.offset, limits)
+        return whole[start : start + size]
+
+    def holds(predicate: Predicate) -> bool:
+        if isinstance(predicate.condition, int):
+            return bool(bytes_at(predicate.condition, 1)[0]) is predicate.holds
+        return bool(arith.evaluate(predicate.condition, known)) is predicate.holds
+
     for call in region.calls:
+        if not all(map(holds, call.predicates)):
+            continue
         kernel = region.kernels[call.kernel]
         arrays: dict[ir.Buffer, Array] = {}
         own: dict[SizeVar, int] = {
@@ -94,16 +111,9 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
         numbers = (*call.inputs, *call.outputs)
         results = kernel.outputs[: len(call.outputs)]
         for param, number in zip((*kernel.inputs, *results), numbers, strict=True):
-            buffer = region.buffers[number]
             shape = [arith.evaluate(dim, bounds) for dim in param.shape]
-            if buffer.storage == "arena":
-                start = arith.evaluate(buffer.offset, limits)
-                found = arena[start : start + int(np.prod(shape)) * param.dtype.bytes].view(param.dtype.numpy)
-            else:
-                found = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
-                start = arith.evaluate(buffer.offset, limits) // param.dtype.bytes
-                found = found.reshape(-1)[start : start + int(np.prod(shape))]
-            arrays[param] = found.reshape(shape)
+            found = bytes_at(number, int(np.prod(shape)) * param.dtype.bytes)
+            arrays[param] = found.view(param.dtype.numpy).reshape(shape)
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)
         with np.errstate(all="ignore"):

@@ -46,6 +46,9 @@ def run(region: RegionProgram, inputs: Sequence[Array]) -> list[Array]:
         if buffer.storage == "input":
             place(number)[...] = inputs[buffer.index].reshape(place(number).shape)
     for call in region.calls:
+        flags = [(bool(place(item.condition)), item.holds) for item in call.predicates if isinstance(item.condition, int)]
+        if any(found is not wanted for found, wanted in flags):
+            continue
         kernel = region.kernels[call.kernel]
         given = [np.array(place(n)).reshape(p.shape) for n, p in zip(call.inputs, kernel.inputs, strict=True)]
         for number, found in zip(call.outputs, interp.run(kernel, given), strict=True):

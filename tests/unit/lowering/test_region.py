@@ -407,9 +407,9 @@ def test_what_cannot_be_lowered() -> None:
         CompileError, match=r"no tensor-level meaning and was not decomposed .*operator test.opaque, at m.onnx:node7"
     ):
         lowered(ir.function([X], spanned))
-    flag = ir.var("flag", TensorType((), "bool"))
+    held = ir.var("held", X.type)
     with pytest.raises(CompileError, match="cannot be lowered"):
-        lowered(ir.function([flag, X, Y], ir.if_(flag, X, Y)))
+        lowered(ir.function([X], ir.let(held, ops.neg(X), held)))
     rows = ir.var("rows", TensorType((SizeVar("?k"),), F32))
     with pytest.raises(CompileError, match="no upper bound"):
         lowered(ir.function([rows], ops.nonzero(rows)))

@@ -69,7 +69,14 @@ class MicrocontrollerCodegen:
             self.options.cpu,
             tuple(kernels),
             tuple(
-                Call(taken[call.kernel][0], (*call.inputs, *call.outputs), call.nodes, taken[call.kernel][1]) for call in unit.calls
+                Call(
+                    taken[call.kernel][0],
+                    (*call.inputs, *call.outputs),
+                    call.nodes,
+                    taken[call.kernel][1],
+                    tuple((item.condition, item.holds) for item in call.predicates if isinstance(item.condition, int)),
+                )
+                for call in unit.calls
             ),
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,

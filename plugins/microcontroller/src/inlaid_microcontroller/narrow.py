@@ -82,5 +82,9 @@ def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places:
 
     for call in unit.calls:
         inputs = tuple(place_of(number, place in places[call.kernel]) for place, number in enumerate(call.inputs))
-        calls.append(replace(call, inputs=inputs, outputs=tuple(moved[number] for number in call.outputs)))
+        outputs = tuple(moved[number] for number in call.outputs)
+        predicates = tuple(
+            replace(item, condition=moved[item.condition]) if isinstance(item.condition, int) else item for item in call.predicates
+        )
+        calls.append(replace(call, inputs=inputs, outputs=outputs, predicates=predicates))
     return replace(unit, kernels=kernels, calls=tuple(calls), buffers=tuple(buffers), constants=constants)

@@ -26,6 +26,7 @@ def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
     return Capabilities(
         dtypes=DTYPES,
         dynamic_dims=False,
+        branches=True,
         peak=2 * speed,
         bandwidth=4 * speed,
         memory=StaticMemory(fast=options.fast),

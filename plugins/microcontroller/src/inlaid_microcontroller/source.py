@@ -194,13 +194,15 @@ struct {name} {{
         kernel = self.unit.kernels[call.kernel]
         numbers_ = (_integer(value, 32, "int") for value in call.numbers)
         args = (*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_)
-        before, after = ("if (", ") return 1;\n") if kernel.checks else ("", ";\n")
+        flags = [f"{'' if holds else '!'}*{self._argument(self.unit.buffers[item], 'uint8_t')}" for item, holds in call.predicates]
+        when = f"if ({' && '.join(flags)}) " if flags else ""
+        before, after = (f"{when}if (", ") return 1;\n") if kernel.checks else (when, ";\n")
         return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
 
-    def _argument(self, buffer: Buffer) -> str:
+    def _argument(self, buffer: Buffer, kind: str = "void") -> str:
         if buffer.storage == "constant":
             return f"{self.name}_{self.weights[buffer.index]}"
-        return f"(void *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        return f"({kind} *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
 
     def weights_header(self) -> str:
         """The declarations of the weights."""

@@ -32,13 +32,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the number of the kernel, those of buffers in the order of its parameters, the source nodes, and the integers that
-    it takes after the buffers."""
+    """One call: the number of the kernel, those of buffers in the order of its parameters, the source nodes, the integers that
+    it takes after the buffers, and its predicates: numbers of bool buffers, each with the value that it must have."""
 
     kernel: int
     buffers: tuple[int, ...]
     nodes: tuple[str, ...]
     numbers: tuple[int, ...] = ()
+    predicates: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,13 @@ def decode(code: bytes) -> Unit:
             str(found["cpu"]),
             tuple(Kernel(**item) for item in found["kernels"]),
             tuple(
-                Call(item["kernel"], tuple(item["buffers"]), tuple(item["nodes"]), tuple(map(int, item["numbers"])))
+                Call(
+                    item["kernel"],
+                    tuple(item["buffers"]),
+                    tuple(item["nodes"]),
+                    tuple(map(int, item["numbers"])),
+                    tuple((int(number), bool(holds)) for number, holds in item["predicates"]),
+                )
                 for item in found["calls"]
             ),
             tuple(Buffer(**item) for item in found["buffers"]),
@@ -103,7 +110,8 @@ def decode(code: bytes) -> Unit:
             str(found["functions"]),
         )
         for call in unit.calls:
-            if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in call.buffers):
+            buffers = (*call.buffers, *(number for number, _ in call.predicates))
+            if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in buffers):
                 raise ValueError("a call names what there is not")
         for buffer in unit.buffers:
             inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)

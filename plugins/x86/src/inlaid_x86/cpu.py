@@ -94,6 +94,7 @@ def capabilities(options: X86Options) -> Capabilities:
         peak=cores * clock * 4 * width / 32,
         bandwidth=cores * read,
         control_flow=True,
+        branches=True,
     )
 
 

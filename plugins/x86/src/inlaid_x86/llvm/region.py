@@ -8,14 +8,15 @@ The result is 0 or the error code of the kernel that failed, whose message is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inlaid import arith
 from inlaid.arith import substitute
 from inlaid.errors import CompileError
 from inlaid.tensor import ir
-from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid.tensor.region import KernelCall, Predicate, RegionBuffer, RegionProgram, size_vars
 from inlaid_x86.llvm import access
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
@@ -176,7 +177,6 @@ class _Entry:
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
         self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
-        self.bases: dict[tuple[str, int], str] = {}
 
     def print(self) -> tuple[str, list[str]]:
         """The function and the globals of its messages."""
@@ -192,17 +192,16 @@ class _Entry:
             else:
                 self.index.bind(variable, p.op(f"load i64, ptr {slot}", INDEX), 0)
         self.bounds = upper_bounds
-        messages = []
         if self.checkpoints is not None:
             open_polls(p)
         self._open_clock()
         self._note_time(0)
-        for number, call in enumerate(self.region.calls):
-            self._call(call, number)
-            self._note_time(number + 1)
-            if self.checkpoints is not None and number in self.checkpoints:
-                p.return_if_failed(p.op("call i32 @inlaid_poll(ptr %context)", "i32"))
-            messages.append(self._message(call, number))
+        for predicates, group in itertools.groupby(enumerate(self.region.calls), key=lambda item: item[1].predicates):
+            if predicates:
+                self._branch(predicates, list(group))
+            else:
+                self._calls(group)
+        messages = [self._message(call, number) for number, call in enumerate(self.region.calls)]
         p.emit("ret i32 0")
         header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
         return p.finish(header), messages
@@ -212,6 +211,42 @@ class _Entry:
 
     def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
         raise CompileError(f"region {self.region.name}: a size depends on a choice over data")
+
+    def _branch(self, predicates: tuple[Predicate, ...], calls: Sequence[tuple[int, KernelCall]]) -> None:
+        """Calls that run where all predicates hold. Elsewhere they take no time."""
+        p = self.p
+        taken, skipped, joined = map(p.fresh, ("taken", "skipped", "joined"))
+        flag = self._flag(predicates[0])
+        for predicate in predicates[1:]:
+            # Memory that no arm has written yet may be read here, and then does not matter.
+            flag = p.op(f"and {flag}, {self._flag(predicate).ref}", "i1")
+        p.branch_if(flag, taken, skipped)
+        with p.scope():
+            p.label(taken)
+            self._calls(calls)
+            p.branch(joined)
+        p.label(skipped)
+        time = p.op(f"load i64, {self._time_slot(calls[0][0])}", INDEX)
+        for number, _ in calls:
+            p.emit(f"store {time}, {self._time_slot(number + 1)}")
+        p.branch(joined)
+        p.label(joined)
+
+    def _flag(self, predicate: Predicate) -> Value:
+        """Whether a predicate holds, as i1."""
+        p = self.p
+        if isinstance(predicate.condition, arith.Expr):
+            return self.index.condition(predicate.condition if predicate.holds else arith.logical_not(predicate.condition))
+        value = p.op(f"load i8, ptr {self._buffer(self.region.buffers[predicate.condition])}", "i8")
+        return p.op(f"icmp {'ne' if predicate.holds else 'eq'} {value}, 0", "i1")
+
+    def _calls(self, calls: Iterable[tuple[int, KernelCall]]) -> None:
+        """Calls by number, one after the other."""
+        for number, call in calls:
+            self._call(call, number)
+            self._note_time(number + 1)
+            if self.checkpoints is not None and number in self.checkpoints:
+                self.p.return_if_failed(self.p.op("call i32 @inlaid_poll(ptr %context)", "i32"))
 
     def _call(self, call: KernelCall, number: int) -> None:
         p = self.p
@@ -264,11 +299,14 @@ class _Entry:
         self.declarations["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
 
     def _note_time(self, number: int) -> None:
-        p = self.p
-        index = p.op(f"mul {self.step}, {number}", INDEX)
-        slot = p.op(f"getelementptr inbounds i64, {self.clock}, {index}", "ptr")
-        time = p.op("call i64 @llvm.readcyclecounter()", INDEX)
-        p.emit(f"store {time}, {slot}")
+        slot = self._time_slot(number)
+        time = self.p.op("call i64 @llvm.readcyclecounter()", INDEX)
+        self.p.emit(f"store {time}, {slot}")
+
+    def _time_slot(self, number: int) -> Value:
+        """Where the time after so many calls is noted."""
+        index = self.p.op(f"mul {self.step}, {number}", INDEX)
+        return self.p.op(f"getelementptr inbounds i64, {self.clock}, {index}", "ptr")
 
     def _texts(self, call: KernelCall) -> list[str]:
         """What the error codes of a call mean, by code."""
@@ -287,13 +325,14 @@ class _Entry:
             offset = self.index.print(substitute(arith.wrap(buffer.offset), self.bounds))
             return self.p.op(f"getelementptr inbounds i8, ptr %workspace, {offset}", "ptr").ref
         key = (buffer.storage, buffer.index)
-        if key not in self.bases:
+        base: Value | None = self.p.recall(key)
+        if base is None:
             slot = self.p.op(f"getelementptr inbounds ptr, ptr %{buffer.storage}s, i64 {buffer.index}", "ptr")
-            self.bases[key] = self.p.op(f"load ptr, ptr {slot.ref}", "ptr").ref
+            base = self.p.remember(key, self.p.op(f"load ptr, {slot}", "ptr"), lasting=True)
         if buffer.offset == 0:
-            return self.bases[key]
+            return base.ref
         offset = self.index.print(arith.wrap(buffer.offset))
-        return self.p.op(f"getelementptr inbounds i8, ptr {self.bases[key]}, {offset}", "ptr").ref
+        return self.p.op(f"getelementptr inbounds i8, {base}, {offset}", "ptr").ref
 
 
 def message_table(texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which loops become regions, and that they mean what they meant."""
+"""Which loops and branches become regions, and that they mean what they meant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning import Partitioned, partition, verify_partition
-from inlaid.partitioning.loops import absorb_loops
+from inlaid.partitioning.control import absorb_control
 from inlaid.types import TensorType
 
 from .fakes import takers_of, taking
@@ -34,9 +34,10 @@ def cut(body: ir.Expr, *names: str, able: tuple[int, ...] = (0,)) -> tuple[Parti
     """A function of x, h and n cut for a target of some operators and its loops absorbed; and the loops that are in no region."""
     module = ir.Module({"main": ir.function([X, H, N], body)})
     before = partition(module, takers_of({"a": taking(*names)}))
-    after = absorb_loops(before, able)
+    after = absorb_control(before, able, able)
     verify_partition(module, after)
-    assert after.regions == before.regions and after.placements == before.placements
+    homes = {name for placement in after.placements for name in placement.regions}
+    assert homes <= set(after.regions) and not homes - set(before.regions)
     wanted, found = evaluate(module, FEEDS), evaluate(after.module, FEEDS)
     for a, b in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -84,7 +85,6 @@ def test_targets_that_cannot_run_loops_keep_regions_of_rounds() -> None:
     ("value", "names"),
     [
         (ops.mul(ops.add(S, ROW), S), ("add",)),  # of two targets
-        (ir.if_(ops.less(STEP, N), ops.add(S, ROW), S), ("add", "less")),
         (S, ("add",)),  # of none
     ],
 )
@@ -102,3 +102,41 @@ def test_loops_that_work_out_sizes() -> None:
     growing = ir.function([STEP, state], ir.tuple_([TRUE, ops.concat(state, state, axis=0)]))
     _, left = cut(results(ir.loop(growing, state=[H], trip_count=N), 1), "concat")
     assert len(left) == 1
+
+
+def choices(found: Partitioned) -> int:
+    """How many branches are in no region."""
+    outside = [expr for name in set(found.module.functions) - set(found.regions) for expr in ir.post_order(found.module[name])]
+    return sum(isinstance(expr, ir.If) for expr in outside)
+
+
+EARLY = ops.less(N, ir.constant(np.int64(4)))
+
+
+def test_a_branch_and_what_is_around_it_are_a_region() -> None:
+    value = ir.if_(EARLY, ops.add(H, H), H)
+    found, _ = cut(ops.add(value, ir.if_(EARLY, value, ops.add(value, H))), "add", "less")
+    assert len(found.regions) == 1 and not choices(found)
+
+
+def test_a_branch_that_only_chooses() -> None:
+    found, _ = cut(ops.add(ir.if_(EARLY, H, ir.constant(np.ones(3, np.float32))), H), "add", "less")
+    assert len(found.regions) == 1 and not choices(found)
+
+
+def test_a_branch_in_a_loop_joins_it() -> None:
+    even = ops.less(STEP, N)
+    value = ir.if_(even, ops.add(S, ROW), ir.if_(ops.less(ir.constant(np.int64(9)), STEP), S, ops.add(S, S)))
+    found, left = cut(scan(ops.add(value, ROW), ROW), "add", "less")
+    assert not left and len(found.regions) == 1 and not choices(found)
+
+
+def test_branches_that_stay() -> None:
+    """Of arms of two targets, of one that works out sizes, and of a target that has no branches."""
+    found, _ = cut(ir.if_(EARLY, ops.add(H, H), ops.neg(H)), "add", "less")
+    assert choices(found) == 1
+    grown = ir.if_(EARLY, ops.concat(H, H, axis=0), H)
+    found, _ = cut(grown, "concat", "less")
+    assert choices(found) == 1
+    found, _ = cut(ir.if_(EARLY, ops.add(H, H), H), "add", "less", able=())
+    assert choices(found) == 1

@@ -1,0 +1,61 @@
+"""Branches inside a region: the arms of `If`, and the versions of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from inlaid import arith
+from inlaid.graph import ir as graph
+from inlaid.graph.scopes import Scope, analyse
+from inlaid.schedules.rule import Offer
+from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.region import Predicate
+
+Arms = tuple[tuple[graph.If, bool], ...]
+"""The arms of branches in which an expression stands, outermost first: the branch, and whether it is its `then`."""
+
+
+def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
+    """The expressions of a region, operands first and the body last, with the arms in which they stand. Those of an arm follow one
+    another, directly before those of the other arm or the branch itself."""
+    if not any(isinstance(expr, graph.If) for expr in exprs):
+        return [(expr, ()) for expr in exprs]
+    scopes = analyse(exprs[-1])
+    inside: dict[int, list[graph.Expr]] = {}
+    for expr in exprs:
+        # Leaves belong to no scope, and are there from the beginning.
+        inside.setdefault(id(scopes.of.get(id(expr), scopes.root)), []).append(expr)
+    found: list[tuple[graph.Expr, Arms]] = []
+    waiting: list[tuple[Scope | graph.If, Arms]] = [(scopes.root, ())]
+    while waiting:
+        item, arms = waiting.pop()
+        if isinstance(item, graph.If):
+            found.append((item, arms))
+            continue
+        order = inside.pop(id(item), [])
+        for place, expr in enumerate(order):
+            if isinstance(expr, graph.If):
+                then, otherwise = scopes.branches(expr)
+                inside[id(item)] = order[place + 1 :]
+                waiting += [(item, arms), (expr, arms), (otherwise, (*arms, (expr, False))), (then, (*arms, (expr, True)))]
+                break
+            found.append((expr, arms))
+    return found
+
+
+def versions_of(
+    source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr]
+) -> Iterator[tuple[int, tuple[Predicate, ...], Callable[[LoopProgram], LoopProgram]]]:
+    """The versions of a kernel that may run where it is called: their numbers, the predicates under which each is the first that
+    suits, and their schedules. `names` gives the kernel's dimensions in terms of the region's."""
+    others: tuple[Predicate, ...] = ()
+    for number, version in enumerate(() if source.defines else offer.versions):
+        condition = arith.substitute(version.condition, names)
+        if arith.prove(arith.logical_not(condition)):
+            continue
+        if arith.prove(condition):
+            yield number, others, version.schedule
+            return
+        yield number, (*others, Predicate(condition)), version.schedule
+        others = (*others, Predicate(condition, False))
+    yield len(offer.versions), others, offer.schedule

@@ -1,0 +1,248 @@
+"""Loops and branches around regions: where nothing else is in them, a region becomes the whole, so that nothing comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from inlaid.graph import ir
+from inlaid.graph.conditions import conditions_of
+from inlaid.graph.scopes import Scope, Scopes, analyse
+from inlaid.graph.transform import substitute
+from inlaid.partitioning.outline import Partitioned, call_by_name, region_operators
+from inlaid.types import TensorType, TupleType, Type, type_vars
+
+_Known = dict[int, ir.Expr]
+"""What expressions have become, by id."""
+
+
+def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: Collection[int]) -> Partitioned:
+    """The partitioned module with loops and branches as regions, where they are made of nothing but regions of one target: one in
+    `loops`, and in `branches` where there are any. These regions become one, which keeps the name of the first. So does all of a
+    function that holds branches but nothing that the target does not run.
+
+    Loops that work out sizes stay as they are: those whose states change shape, and those that stack outputs whose number only the
+    run knows. So do branches that work out sizes, or whose arms ask something of sizes, which only the arm that runs may check.
+    """
+    guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
+    mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
+    absorber = _Absorber(dict(partitioned.module.functions), mine, frozenset(loops), frozenset(branches))
+    for name, function in partitioned.module.functions.items():
+        if name not in partitioned.regions and any(isinstance(expr, (ir.Loop, ir.If)) for expr in ir.post_order(function)):
+            absorber.functions[name] = absorber.absorbed(function)
+    merged = absorber.merged
+    functions = {name: function for name, function in absorber.functions.items() if name not in merged}
+    regions = {name: target for name, target in partitioned.regions.items() if name not in merged}
+    placements = tuple(
+        replace(item, regions=tuple(merged.get(name, name) for name in item.regions)) for item in partitioned.placements
+    )
+    return replace(partitioned, module=ir.Module(functions), regions=regions, placements=placements)
+
+
+@dataclass
+class _Absorber:
+    """`functions` are those of the module, `regions` the targets of those that may become part of others, `merged` the names of
+    what they have become part of."""
+
+    functions: dict[str, ir.Function]
+    regions: dict[str, int]
+    loops: frozenset[int]
+    branches: frozenset[int]
+    merged: dict[str, str] = field(default_factory=dict)
+
+    def absorbed(self, function: ir.Function) -> ir.Function:
+        """The function with its loops and branches as calls of regions, each with all that is in it."""
+        scopes = analyse(function)
+        scope = scopes.body(function)
+        if names := self._whole(scope, scopes):
+            given = _read([scope], scopes)
+            region = self._region(names, given, lambda known, _: self._inlined(scope, scopes, known), given)
+            body = region if isinstance(function.body.type, TupleType) else ir.tuple_item(region, 0)
+            return ir.Function(function.type, function.span, function.params, body, function.attrs)
+        calls = self._found(scope, scopes)
+        done: _Known = {}
+        for expr in ir.post_order(function):
+            call = calls.get(id(expr))
+            if call is None:
+                done[id(expr)] = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
+            else:
+                args = tuple(done[id(arg)] for arg in call.args)
+                found = ir.Call(call.type, call.span, call.callee, args, call.attrs)
+                done[id(expr)] = found if isinstance(expr.type, TupleType) else ir.tuple_item(found, 0)
+        changed = done[id(function)]
+        assert isinstance(changed, ir.Function)
+        return changed
+
+    def _whole(self, scope: Scope, scopes: Scopes) -> list[str]:
+        """The regions that all of a function is made of, where they can be one. One that holds no branch is one already."""
+        if not any(isinstance(expr, ir.If) for expr in scope.order):
+            return []
+        names = self._names(scope, scopes)
+        tensors = all(map(_is_tensor, (*_types(scope.result), *(item.type for item in _read([scope], scopes)))))
+        return names if names and tensors and self.regions[names[0]] in self.branches else []
+
+    def _found(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
+        """Calls of regions for the outermost loops and branches that can be."""
+        found: dict[int, ir.Call] = {}
+        waiting = [root]
+        while waiting:
+            scope = waiting.pop()
+            bodies = {id(expr): expr for expr in scope.order if isinstance(expr, ir.Function)}
+            for expr in scope.order:
+                call = self._loop(expr, scopes) if isinstance(expr, ir.Loop) else None
+                call = self._branch(expr, scopes) if isinstance(expr, ir.If) else call
+                if call is not None:
+                    found[id(expr)] = call
+                    if isinstance(expr, ir.Loop):
+                        del bodies[id(expr.body)]
+                elif isinstance(expr, ir.If):
+                    waiting += scopes.branches(expr)
+            waiting += map(scopes.body, bodies.values())
+        return found
+
+    def _loop(self, loop: ir.Loop, scopes: Scopes) -> ir.Call | None:
+        """A loop as the call of a region; None where there can be no such region."""
+        body = loop.body
+        if not isinstance(body, ir.Function) or scopes.uses[id(body)] != 1:
+            return None
+        scope = scopes.body(body)
+        names = self._names(scope, scopes)
+        able = self.loops & self.branches if any(isinstance(expr, ir.If) for expr in scope.order) else self.loops
+        if not names or self.regions[names[0]] not in able:
+            return None
+        controls = [item for item in (loop.trip_count, loop.condition) if item is not None]
+        fixed = [*controls, *loop.state, *loop.scanned]
+        captured = [item for item in _read([scope], scopes) if not any(item is param for param in body.params)]
+        if not _sizes_known(loop, body, [*fixed, *captured]):
+            return None
+
+        def whole(known: _Known, params: Sequence[ir.Var]) -> ir.Expr:
+            return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, known)), *params[: len(fixed)]))
+
+        return self._region(names, [*fixed, *captured], whole, captured)
+
+    def _branch(self, choice: ir.If, scopes: Scopes) -> ir.Call | None:
+        """A branch as the call of a region; None where there can be no such region."""
+        names = self._chosen(choice, scopes)
+        if not names or len({self.regions[name] for name in names}) > 1 or self.regions[names[0]] not in self.branches:
+            return None
+        arms = scopes.branches(choice)
+        captured = _read(arms, scopes)
+        given = list({id(item): item for item in (choice.condition, *captured)}.values())
+        if not all(_is_tensor(item.type) for item in given):
+            return None
+
+        def whole(known: _Known, params: Sequence[ir.Var]) -> ir.Expr:
+            return ir.rebuild(choice, (params[0], *(self._inlined(arm, scopes, known) for arm in arms)))
+
+        return self._region(names, given, whole, given)
+
+    def _region(
+        self,
+        names: Sequence[str],
+        given: Sequence[ir.Expr],
+        build: Callable[[_Known, Sequence[ir.Var]], ir.Expr],
+        read: Sequence[ir.Expr],
+    ) -> ir.Call:
+        """A call, on what is given, of the region that several become. `build` makes what it does from its parameters; `read` are
+        those of the given values that regions inside read by themselves."""
+        name, *others = names
+        self.merged.update(dict.fromkeys(others, name))
+        params = [ir.var(f"p{number}", item.type, item.span) for number, item in enumerate(given)]
+        inside = {id(item): param for item, param in zip(given, params, strict=True)}
+        body = build({id(item): inside[id(item)] for item in read}, params)
+        self.functions[name] = ir.function(params, ir.tuple_(_items(body)), self.functions[name].attrs)
+        return call_by_name(name, self.functions[name], given)
+
+    def _names(self, scope: Scope, scopes: Scopes, arm: bool = False) -> list[str] | None:
+        """The regions, of one target, that a scope is made of; None where it does anything else."""
+        names: list[str] = []
+        for expr in scope.order:
+            match expr:
+                case ir.Tuple() | ir.TupleItem():
+                    continue
+                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, arm):
+                    names.append(name)
+                case ir.If():
+                    found = self._chosen(expr, scopes)
+                    if found is None:
+                        return None
+                    names += found
+                case _:
+                    return None
+        return names if len({self.regions[name] for name in names}) <= 1 else None
+
+    def _chosen(self, choice: ir.If, scopes: Scopes) -> list[str] | None:
+        """The regions that the arms of a branch are made of; None where it can be part of no region."""
+        if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
+            return None
+        found = [self._names(arm, scopes, arm=True) for arm in scopes.branches(choice)]
+        return None if None in found else [name for names in found for name in names or ()]
+
+    def _suits(self, name: str, arm: bool) -> bool:
+        """Whether a region may become part of another: it works out no sizes and, in an arm, asks nothing of them."""
+        if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
+            return False
+        return not arm or not conditions_of(region_operators(self.functions[name]))
+
+    def _inlined(self, scope: Scope, scopes: Scopes, done: _Known) -> ir.Expr:
+        """The result of a scope with its calls replaced by what the regions do. `done` says what is known by other names."""
+        for expr in scope.order:
+            if isinstance(expr, ir.Call):
+                assert isinstance(expr.callee, ir.GlobalVar)
+                region = self.functions[expr.callee.name]
+                given = [done.get(id(arg), arg) for arg in expr.args]
+                done[id(expr)] = substitute(region.body, dict(zip(region.params, given, strict=True)))
+            elif isinstance(expr, ir.If):
+                condition = done.get(id(expr.condition), expr.condition)
+                arms = (self._inlined(arm, scopes, done) for arm in scopes.branches(expr))
+                done[id(expr)] = ir.rebuild(expr, (condition, *arms))
+            else:
+                done[id(expr)] = ir.rebuild(expr, tuple(done.get(id(child), child) for child in ir.children(expr)))
+        return done.get(id(scope.result), scope.result)
+
+
+def _items(value: ir.Expr) -> list[ir.Expr]:
+    """The items of a tuple, or a value itself."""
+    return (
+        [ir.tuple_item(value, index) for index in range(len(value.type.fields))] if isinstance(value.type, TupleType) else [value]
+    )
+
+
+def _types(value: ir.Expr) -> tuple[Type, ...]:
+    """The types of its items."""
+    return value.type.fields if isinstance(value.type, TupleType) else (value.type,)
+
+
+def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
+    """What scopes, and the arms of branches in them, read from around them."""
+    every = list(roots)
+    for scope in every:
+        every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
+    own = {id(expr) for scope in every for expr in scope.order}
+    read = [child for scope in every for expr in scope.order for child in ir.children(expr)] + [scope.result for scope in roots]
+    found = {id(expr): expr for expr in read if id(expr) not in own and not isinstance(expr, (ir.Constant, ir.GlobalVar))}
+    return list(found.values())
+
+
+def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr]) -> bool:
+    """Whether all is tensors whose sizes are those of what the loop is given."""
+    assert isinstance(loop.type, TupleType) and isinstance(body.body.type, TupleType)
+    results = loop.type.fields
+    if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in given), *results)):
+        return False
+    count = len(loop.state)
+    states = tuple(item.type for item in loop.state)
+    if not states == results[:count] == body.body.type.fields[1 : 1 + count]:
+        return False
+    if states != tuple(param.type for param in body.params[1 : 1 + count]):
+        return False
+    known = frozenset().union(*(type_vars(item.type) for item in given))
+    if not frozenset().union(*map(type_vars, results)) <= known:
+        return False
+    extents = {item.type.shape[0] for item in loop.scanned if isinstance(item.type, TensorType)}
+    return len(extents) <= 1
+
+
+def _is_tensor(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.dtype.kind != "string"
