@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from inlaid import ops
+from inlaid import arith, ops
+from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
@@ -22,7 +23,7 @@ ONE_BY_ONE = 1 / 6
 
 
 def pointwise_products(function: Function, capabilities: Capabilities) -> Function:
-    """The function with such convolutions of static shape as products, where that is predicted to be faster on a target: those of
+    """The function with such convolutions as products, where that is predicted to be faster on a target: those of
     float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
@@ -53,19 +54,22 @@ def pointwise_products(function: Function, capabilities: Capabilities) -> Functi
 def _is_pointwise(call: Call) -> bool:
     attrs: Any = call.attrs
     types = [call.type, *(arg.type for arg in call.args)]
-    if not all(isinstance(item, TensorType) and item.is_static for item in types):
-        return False
     names = [item.dtype.name for item in types if isinstance(item, TensorType)]
     if names != ["float32"] * 3 and (names != ["float32", "bfloat16", "bfloat16"] or attrs.groups == 1):
         return False
     window = _shape(call.args[1])[2:]
-    return all(size == 1 for size in (*window, *attrs.strides)) and not any(attrs.pads) and isinstance(call.args[1], Constant)
+    single = all(size == 1 for size in (*window, *attrs.strides)) and all(amount == 0 for amount in attrs.pads)
+    return single and isinstance(call.args[1], Constant) and isinstance(_shape(call.args[0])[1], int)
 
 
-def _shape(expr: Expr) -> tuple[int, ...]:
-    """The shape of a tensor of static shape."""
+def _shape(expr: Expr) -> tuple[Dim, ...]:
     assert isinstance(expr.type, TensorType)
-    return tuple(dim for dim in expr.type.shape if isinstance(dim, int))
+    return expr.type.shape
+
+
+def _sizes(expr: Expr) -> tuple[int, ...]:
+    """The shape of a tensor, as cost models take it."""
+    return tuple(map(size_hint, _shape(expr)))
 
 
 def _dtype(expr: Expr) -> str:
@@ -77,11 +81,11 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     """Whether the convolution would leave lanes empty for longer than a product over pixels does, and images take to go from
     channel blocks to rows and back. Images that are no planes are taken one by one."""
     attrs: Any = call.attrs
-    channels, depth = _shape(call.args[1])[:2]
-    elements = math.prod(_shape(call))
+    channels, depth = _sizes(call.args[1])[:2]
+    elements = math.prod(_sizes(call))
     seconds = 2 * elements * depth / capabilities.peak
-    copies = 2 * 4 * (elements + math.prod(_shape(call.args[0]))) / capabilities.bandwidth
-    image = _shape(call)[2:]
+    copies = 2 * 4 * (elements + math.prod(_sizes(call.args[0]))) / capabilities.bandwidth
+    image = _sizes(call)[2:]
     by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1) if len(image) == 2 else ONE_BY_ONE / lanes
     return seconds / _filled(math.prod(image), lanes) + copies < seconds / by_channels
 
@@ -108,7 +112,7 @@ def _product(call: Call) -> Expr:
     batch, channels, *image = _shape(x)
     outputs, depth = w.data.shape[:2]
     groups = attrs.groups
-    shape = (batch, groups, channels // groups, math.prod(image))
+    shape = (batch, groups, channels // groups, arith.product(tuple(image)))
     pixels = ops.reshape(x, shape=shape if groups > 1 else (shape[0], *shape[2:]), span=call.span)
     stacked = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
     return ops.matmul(constant(w.data.reshape(stacked)), pixels, out_dtype=_dtype(call), span=call.span)
@@ -124,7 +128,7 @@ def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
         shape = (1,) * (rank - other.data.ndim) + other.data.shape
         if product.type != call.type or shape != (1, channels, *(1,) * (rank - 2)):
             continue
-        return ops.add(inner, constant(other.data.reshape(*_shape(inner)[1:-1], 1)), span=call.span)
+        return ops.add(inner, constant(other.data.reshape(*_sizes(inner)[1:-1], 1)), span=call.span)
     return None
 
 

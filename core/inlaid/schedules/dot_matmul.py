@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
@@ -17,9 +18,9 @@ from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
-    constant_extent,
+    expected_extent,
     find_anchor,
-    is_static,
+    is_constant,
     layouts_by_name,
 )
 from inlaid.tensor import ir
@@ -38,32 +39,28 @@ class _Plan:
     constant: bool
 
     @property
-    def depth(self) -> int:
-        """Elements that are summed, whole groups of them."""
-        return _whole(constant_extent(self.product.anchor.reduced[0]), self.dot.group)
-
-    @property
     def packed(self) -> Layout:
-        """How the right operand lies for the instruction."""
+        """How the right operand lies for the instruction: a panel in one run of memory, where the sum's length is known."""
         k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
-        place = self.product.right.indices.index(k)
-        return Layout(((place, self.depth), (n, self.tile.width), (place, self.dot.group)))
+        place, depth = self.product.right.indices.index(k), self.product.depth
+        panel = () if depth is None else ((place, _whole(depth, self.dot.group)),)
+        return Layout((*panel, (n, self.tile.width), (place, self.dot.group)))
 
 
 class DotMatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, b constant or not."""
 
     name = "dot_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
-        if not context.intrinsics or not is_static(program) or 0 in program.outputs[0].shape:
+        if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
         merged = collapse(program)
         product = find_product(merged)
         if product is None or not _is_plain(merged, product):
             return None
-        columns = constant_extent(product.anchor.spatial[-1])
+        columns = expected_extent(product.anchor.spatial[-1])
         dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= columns), None)
         if dot is None:
             return None
@@ -94,8 +91,9 @@ def _whole(extent: int, size: int) -> int:
 
 def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
     """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
-    rows, columns, depth = product.rows, product.columns, product.depth
-    assert rows is not None and columns is not None and depth is not None
+    anchor = product.anchor
+    columns, depth = expected_extent(anchor.spatial[-1]), expected_extent(anchor.reduced[0])
+    rows = 1 if product.row is None else expected_extent(anchor.spatial[product.row])
     threads = 1 if product.shared else max(context.threads, 1)
     widest = min(LONGEST_ROW, -(-columns // dot.lanes))
     if rows == 1:
@@ -144,7 +142,8 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
     if plan.constant:
         # One row alone reads each panel once, at the speed of memory, as it is.
         name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
-        if nest.rows is not None and product.rows != 1:
+        around = [item for place, item in enumerate(product.anchor.spatial) if place in (*product.free, product.row)]
+        if nest.rows is not None and product.rows != 1 and is_constant(*around):
             program, _ = stream(program, name, right, nest.columns, k)
     return program
 
@@ -156,7 +155,7 @@ def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
     left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
     sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
     multiples = tuple(sizes.get(item, 1) for item in anchor.block.iters)
-    if any(constant_extent(item) % size for item, size in sizes.items()):
+    if any(arith.simplify(item.extent % size) != arith.ZERO for item, size in sizes.items()):
         s.pad(anchor.block.name, multiples, (right,) if plan.constant else ())
     made = {region.buffer.name: block for block in blocks_of(s.program) if block.name not in known for region in block.reads}
     if left in made:

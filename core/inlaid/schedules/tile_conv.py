@@ -14,8 +14,17 @@ from inlaid.arith import Expr, Var
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name
-from inlaid.schedules.tile_nest import LEAST_ROWS, TiledProduct, box, buffer_of, read_epilogue, with_epilogue, with_nest
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant, layouts_by_name
+from inlaid.schedules.tile_nest import (
+    LEAST_ROWS,
+    TiledProduct,
+    box,
+    buffer_of,
+    read_epilogue,
+    unravelled,
+    with_epilogue,
+    with_nest,
+)
 from inlaid.schedules.tiles import TileUnit, find_unit
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import with_layouts
@@ -25,14 +34,15 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class TileConvRule:
-    """Two-dimensional convolution of narrow operands, ungrouped, of static shape, with a stride that loads of tiles know."""
+    """Two-dimensional convolution of narrow operands, ungrouped, with a stride that loads of tiles know; of any number and size of
+    images."""
 
     name = "tile_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines channels that fill no groups or columns, short rows of pixels, and where something else than element-wise
         operators follows."""
-        if not context.capabilities.scopes or not is_static(program):
+        if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
         anchor = find_anchor(program)
         conv = None if anchor is None else _conv(program, anchor, context)
@@ -78,12 +88,12 @@ class _Conv:
         for before in self.anchor.before:
             schedule_padding(s, before.name, self.block, context)
         laid = with_layouts(s.program, layouts_by_name(s.program, self.layouts))
-        images, columns, height, width = (constant_extent(item) for item in self.anchor.spatial)
-        lines, length = (images, height * width) if self.flat else (images * height, width)
-        rows, unit = self.unit.rows_of(length), self.unit
+        images, _, height, width = (item.extent for item in self.anchor.spatial)
+        lines, length = map(arith.simplify, (images, height * width) if self.flat else (images * height, width))
+        columns, rows, unit = constant_extent(self.anchor.spatial[1]), self.unit.rows_of(length), self.unit
         data, weights = (buffer_of(laid, load.buffer.name) for load in (self.data, self.weights))
         if self.flat:
-            merged = ir.Buffer(data.name, (*data.shape[:2], length, self.block), data.dtype)
+            merged = ir.Buffer(data.name, (*data.shape[:2], arith.unwrap(length), self.block), data.dtype)
             laid, data = Rewriter(buffers={data: merged}).program(laid), merged
         channels, *window = map(constant_extent, self.anchor.reduced)
         steps = tuple(zip(map(Var, ("block", "ky", "kx")), (channels // self.block, *window), strict=True))
@@ -91,8 +101,8 @@ class _Conv:
         epilogue = read_epilogue(laid, self.anchor)
         assert epilogue is not None
 
-        def pixel(line: Expr, row: Expr) -> tuple[Expr, Expr, Expr]:
-            return (line, row // width, row % width) if self.flat else (line // height, line % height, row)
+        def pixel(line: Expr, row: Expr) -> tuple[Expr, ...]:
+            return (line, row // width, row % width) if self.flat else (*unravelled(line, (images, height)), row)
 
         def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
             inside = (arith.ZERO, self.block)
@@ -102,7 +112,7 @@ class _Conv:
             variables = [item.var for item in (*self.anchor.spatial[2:], *self.anchor.reduced[1:])]
             at: dict[Expr, Expr] = dict(zip(variables, (*place, *taps), strict=True))
             y, x = (arith.substitute(index, at) for index in self.data.indices[2:])
-            return box(data, image, block, y, (x, (rows - 1) * unit.step + 1), inside)
+            return box(data, image, block, y, (x, arith.unwrap((rows - 1) * unit.step + 1)), inside)
 
         def right(batch: Expr, tile: Expr) -> ir.Region:
             extents = (self.block // unit.group, unit.columns, unit.group)
@@ -112,7 +122,7 @@ class _Conv:
             image, y, x = pixel(line, row)
             return epilogue.at((image, column, y, x), value)
 
-        product = TiledProduct(unit, 1, lines, length, rows, columns, self.block, steps, left, right, store)
+        product = TiledProduct(unit, arith.ONE, lines, length, rows, columns, self.block, steps, left, right, store)
         return with_nest(laid, self.anchor, product.nest(context.threads))
 
 
@@ -133,17 +143,21 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
     if along is None or not isinstance(along[0], arith.Const):
         return None
     unit = find_unit(context, data.dtype.name, weights.dtype.name, anchor.buffer.dtype.name, along[0].value)
-    outputs, inputs = constant_extent(anchor.spatial[1]), constant_extent(anchor.reduced[0])
-    if unit is None or outputs % unit.columns or inputs % unit.group:
+    if unit is None or not is_constant(anchor.spatial[1], *anchor.reduced):
+        return None
+    if constant_extent(anchor.spatial[1]) % unit.columns or constant_extent(anchor.reduced[0]) % unit.group:
         return None
     schedule = with_epilogue(program, anchor)
     epilogue = None if schedule is None else read_epilogue(schedule.program, anchor)
     if schedule is None or epilogue is None:
         return None
-    image = tuple(map(constant_extent, anchor.spatial[2:]))
-    single = data.buffer.shape[2:] == image and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
+    height, width = (item.extent for item in anchor.spatial[2:])
+    whole = all(arith.simplify(a - b) == arith.ZERO for a, b in zip((height, width), data.buffer.shape[2:], strict=True))
+    single = whole and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
     flat = single and not anchor.before and not epilogue.reads(data.buffer)
-    if (image[0] * image[1] if flat else image[1]) < LEAST_ROWS:
+    if arith.size_hint(arith.unwrap(height * width if flat else width)) < LEAST_ROWS:
+        return None
+    if anchor.before and not is_constant(*anchor.spatial[2:]):
         return None
     return _Conv(anchor, schedule, data, weights, unit, flat)
 

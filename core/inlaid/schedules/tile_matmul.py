@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Expr, Var
+from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, layouts_by_name
+from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, is_constant, layouts_by_name
 from inlaid.schedules.tile_nest import (
     LEAST_ROWS,
     TiledProduct,
@@ -29,28 +29,50 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class TileMatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, of static shape, b constant or not."""
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, b constant or not, with n and k of constant
+    extent."""
 
     name = "tile_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines products of few rows, and where something else than element-wise operators follows."""
-        if not context.capabilities.scopes or not is_static(program):
+        if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
-        anchor = find_anchor(program)
-        if anchor is None or anchor.before or len(anchor.reduced) != 1 or len(anchor.spatial) < 2:
+        merged = collapse(program)
+        plan = _plan(merged, context)
+        if plan is not None and not all(map(plan.keeps, program.params, merged.params)):
+            merged, plan = program, _plan(program, context)
+        if plan is None:
             return None
-        product = narrow_product(anchor)
-        if product is None or constant_extent(anchor.spatial[-2]) < LEAST_ROWS or not _is_product(program, anchor, *product):
-            return None
-        a, b = product
-        unit = find_unit(context, a.dtype.name, b.dtype.name, anchor.buffer.dtype.name)
-        schedule = with_epilogue(program, anchor)
-        if unit is None or schedule is None or read_epilogue(schedule.program, anchor) is None:
-            return None
-        plan = _Plan(anchor, a, b, unit)
-        params = tuple(plan.layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda _: plan.nest(schedule, context.threads))
+        found = plan
+        params = tuple(
+            _behind(found.layouts.get(small, ROW_MAJOR), len(buffer.shape) - len(small.shape))
+            for buffer, small in zip(program.params, merged.params, strict=True)
+        )
+        return Offer(params, lambda _: found.nest(context.threads))
+
+
+def _behind(layout: Layout, axes: int) -> Layout:
+    """The layout of a buffer that has further axes in front."""
+    return Layout(tuple((axis + axes, factor) for axis, factor in layout.blocks))
+
+
+def _plan(program: ir.LoopProgram, context: KernelContext) -> _Plan | None:
+    """How a kernel is computed through tiles; None where it is no such product."""
+    anchor = find_anchor(program)
+    if anchor is None or anchor.before or len(anchor.reduced) != 1 or len(anchor.spatial) < 2:
+        return None
+    if not is_constant(anchor.spatial[-1], anchor.reduced[0]):
+        return None
+    product = narrow_product(anchor)
+    if product is None or expected_extent(anchor.spatial[-2]) < LEAST_ROWS or not _is_product(program, anchor, *product):
+        return None
+    a, b = product
+    unit = find_unit(context, a.dtype.name, b.dtype.name, anchor.buffer.dtype.name)
+    schedule = with_epilogue(program, anchor)
+    if unit is None or schedule is None or read_epilogue(schedule.program, anchor) is None:
+        return None
+    return _Plan(anchor, schedule, a, b, unit)
 
 
 def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load) -> bool:
@@ -67,9 +89,10 @@ def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load)
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product, and how it is cut into tiles."""
+    """A product, and how it is cut into tiles. `schedule` has all that follows in the last block."""
 
     anchor: Anchor
+    schedule: Schedule
     a: ir.Load
     b: ir.Load
     unit: TileUnit
@@ -79,8 +102,8 @@ class _Plan:
         return constant_extent(self.anchor.reduced[0])
 
     @property
-    def length(self) -> int:
-        return constant_extent(self.anchor.spatial[-2])
+    def length(self) -> Expr:
+        return self.anchor.spatial[-2].extent
 
     @property
     def steps(self) -> int:
@@ -98,6 +121,16 @@ class _Plan:
         return self.steps * self.step != self.depth
 
     @property
+    def tall(self) -> int:
+        """Rows of a tile of a padded left factor."""
+        rows = self.unit.rows_of(self.length)
+        return rows.value if isinstance(rows, arith.Const) else self.unit.scope.rows
+
+    def keeps(self, buffer: ir.Buffer, merged: ir.Buffer) -> bool:
+        """Whether a factor that the plan lays out anew has the same rows and columns before axes were merged."""
+        return merged not in self.layouts or merged.shape[-2:] == buffer.shape[-2:]
+
+    @property
     def layouts(self) -> dict[ir.Buffer, Layout]:
         """The right factor lies in panels as wide as a tile; the left one is padded, tile by tile, where its rows are no whole
         steps."""
@@ -105,17 +138,18 @@ class _Plan:
         found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
         if self.padded:
             rank = len(self.a.indices)
-            found[self.a.buffer] = Layout(((rank - 2, self.unit.rows_of(self.length)), (rank - 1, whole)))
+            found[self.a.buffer] = Layout(((rank - 2, self.tall), (rank - 1, whole)))
         return found
 
-    def nest(self, schedule: Schedule, threads: int) -> ir.LoopProgram:
+    def nest(self, threads: int) -> ir.LoopProgram:
         """Axes along which the right factor differs are batches; lines are what else stands outside of rows and columns."""
         own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
         batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
         lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
-        laid = with_layouts(schedule.program, layouts_by_name(schedule.program, self.layouts))
+        laid = with_layouts(self.schedule.program, layouts_by_name(self.schedule.program, self.layouts))
         a, b = (buffer_of(laid, load.buffer.name) for load in (self.a, self.b))
-        rows, step, epilogue = self.unit.rows_of(self.length), Var("step"), read_epilogue(laid, self.anchor)
+        rows = arith.wrap(self.tall) if self.padded else self.unit.rows_of(self.length)
+        step, epilogue = Var("step"), read_epilogue(laid, self.anchor)
         assert epilogue is not None
 
         def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
@@ -144,10 +178,10 @@ class _Plan:
         return with_nest(laid, self.anchor, product.nest(threads))
 
 
-def _count(items: Sequence[ir.IterVar]) -> int:
-    return math.prod(map(constant_extent, items))
+def _count(items: Sequence[ir.IterVar]) -> Expr:
+    return arith.simplify(arith.product(tuple(arith.unwrap(item.extent) for item in items)))
 
 
 def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
     """The values of iteration variables, by their number in row-major order."""
-    return dict(zip((item.var for item in items), unravelled(number, [constant_extent(item) for item in items]), strict=True))
+    return dict(zip((item.var for item in items), unravelled(number, [item.extent for item in items]), strict=True))

@@ -9,12 +9,12 @@ nothing outside and need no copy. What they compute again is not stored again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from inlaid import arith
-from inlaid.arith import Expr, Var
+from inlaid.arith import Dim, Expr, Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
 from inlaid.schedules.tiles import TileUnit
@@ -86,18 +86,18 @@ def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
 class TiledProduct:
     """A sum of products over tiles.
 
-    For each of `batches`, whose right factors differ, its rows come in `lines` of `length`, of which a tile holds `rows`; there are
-    `columns`. `steps` are the loops of the sum around the products of two tiles, each over `depth` elements. `left(batch, line,
-    tile, row)` is the tile of the left factor at a number in its line, which starts at a row; `right(batch, tile)` that of the
-    right factor; both may read the loops' variables. Where the left factor has rows of padding, tiles do not overlap. `store(batch,
-    line, row, column, sum)` stores an element of the result.
+    For each of `batches`, whose right factors differ, its rows come in `lines` of `length`, of which a tile holds `rows`, at least
+    one and no more than `length`; there are `columns`. `steps` are the loops of the sum around the products of two tiles, each over
+    `depth` elements. `left(batch, line, tile, row)` is the tile of the left factor at a number in its line, which starts at a row;
+    `right(batch, tile)` that of the right factor; both may read the loops' variables. Where the left factor has rows of padding,
+    tiles do not overlap. `store(batch, line, row, column, sum)` stores an element of the result.
     """
 
     unit: TileUnit
-    batches: int
-    lines: int
-    length: int
-    rows: int
+    batches: Expr
+    lines: Expr
+    length: Expr
+    rows: Expr
     columns: int
     depth: int
     steps: tuple[tuple[Var, int], ...]
@@ -116,58 +116,68 @@ class TiledProduct:
                     t += a * b
                 sums = t
                 for rows: for columns: out = after(sums)
+
+        What a block at the end has no row of tiles for is left out.
         """
         unit, b = self.unit, Builder()
-        per_line, column_tiles = -(-self.length // self.rows), -(-self.columns // unit.columns)
-        tiles = self.lines * per_line
-        rows, columns = min(unit.side, tiles), min(unit.side, column_tiles)
-        blocks, panels = -(-tiles // rows), -(-column_tiles // columns)
-        by_panel = self.columns > self.lines * self.length
+        per_line, column_tiles = arith.simplify(arith.ceildiv(self.length, self.rows)), -(-self.columns // unit.columns)
+        tiles = arith.simplify(self.lines * per_line)
+        rows = min(unit.side, tiles.value) if isinstance(tiles, arith.Const) else unit.side
+        columns = min(unit.side, column_tiles)
+        blocks, panels = arith.simplify(arith.ceildiv(tiles, rows)), arith.Const(-(-column_tiles // columns))
+        by_panel = self.columns > arith.size_hint(arith.unwrap(self.lines * self.length))
         outer, inner = (panels, blocks) if by_panel else (blocks, panels)
         kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
-        with b.loop(self.batches * outer, "outer", kind) as number, b.loop(inner, "inner") as second:
-            batch, first = arith.floordiv(number, outer), arith.floormod(number, outer)
+        with b.loop(arith.unwrap(self.batches * outer), "outer", kind) as number, b.loop(arith.unwrap(inner), "inner") as second:
+            batch, first = unravelled(number, (self.batches, outer))
             panel, block = (first, second) if by_panel else (second, first)
-            numbers = [arith.minimum(block * rows + row, tiles - 1) for row in range(rows)]
-            places = [self._place(number // per_line, number % per_line) for number in numbers]
+            # The first row of tiles of a block is always there.
+            partial = arith.simplify(tiles % rows) != arith.ZERO
+            places = []
+            for row in range(rows):
+                tile = block * rows + row
+                line, own = unravelled(arith.minimum(tile, tiles - 1), (self.lines, per_line))
+                there = arith.compare("<", tile, tiles) if row and partial else arith.ONE
+                start = own * self.rows
+                top = start if self.padded else arith.minimum(start, self.length - self.rows)
+                places.append(_Place(line, own, top, there))
             tops = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
-            sums = b.alloc((rows, self.rows, columns * unit.columns), unit.types[2], "sums")
+            # Memory for as many rows as tiles have at most.
+            sums = b.alloc((rows, arith.bounds(self.rows)[1] or unit.scope.rows, columns * unit.columns), unit.types[2], "sums")
             self._sum(b, sums, batch, places, tops)
             for row, place in enumerate(places):
-                with _where(b, arith.compare("<", block * rows + row, tiles), bool(tiles % rows)):
+                with _where(b, place.there):
                     self._finish(b, sums, row, batch, place, panel * columns)
         return b.finish()
 
-    def _place(self, line: Expr, tile: Expr) -> _Place:
-        start = tile * self.rows
-        return _Place(line, tile, start if self.padded else arith.minimum(start, self.length - self.rows))
-
     def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, places: list[_Place], tops: list[Expr]) -> None:
-        unit, scope = self.unit, self.unit.scope.name
+        unit, scope, rows = self.unit, self.unit.scope.name, arith.unwrap(self.rows)
         left, right, total = unit.types
-        totals = [[b.alloc((self.rows, unit.columns), total, "t", scope) for _ in tops] for _ in places]
-        lefts = [b.alloc((self.rows, self.depth), left, "a", scope) for _ in places]
+        totals = [[b.alloc((rows, unit.columns), total, "t", scope) for _ in tops] for _ in places]
+        lefts = [b.alloc((rows, self.depth), left, "a", scope) for _ in places]
         rights = [b.alloc((self.depth // unit.group, unit.columns, unit.group), right, "b", scope) for _ in tops]
-        for tile in (tile for row in totals for tile in row):
-            b.emit(ir.Intrinsic(unit.zero.name, (whole(tile),)))
-        step: list[ir.Stmt] = []
-        for tile, place in zip(lefts, places, strict=True):
-            region = self.left(batch, place.line, place.tile, place.row)
-            step.append(ir.Intrinsic(unit.rows.name, (region, whole(tile))))
+        for tiles, place in zip(totals, places, strict=True):
+            with _where(b, place.there):
+                for tile in tiles:
+                    b.emit(ir.Intrinsic(unit.zero.name, (whole(tile),)))
+        step = Builder()
         for tile, top in zip(rights, tops, strict=True):
-            step.append(ir.Intrinsic(unit.groups.name, (self.right(batch, top), whole(tile))))
-        for a, row in zip(lefts, totals, strict=True):
-            for c, tile in zip(rights, row, strict=True):
-                step.append(ir.Intrinsic(unit.product.name, tuple(map(whole, (a, c, tile)))))
-        body: ir.Stmt = ir.Seq(tuple(step))
+            step.emit(ir.Intrinsic(unit.groups.name, (self.right(batch, top), whole(tile))))
+        for a, tiles, place in zip(lefts, totals, places, strict=True):
+            with _where(step, place.there):
+                step.emit(ir.Intrinsic(unit.rows.name, (self.left(batch, place.line, place.tile, place.row), whole(a))))
+                for c, tile in zip(rights, tiles, strict=True):
+                    step.emit(ir.Intrinsic(unit.product.name, tuple(map(whole, (a, c, tile)))))
+        body = step.finish()
         for var, extent in reversed(self.steps):
             body = ir.For(var, arith.wrap(extent), body)
         b.emit(body)
-        for number, row in enumerate(totals):
-            for column, tile in enumerate(row):
-                ranges = ((number, 1), (0, self.rows), (column * unit.columns, unit.columns))
-                region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
-                b.emit(ir.Intrinsic(unit.store.name, (whole(tile), region)))
+        for number, (tiles, place) in enumerate(zip(totals, places, strict=True)):
+            with _where(b, place.there):
+                for column, tile in enumerate(tiles):
+                    ranges = ((number, 1), (0, rows), (column * unit.columns, unit.columns))
+                    region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
+                    b.emit(ir.Intrinsic(unit.store.name, (whole(tile), region)))
 
     def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
         """Store what a row of tiles has summed; its first column is in a tile of a number."""
@@ -181,22 +191,23 @@ class TiledProduct:
                 with b.loop(lanes, "lane", ir.ForKind.VECTORIZED) as lane:
                     at = (first + column) * lanes + lane
                     value = ir.load(sums, (arith.wrap(row), own - place.row + i, column * lanes + lane))
-                    with _where(b, arith.compare("<", at, self.columns), bool(self.columns % width)):
+                    with _where(b, arith.compare("<", at, self.columns) if self.columns % width else arith.ONE):
                         b.emit(self.store(batch, place.line, own + i, at, value))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tile of rows is: its line, its number there, and its first row."""
+    """Where a tile of rows is: its line, its number there, and its first row; and the condition under which there is one."""
 
     line: Expr
     tile: Expr
     row: Expr
+    there: Expr
 
 
-def _where(b: Builder, condition: Expr, needed: bool) -> AbstractContextManager[None]:
-    """What follows under a condition, where one is needed."""
-    return b.if_(truth(condition)) if needed else nullcontext()
+def _where(b: Builder, condition: Expr) -> AbstractContextManager[None]:
+    """What follows under a condition, which may be known to hold."""
+    return nullcontext() if condition == arith.ONE else b.if_(truth(condition))
 
 
 def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
@@ -221,16 +232,18 @@ def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
     return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
 
 
-def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, int]) -> ir.Region:
+def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, Dim]) -> ir.Region:
     """A box, by single indices, and first indices with extents."""
     pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
     return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
-def unravelled(number: Expr, extents: list[int]) -> list[Expr]:
+def unravelled(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """The indices of an element by its number in row-major order."""
     found: list[Expr] = []
-    for extent in reversed(extents):
-        found.append(arith.floormod(number, extent))
-        number = arith.floordiv(number, extent)
-    return found[::-1]
+    for place in reversed(range(len(extents))):
+        if all(extent == arith.ONE for extent in extents[:place]):
+            return [*[arith.ZERO] * place, number, *found]
+        found.insert(0, arith.floormod(number, extents[place]))
+        number = arith.floordiv(number, extents[place])
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlaid import arith
-from inlaid.arith import SizeVar, Var
+from inlaid.arith import Expr, SizeVar, Var
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.keys import structurally_equal
@@ -93,9 +93,11 @@ class TileUnit:
         """The most elements of a row of the left factor."""
         return self.scope.rows * self.group
 
-    def rows_of(self, length: int) -> int:
-        """The rows of a tile, where as few as hold so many rows share them evenly."""
-        return -(-length // -(-length // self.scope.rows))
+    def rows_of(self, length: Expr) -> Expr:
+        """The rows of a tile, where as few as hold so many rows share them evenly: at least one."""
+        tiles = arith.maximum(arith.ceildiv(length, self.scope.rows), 1)
+        even = arith.simplify(arith.maximum(arith.ceildiv(length, tiles), 1))
+        return even if isinstance(even, arith.Const) else arith.minimum(even, self.scope.rows)
 
 
 def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1) -> TileUnit | None:

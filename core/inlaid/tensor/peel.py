@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 
 from inlaid import arith
 from inlaid.arith import Analyzer
@@ -72,9 +73,11 @@ def _often(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
     """A loop over pieces of an unknown length, the last piece apart; None where no condition says that it is such a loop."""
-    whole = next((end for part, inner in _conditions(loop, {}) if (end := _pieces(loop, part, inner)) is not None), None)
-    if whole is None:
+    ends = dict.fromkeys(end for part, inner in _conditions(loop, {}) if (end := _pieces(loop, part, inner)) is not None)
+    if not ends:
         return None
+    # Limits that take as many pieces may leave different numbers of them whole.
+    whole = reduce(arith.minimum, ends)
     main = _without(
         replace(loop, extent=whole), lambda part, inner: _pieces(loop, part, inner) is not None, {loop.var: (0, None), **ranges}
     )

@@ -17,6 +17,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
@@ -90,7 +91,7 @@ def test_other_processors_have_no_tiles():
 def test_more_than_there_is_of_tiles_is_refused(shapes):
     buffers = [ir.Buffer("t", shape, dtype("float32"), cpu.TILES.name) for shape in shapes]
     with pytest.raises(CompileError, match="tile"):
-        amx.register_files(FEATURES)[cpu.TILES.name].open(FunctionPrinter({}), buffers)
+        amx.register_files(FEATURES)[cpu.TILES.name].open(FunctionPrinter({}), buffers, pytest.fail)
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -212,6 +213,22 @@ def test_integer_products_are_exact(a, b, total, threads):
 
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("depth", [128, 100])
+def test_products_of_any_number_of_rows_are_exact(threads, depth):
+    """Tiles have as many rows as the product, where these are few; a depth of 100 has the left factor padded."""
+    generator = np.random.default_rng(7)
+    x = graph.var("x", TensorType((SizeVar("batch"), SizeVar("rows"), depth), "uint8"))
+    w = integers((depth, 37), "int8", generator)
+    unit = graph.function([x], ops.matmul(x, graph.constant(w, "int8"), out_dtype="int32"))
+    executable = inlaid.compile(unit, targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
+    for batch, rows in ((1, 1), (1, 15), (2, 8), (3, 11), (1, 100), (0, 5)):
+        feed = integers((batch, rows, depth), "uint8", generator)
+        (found,) = executable.run({"x": feed}).values()
+        assert np.array_equal(found, feed.astype(np.int64) @ w.astype(np.int64))
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("threads", [1, 2])
 def test_bfloat16_products_are_close_to_exact(threads):
     generator = np.random.default_rng(2)
     for left, right in SHAPES:
@@ -237,13 +254,19 @@ def integers(shape, of, generator):
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("stride", "pad", "size"), [(1, 1, 3), (2, 1, 3), (1, 0, 1), (2, 0, 1)])
-def test_integer_convolutions_are_exact(stride, pad, size, threads):
+@pytest.mark.parametrize("symbolic", ["nothing", "batch", "all"])
+def test_integer_convolutions_are_exact(stride, pad, size, threads, symbolic):
     """Two of them, with requantisation between and behind; padding holds the zero point, here 3."""
     generator = np.random.default_rng(4)
     data = integers((2, 36, 13, 9), "uint8", generator)
+    shape = {
+        "nothing": data.shape,
+        "batch": (SizeVar("batch"), *data.shape[1:]),
+        "all": (SizeVar("batch"), 36, SizeVar("height", 1), SizeVar("width", 1)),
+    }[symbolic]
     weights = [integers(shape, "int8", generator) for shape in ((48, 36, size, size), (16, 48, size, size))]
     scales = [generator.uniform(1e-4, 2e-4, len(item)).astype(np.float32) for item in weights]
-    x = graph.var("x", TensorType(data.shape, "uint8"))
+    x = graph.var("x", TensorType(shape, "uint8"))
     y, wanted = x, data
     for item, scale in zip(weights, scales, strict=True):
         padded = ops.pad(y, graph.constant(3, "uint8"), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else y

@@ -8,6 +8,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
 from inlaid.types import TensorType
 
@@ -77,6 +78,34 @@ def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant, t
         x, w = some(left, a), some(right, b)
         got = product(x, w, total, constant, cpu, threads)
         wanted = x.astype(np.float64) @ w.astype(np.float64)
+        assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(
+    ("a", "b", "total"), [("bfloat16", "bfloat16", "float32"), ("uint8", "int8", "int32"), ("int8", "int8", "int32")]
+)
+@pytest.mark.parametrize(("constant", "threads"), [(True, 1), (False, 1), (False, 2)])
+def test_products_of_symbolic_sizes(cpu, a, b, total, constant, threads):
+    """A package for any batch and number of rows; of two computed operands, for any columns and depth as well."""
+    generator = np.random.default_rng(3)
+    batch, rows, columns, depth = (SizeVar(name, 1) for name in ("batch", "rows", "columns", "depth"))
+
+    def some(shape, name):
+        if name == "bfloat16":
+            return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        return generator.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
+
+    w = graph.constant(some((66, 53), b), b) if constant else graph.var("w", TensorType((batch, depth, columns), b))
+    x = graph.var("x", TensorType((batch, rows, 66 if constant else depth), a))
+    y = ops.matmul(x, w, out_dtype=total)
+    function = graph.function([x] if constant else [x, w], ops.add(y, y))
+    executable = inlaid.compile(function, targets=[f"x86:threads={threads},cpu={cpu}"])
+    for n, m, p, k in ((1, 1, 1, 1), (2, 17, 16, 64), (1, 64, 97, 13), (3, 5, 33, 130)):
+        left = some((n, m, 66 if constant else k), a)
+        right = w.data if constant else some((n, k, p), b)
+        (got,) = executable.run({"x": left} if constant else {"x": left, "w": right}).values()
+        wanted = 2 * (left.astype(np.float64) @ right.astype(np.float64))
         assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
+from inlaid.arith import Dim, SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.graph.operator import Operator
@@ -26,7 +27,7 @@ def small(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.integers(-3, 4, shape).astype(np.float32)
 
 
-def model(batch: int, groups: int, depth: int, outputs: int, image: tuple[int, ...], size: int = 1) -> Function:
+def model(batch: Dim, groups: int, depth: int, outputs: int, image: tuple[Dim, ...], size: int = 1) -> Function:
     """Convolution, bias and activation."""
     x = var("x", TensorType((batch, groups * depth, *image), "float32"))
     weights = constant(small(groups * outputs, depth, *(size for _ in image)))
@@ -48,6 +49,18 @@ def test_the_same_values(batch: int, groups: int, depth: int, outputs: int, imag
     verify(changed)
     data = small(batch, groups * depth, *image)
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_images_of_symbolic_size(groups: int) -> None:
+    batch, height, width = (SizeVar(name, 1) for name in ("batch", "height", "width"))
+    unit = model(batch, groups, 30, 34, (height, width)) if groups > 1 else model(batch, 1, 6, 5, (height, width))
+    changed = pointwise_products(unit, VECTORS)
+    assert "matmul" in names(changed)
+    verify(changed)
+    for n, *image in ((1, 1, 1), (3, 7, 5)):
+        data = small(n, unit.params[0].type.shape[1], *image)  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
 
 def test_what_follows_joins_the_product() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -38,16 +39,21 @@ def context(threads=1):
     return KernelContext(CAPABILITIES, threads, INTRINSICS)
 
 
-def random(buffer, generator):
+def shape_of(buffer, sizes):
+    return tuple(arith.evaluate(dim, sizes) for dim in buffer.shape)
+
+
+def random(buffer, generator, sizes):
+    shape = shape_of(buffer, sizes)
     if buffer.dtype.is_int and buffer.dtype.bits == 8:
         low, high = buffer.dtype.limits
-        return generator.choice([low, low + 1, -1 % (high + 1), high], buffer.shape).astype(buffer.dtype.numpy)
-    return generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy)
+        return generator.choice([low, low + 1, -1 % (high + 1), high], shape).astype(buffer.dtype.numpy)
+    return generator.integers(-4, 5, shape).astype(buffer.dtype.numpy)
 
 
-def check(rule, program, constant, threads=1, first=ROW_MAJOR):
-    """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands. The first of them is
-    given in a layout."""
+def check(rule, program, constant, threads=1, first=ROW_MAJOR, every=({},)):
+    """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands, at every set of sizes.
+    The first operand is given in a layout."""
     facts = tuple(Given(ROW_MAJOR if number else first, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context(threads), facts)
     if isinstance(offer, tuple):
@@ -56,12 +62,13 @@ def check(rule, program, constant, threads=1, first=ROW_MAJOR):
     scheduled = finish(offer.schedule(program))
     assert any(isinstance(stmt, ir.Intrinsic) and stmt.name != PREFETCH for stmt in ir.walk_stmts(scheduled.body))
     generator = np.random.default_rng(5)
-    arrays = [random(buffer, generator) for buffer in program.inputs]
-    packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-    wanted = interp.run(program, arrays)[0]
-    shaped = [array.reshape(buffer.shape) for array, buffer in zip(packed, scheduled.inputs, strict=True)]
-    got = interp.run(scheduled, shaped, intrinsics=MEANING)[0]
-    assert np.array_equal(got.ravel(), offer.layouts[len(program.inputs)].pack(wanted).ravel())
+    for sizes in every:
+        arrays = [random(buffer, generator, sizes) for buffer in program.inputs]
+        packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+        wanted = interp.run(program, arrays, sizes)[0]
+        shaped = [array.reshape(shape_of(buffer, sizes)) for array, buffer in zip(packed, scheduled.inputs, strict=True)]
+        got = interp.run(scheduled, shaped, sizes, MEANING)[0]
+        assert np.array_equal(got.ravel(), offer.layouts[len(program.inputs)].pack(wanted).ravel())
     return offer, scheduled
 
 
@@ -84,6 +91,32 @@ def test_matrix_products_compute_the_same(pair, m, k, n, after, threads, operand
     a, b, total, _ = pair
     batch, shared, constant = operands
     check(DotMatmulRule(), matmul(m, k, n, a, b, total, after, batch, shared), {1} if constant else set(), threads)
+
+
+N, M, K, C = SizeVar("n"), SizeVar("m"), SizeVar("k", 1), SizeVar("c")
+SIZES = tuple(
+    {N: n, M: m, K: k, C: c} for n, m, k, c in ((1, 1, 1, 4), (2, 3, 8, 12), (3, 12, 5, 13), (0, 13, 2, 0), (5, 7, 13, 33))
+)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("pair", PAIRS[:1] + PAIRS[2:])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "batch", "shared", "constant"),
+    [
+        (M, 12, 20, (), (), True),
+        (M, 7, 13, (N,), (), True),
+        (5, 8, 8, (N,), (), False),
+        (M, 6, 21, (N, 2), (N, 2), False),
+        (M, 8, C, (N,), (N,), False),
+        (M, K, 9, (N,), (N,), False),
+        (M, K, C, (), (), False),
+        (4, K * 2 + 1, (C + 1) // 2, (N,), (N,), False),
+    ],
+)
+def test_matrix_products_of_symbolic_sizes_compute_the_same(pair, m, k, n, batch, shared, constant, threads):
+    a, b, total, _ = pair
+    check(DotMatmulRule(), matmul(m, k, n, a, b, total, True, batch, shared), {1} if constant else set(), threads, every=SIZES)
 
 
 def test_the_packed_operand_lies_in_panels_of_groups():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -45,15 +46,21 @@ def context(threads=1, missing=""):
     return KernelContext(CAPABILITIES, threads, intrinsics)
 
 
-def random(buffer, generator):
+def shape_of(buffer, sizes):
+    return tuple(arith.evaluate(dim, sizes) for dim in buffer.shape)
+
+
+def random(buffer, generator, sizes):
+    shape = shape_of(buffer, sizes)
     if buffer.dtype.is_int and buffer.dtype.bits == 8:
         low, high = buffer.dtype.limits
-        return generator.choice([low, low + 1, -1 % (high + 1), high], buffer.shape).astype(buffer.dtype.numpy)
-    return generator.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy)
+        return generator.choice([low, low + 1, -1 % (high + 1), high], shape).astype(buffer.dtype.numpy)
+    return generator.integers(-4, 5, shape).astype(buffer.dtype.numpy)
 
 
-def check(program, threads=1, rule=TileMatmulRule):
-    """The scheduled kernel uses the instructions and equals the unscheduled one on the extremes of its operands."""
+def check(program, threads=1, rule=TileMatmulRule, every=({},)):
+    """The scheduled kernel uses the instructions and equals the unscheduled one on the extremes of its operands, at every set of
+    sizes."""
     facts = tuple(Given(ROW_MAJOR, number == 1) for number in range(len(program.inputs)))
     offer = rule().offer(program, context(threads), facts)
     assert offer is not None, "the rule declines"
@@ -62,14 +69,15 @@ def check(program, threads=1, rule=TileMatmulRule):
         "zero", "rows", "groups", "product", "store"
     }  # fmt: skip
     generator = np.random.default_rng(5)
-    arrays = [random(buffer, generator) for buffer in program.inputs]
-    packed = [
-        layout.pack(array).reshape(buffer.shape)
-        for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
-    ]
-    wanted = offer.layouts[len(program.inputs)].pack(interp.run(program, arrays)[0])
-    got = interp.run(scheduled, packed, intrinsics=MEANING)[0]
-    assert np.array_equal(got.reshape(wanted.shape), wanted)
+    for sizes in every:
+        arrays = [random(buffer, generator, sizes) for buffer in program.inputs]
+        packed = [
+            layout.pack(array).reshape(shape_of(buffer, sizes))
+            for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
+        ]
+        wanted = offer.layouts[len(program.inputs)].pack(interp.run(program, arrays, sizes)[0])
+        got = interp.run(scheduled, packed, sizes, MEANING)[0]
+        assert np.array_equal(got.reshape(wanted.shape), wanted)
     return offer, scheduled
 
 
@@ -113,6 +121,21 @@ def test_stacks_of_matrices_compute_the_same(a_shape, b_shape):
     for pair in PAIRS:
         check(product(a_shape, b_shape, pair))
         check(product(a_shape, b_shape, pair, "chain"))
+
+
+N, M, H, W = SizeVar("n"), SizeVar("m"), SizeVar("h", 1), SizeVar("w", 1)
+SIZES = tuple({N: n, M: m} for n, m in ((1, 1), (2, 2), (3, 3), (1, 4), (0, 5), (2, 0), (2, 16)))
+"""Fewer rows than a tile has, as many, and more."""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [((M, 12), (12, 20)), ((N, M, 24), (24, 7)), ((N, 5, 25), (25, 8)), ((N, 2, M, 7), (7, 4)), ((N, 2, M, 12), (N, 2, 12, 9))],
+)
+def test_products_of_symbolic_sizes_compute_the_same(a_shape, b_shape, threads):
+    for pair in PAIRS[1:]:
+        check(product(a_shape, b_shape, pair, "chain"), threads, every=SIZES)
 
 
 def test_where_the_factors_lie():
@@ -163,6 +186,20 @@ def test_convolutions_compute_the_same(pair, images, height, width, inputs, outp
     program = convolution(pair, size, (inputs, outputs), window, stride, pad, after)
     offer, _ = check(program, threads, TileConvRule)
     assert offer.layouts[0].blocks[0][1] <= 3 * pair[3] and inputs % offer.layouts[0].blocks[0][1] == 0
+
+
+IMAGES = tuple({N: n, H: h, W: w} for n, h, w in ((1, 1, 1), (2, 2, 3), (1, 5, 4), (0, 3, 9), (2, 4, 13)))
+
+
+@pytest.mark.parametrize("image", [(N, 5, 9), (2, H, 9), (N, H, W)])
+@pytest.mark.parametrize(("window", "stride", "pad"), [((1, 1), 1, 0), ((3, 3), 1, 1), ((3, 3), 2, 1)])
+@pytest.mark.parametrize("after", ["chain", "itself"])
+def test_convolutions_of_symbolic_sizes_compute_the_same(image, window, stride, pad, after):
+    if after == "itself" and stride == 2:
+        after = ""
+    if pad and image[1] is H:
+        pad, window = 0, (1, 1)
+    check(convolution(PAIRS[0], image, (8, 8), window, stride, pad, after), 2, TileConvRule, IMAGES)
 
 
 def test_windows_of_one_pixel_take_an_image_for_a_line():

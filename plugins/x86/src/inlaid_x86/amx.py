@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from inlaid import arith
 from inlaid.errors import CompileError
 from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlaid.tensor import ir
@@ -18,12 +19,20 @@ from inlaid.tensor.primitives import TensorIntrin
 from inlaid_x86.cpu import TILE, TILES
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
+from inlaid_x86.llvm.values import Value
 
 STEPS = (1, 2)
 """How far apart the rows of a left factor may stand: the strides that convolutions have."""
 _BYTES = {"uint8": "u", "int8": "s"}
 _CONFIGURATION = struct.Struct("<BB14x16H16B")
 """Palette, first row, then bytes of a row and numbers of rows of all tiles."""
+_FIRST_ROWS = struct.calcsize("<BB14x16H")
+"""Where the numbers of rows begin."""
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    """Bytes of a row of a tile."""
+    return math.prod(dim for dim in buffer.shape[1:] if isinstance(dim, int)) * buffer.dtype.bytes
 
 
 def _call(p: FunctionPrinter, name: str, arguments: Sequence[str], kinds: Sequence[str]) -> None:
@@ -68,20 +77,31 @@ def _store(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
 class _Tiles:
     """The tiles of a function."""
 
-    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer]) -> None:
+    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
         """Configure them: each holds one of the buffers."""
         if len(buffers) > TILES.count:
             raise CompileError(f"a kernel uses {len(buffers)} tiles at once, and there are {TILES.count}")
-        dims = [tuple(dim for dim in buffer.shape if isinstance(dim, int)) for buffer in buffers]
-        shapes = [(rows, math.prod(rest) * buffer.dtype.bytes) for buffer, (rows, *rest) in zip(buffers, dims, strict=True)]
-        if any(rows > TILES.rows or width > TILES.row_bytes for rows, width in shapes):
+        shapes = [(buffer.shape[0], _bytes(buffer)) for buffer in buffers]
+        most = [(arith.bounds(rows)[1], width) for rows, width in shapes]
+        if any(rows is None or rows > TILES.rows or width > TILES.row_bytes for rows, width in most):
             raise CompileError(f"a tile holds {TILES.rows} rows of {TILES.row_bytes} bytes, a kernel wants {shapes}")
         shapes += [(0, 0)] * (16 - len(shapes))
-        content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *(rows for rows, _ in shapes))
+        known = [rows if isinstance(rows, int) else 0 for rows, _ in shapes]
+        content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *known)
         name = f"tiles.{content.hex().rstrip('0')}"
         text = "".join(f"\\{byte:02X}" for byte in content)
         p.declarations[name] = f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
-        _call(p, "ldtilecfg", [f"@{name}"], ["ptr"])
+        place = f"@{name}"
+        unknown = [(number, rows) for number, (rows, _) in enumerate(shapes) if not isinstance(rows, int)]
+        if unknown:
+            place = p.alloca("i8", _CONFIGURATION.size)
+            whole = "<64 x i8>"
+            p.emit(f"store {p.op(f'load {whole}, ptr @{name}, align 64', 'i8', 64)}, ptr {place}, align 64")
+        for number, rows in unknown:
+            value = p.op(f"trunc {count(rows)} to i8", "i8")
+            slot = p.op(f"getelementptr inbounds i8, ptr {place}, i64 {_FIRST_ROWS + number}", "ptr")
+            p.emit(f"store {value}, {slot}, align 1")
+        _call(p, "ldtilecfg", [place], ["ptr"])
 
     def close(self, p: FunctionPrinter) -> None:
         """Give them up, so that switching to another thread need not keep them."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from inlaid import arith
 from inlaid.tensor import ir
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, vector_type
@@ -82,8 +83,8 @@ def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
 class RegisterFile(Protocol):
     """The registers of a memory scope, which functions that have buffers there open and close."""
 
-    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer]) -> None:
-        """Called where a function begins: its buffers have the registers 0, 1, ... in order."""
+    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
+        """Called where a function begins: its buffers have the registers 0, 1, ... in order; `count` prints a symbolic extent."""
 
     def close(self, p: FunctionPrinter) -> None:
         """Called where a function ends."""

@@ -262,6 +262,8 @@ class KernelPrinter(ExpressionPrinter):
         name = f"{self.symbol}.{p.fresh('parallel')}"
         status = p.op(f"call i32 @inlaid_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
         p.return_if_failed(status)
+        # This thread has run iterations too, which closed the registers.
+        self._open_registers()
         self.epoch += 1
         self._outline(name, loop, struct, kinds, pointers, captured)
 
@@ -356,13 +358,19 @@ class KernelPrinter(ExpressionPrinter):
             if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # which becomes a function of its own
                 stack.extend(reversed(ir.substatements(stmt)))
         outer, self.registers = self.registers, {}
-        for scope, found in buffers.items():
+        for found in buffers.values():
             self.registers.update((buffer, number) for number, buffer in enumerate(found))
-            self.files[scope].open(self.p, tuple(found))
+        self._open_registers()
         yield
         for scope in buffers:
             self.files[scope].close(self.p)
         self.registers = outer
+
+    def _open_registers(self) -> None:
+        """Open the registers of this function, whose buffers are numbered from 0 in each scope."""
+        for scope in dict.fromkeys(buffer.scope for buffer in self.registers):
+            buffers = tuple(buffer for buffer in self.registers if buffer.scope == scope)
+            self.files[scope].open(self.p, buffers, self.index.print)
 
     def _alloc(self, buffer: ir.Buffer) -> None:
         if buffer in self.registers:
