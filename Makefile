@@ -16,10 +16,12 @@ SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
 # Where the int8 models of MLPerf Tiny are.
 MODELS := ../shared/models
+# After how many minutes `make bench` and `make bench-symbolic` begin nothing more; the next call goes on.
+MINUTES := 35
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-micro bench-real peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-symbolic bench-micro bench-real peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -73,8 +75,11 @@ conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report
 	@set -e; for target in reference $(notdir $(wildcard plugins/*)); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
-bench: $(DEVELOPING) ## time Inlaid beside its peers, about an hour; writes docs/benchmarks.md
-	$(BIN)/python benchmarks/bench.py --write docs/benchmarks.md
+bench: $(DEVELOPING) ## time Inlaid beside its peers for 35 minutes, those timed longest ago first; writes docs/benchmarks.md
+	$(BIN)/python benchmarks/bench.py --minutes $(MINUTES) --write docs/benchmarks.md
+
+bench-symbolic: $(DEVELOPING) ## the same with symbolic sizes, beside packages for one size; writes docs/benchmarks-symbolic.md
+	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md

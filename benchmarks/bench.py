@@ -6,7 +6,8 @@
 
 Whole models run against every peer, single operators against ONNX Runtime. How engines are kept apart and what a ratio is:
 `inlaid bench --help`. Every measurement is appended to a file as a line of JSON, with its date and the limits of the machine
-measured just before; the page is drawn from the latest of each. So the whole may be measured in pieces, one after the other.
+measured just before; the page is drawn from the latest of each. What was measured longest ago comes first, and nothing is begun
+after `--minutes`: so a call goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -95,33 +96,34 @@ def measure(
         return " ".join(str(error).split())
 
 
-def whole_models(names: Iterable[tuple[str, str]], limit: Limits, settings: Settings, tiny: bool) -> Iterable[Measurement]:
-    """Each model on one number of threads."""
-    for name, precision in names:
-        path = path_of(name, tiny)
-        model = onnx.load(path)
-        result = measure(path, model, limit.threads, settings, settings.against, precision, settings.unfused)
-        yield Measurement.of("model", name, precision, limit, result, moved=read_bytes(model, precision))
+@dataclass(frozen=True)
+class Task:
+    """What is to be measured: a model on some threads, or an operator."""
 
+    name: str
+    precision: str
+    threads: int
+    case: OperatorCase | None = None
 
-def single_operators(chosen: Iterable[OperatorCase], limit: Limits, settings: Settings) -> Iterable[Measurement]:
-    """Each operator beside ONNX Runtime."""
-    with tempfile.TemporaryDirectory() as folder:
-        for case in chosen:
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """That of its measurement."""
+        return "model" if self.case is None else "operator", self.name, self.precision, self.threads
+
+    def measure(self, limit: Limits, settings: Settings, tiny: bool) -> Measurement:
+        """A model beside all peers, an operator beside ONNX Runtime."""
+        if self.case is None:
+            path = path_of(self.name, tiny)
+            model = onnx.load(path)
+            result = measure(path, model, self.threads, settings, settings.against, self.precision, settings.unfused)
+            return Measurement.of("model", self.name, self.precision, limit, result, moved=read_bytes(model, self.precision))
+        case = self.case
+        with tempfile.TemporaryDirectory() as folder:
             path, model = Path(folder) / f"{case.name}.onnx", case.build()
             onnx.save(model, path)
-            result = measure(path, model, limit.threads, settings, ("onnxruntime",), "f32", unfused=False)
-            yield Measurement.of(
-                "operator",
-                case.name,
-                "f32",
-                limit,
-                result,
-                group=case.group,
-                times=case.times,
-                operations=case.operations,
-                moved=case.moved,
-            )
+            result = measure(path, model, self.threads, settings, ("onnxruntime",), "f32", unfused=False)
+        facts = {"times": case.times, "operations": case.operations, "moved": case.moved}
+        return Measurement.of("operator", case.name, "f32", limit, result, group=case.group, **facts)
 
 
 def parse() -> argparse.Namespace:
@@ -137,6 +139,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long each engine runs in a round; default: 1")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 0.25 s against ONNX Runtime and OpenVINO, fusion on")
     parser.add_argument("--tiny", action="store_true", help="the small variants of the generated models, to see that all works")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after that; default: no limit")
     parser.add_argument("--draw", action="store_true", help="measure nothing: only draw the page")
     parser.add_argument("--results", type=Path, help="where measurements are kept; default: the user's cache folder")
     parser.add_argument("--write", type=Path, help="write the page to this file")
@@ -149,20 +152,30 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
-def run(arguments: argparse.Namespace) -> Iterable[Measurement]:
-    """What is asked for, one by one."""
+def tasks(arguments: argparse.Namespace) -> list[Task]:
+    """What is asked for: models on each number of threads, operators on the first."""
     chosen = re.compile(arguments.only).search
-    settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds, not arguments.quick)
     names = [] if arguments.operators else entries(chosen, arguments.precisions, arguments.tiny)
-    operators: list[OperatorCase] = []
+    found = [Task(name, precision, threads) for threads in arguments.threads for name, precision in names]
     if not arguments.models and "f32" in arguments.precisions:
         sources = {name: path_of(name) for name in CONVOLUTIONS}
-        operators = [case for case in cases(sources) if chosen(case.name) or chosen(case.group)]
-    for number, threads in enumerate(arguments.threads):
-        limit = limits(threads)
-        yield from whole_models(names, limit, settings, arguments.tiny)
-        if number == 0:
-            yield from single_operators(operators, limit, settings)
+        every = (case for case in cases(sources) if chosen(case.name) or chosen(case.group))
+        found += [Task(case.name, "f32", arguments.threads[0], case) for case in every]
+    return found
+
+
+def run(arguments: argparse.Namespace) -> Iterable[Measurement]:
+    """Measure, one by one."""
+    until = time.monotonic() + 60 * arguments.minutes
+    settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds, not arguments.quick)
+    before = {item.key: item.date for item in page.latest(arguments.results)}
+    known: dict[int, Limits] = {}
+    for task in sorted(tasks(arguments), key=lambda task: before.get(task.key, "")):
+        if time.monotonic() > until:
+            return
+        if task.threads not in known:
+            known[task.threads] = limits(task.threads)
+        yield task.measure(known[task.threads], settings, arguments.tiny)
 
 
 def main() -> None:

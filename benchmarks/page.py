@@ -106,10 +106,10 @@ class Measurement:
 
     def line(self) -> str:
         """In short, for who watches."""
-        head = f"{self.name} {self.precision} {_threads(self.limit.threads)}: "
+        head = f"{self.name} {self.precision} {threads_text(self.limit.threads)}: "
         if isinstance(self.result, str):
             return head + self.result
-        times = ", ".join(f"{item.label} {_milliseconds(item.median)}" for item in self.result.timings)
+        times = ", ".join(f"{item.label} {milliseconds(item.median)}" for item in self.result.timings)
         return f"{head}{times} ms" + ("" if self.ratio is None else f"; ratio {self.ratio:.2f}, goal {self.goal:.2f}")
 
 
@@ -143,7 +143,7 @@ def _head(every: Sequence[Measurement]) -> list[str]:
 
     limits: dict[int, Limits] = {item.limit.threads: item.limit for item in every}
     measured = "; ".join(
-        f"{_threads(count)}: {limit.flops / 1e9:.0f} GFLOP/s in float32, {limit.bandwidth / 1e9:.0f} GB/s read from memory"
+        f"{threads_text(count)}: {limit.flops / 1e9:.0f} GFLOP/s in float32, {limit.bandwidth / 1e9:.0f} GB/s read from memory"
         for count, limit in sorted(limits.items())
     )
     dates = sorted(item.date for item in every)
@@ -170,7 +170,7 @@ def _models(chosen: Sequence[Measurement], precision: str, threads: int) -> list
     engines = [name for name in (UNFUSED, *PEERS) if name in timed]
     header = ["model", "Inlaid, ms", *(f"{name}, ms" for name in engines), "ratio to the best peer", "goal", "met", "weights, ms"]
     header += ["differs", "compile, s", "peak MiB", "of the best peer", "date"]
-    lines = [f"## Whole models in {precision}, {_threads(threads)}", "", _row(header), _row(["---"] * len(header))]
+    lines = [f"## Whole models in {precision}, {threads_text(threads)}", "", table_row(header), table_row(["---"] * len(header))]
     lines += [_model_row(item, engines, len(header)) for item in chosen]
     ratios = [item.ratio for item in chosen if item.ratio is not None]
     if ratios:
@@ -186,23 +186,23 @@ def _models(chosen: Sequence[Measurement], precision: str, threads: int) -> list
 
 def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
     if isinstance(item.result, str):
-        return _row([item.name, item.result, *[""] * (width - 2)])
-    times = {timing.label: _milliseconds(timing.median) for timing in item.result.timings}
+        return table_row([item.name, item.result, *[""] * (width - 2)])
+    times = {timing.label: milliseconds(timing.median) for timing in item.result.timings}
     best, own = item.result.best, item.result.own
     judged = ["-", "-", "-"]
     if best is not None and item.ratio is not None:
         judged = [
-            f"{_spread(item.result.ratios(best))} {best.label}",
+            f"{spread(item.result.ratios(best))} {best.label}",
             f"{item.goal:.2f}",
             "yes" if item.ratio <= item.goal else "no",
         ]
-    return _row(
+    return table_row(
         [
             item.name,
             _own(own),
             *(times.get(engine, "-") for engine in engines),
             *judged,
-            _milliseconds(item.bound),
+            milliseconds(item.bound),
             f"{max((peer.difference for peer in item.result.peers), default=0):.0e}",
             f"{own.prepare_s:.1f}",
             f"{own.peak_mib:.0f}",
@@ -214,7 +214,7 @@ def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
 
 def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
     header = ["group", "operator", "times", "Inlaid, ms", "GFLOP/s or GB/s", "of the peak", "onnxruntime, ms", "ratio", "date"]
-    lines = [f"## Single operators in f32, {_threads(threads)}", "", _row(header), _row(["---"] * len(header))]
+    lines = [f"## Single operators in f32, {threads_text(threads)}", "", table_row(header), table_row(["---"] * len(header))]
     lines += [_operator_row(item, len(header)) for item in chosen]
     for group in dict.fromkeys(item.group for item in chosen if item.group.startswith("conv")):
         timed = [(item, item.result.own) for item in chosen if item.group == group and not isinstance(item.result, str)]
@@ -228,13 +228,13 @@ def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
 
 def _operator_row(item: Measurement, width: int) -> str:
     if isinstance(item.result, str):
-        return _row([item.group, item.name, str(item.times), item.result, *[""] * (width - 4)])
+        return table_row([item.group, item.name, str(item.times), item.result, *[""] * (width - 4)])
     rate = (item.operations or item.moved) / (item.result.own.median / 1e3)
     peers = ["-", "-"]
     if item.result.peers:
-        peers = [_milliseconds(item.result.peers[0].median), _spread(item.result.ratios(item.result.peers[0]))]
+        peers = [milliseconds(item.result.peers[0].median), spread(item.result.ratios(item.result.peers[0]))]
     share = f"{rate / item.limit.flops:.0%}" if item.operations else "-"  # what is only moved may well be in a cache
-    return _row([item.group, item.name, str(item.times), _own(item.result.own), f"{rate / 1e9:.1f}", share, *peers, item.date])
+    return table_row([item.group, item.name, str(item.times), _own(item.result.own), f"{rate / 1e9:.1f}", share, *peers, item.date])
 
 
 def _settings(every: Sequence[Measurement]) -> list[str]:
@@ -254,21 +254,21 @@ def _settings(every: Sequence[Measurement]) -> list[str]:
 
 
 def _own(item: Timing) -> str:
-    return f"{_milliseconds(item.median)} ({_milliseconds(min(item.rounds))} to {_milliseconds(max(item.rounds))})"
+    return f"{milliseconds(item.median)} ({milliseconds(min(item.rounds))} to {milliseconds(max(item.rounds))})"
 
 
-def _milliseconds(value: float) -> str:
+def milliseconds(value: float) -> str:
     """Three digits that count."""
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if 0 < value < 100 else f"{value:.0f}"
 
 
-def _spread(ratios: Sequence[float]) -> str:
+def spread(ratios: Sequence[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def _threads(count: int) -> str:
+def threads_text(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"
 
 
-def _row(cells: Iterable[str]) -> str:
+def table_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

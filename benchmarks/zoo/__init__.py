@@ -11,16 +11,15 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
 import onnx
-from onnx import helper
 
+from zoo.detector import TINY_DETECTOR, detector
+from zoo.images import TINY_DCGAN, TINY_SUPER, TINY_UNET, dcgan, super_resolution, unet
 from zoo.language import (
     TINY_BERT,
     TINY_GPT2,
@@ -31,49 +30,114 @@ from zoo.language import (
     lstm,
     seq2seq,
 )
-from zoo.light import light
+from zoo.light import IMAGE, light
+from zoo.ocr import TINY_CRNN, TINY_FINDER, crnn, text_finder
 from zoo.quantised import quantised
+from zoo.sizes import Range, Symbolic, feeds
+from zoo.speech import TINY_SPEECH, speech
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
-
-TOKENS = 100
-"""Every vocabulary here holds tokens below this."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A generated model: in full, and, where there is one, with two layers and small widths for tests."""
+    """A generated model: in full; where there is one, with two layers and small widths for tests; and with symbolic sizes."""
 
     full: Callable[[], onnx.ModelProto]
     tiny: Callable[[], onnx.ModelProto] | None = None
+    symbolic: Symbolic | None = None
+
+
+BATCH, SIDE, LENGTH = (1, 6), (160, 288), (16, 192)
+"""Ranges of batches, of heights and widths of images, and of sequences."""
+IMAGES: Mapping[str, Range] = MappingProxyType({"batch": BATCH, "height": SIDE, "width": SIDE})
 
 
 LIGHT_MODELS: Mapping[str, Entry] = MappingProxyType(
     {
-        name: Entry(partial(light, name))
-        for name in (
-            "resnet50",
-            "squeezenet",
-            "shufflenet",
-            "densenet121",
-            "inception_v1",
-            "inception_v2",
-            "bvlc_alexnet",
-            "zfnet512",
-            "vgg19",
+        name: Entry(partial(light, name), symbolic=Symbolic(partial(light, name, IMAGE), IMAGES, {"height": unit, "width": unit}))
+        for name, unit in (
+            ("resnet50", 1),
+            ("squeezenet", 1),
+            ("shufflenet", 1),
+            ("densenet121", 1),
+            ("inception_v1", 1),
+            ("inception_v2", 32),  # it joins pooled images, rounded down, with convolved ones, rounded up
         )
+    }
+    | {
+        name: Entry(partial(light, name), symbolic=Symbolic(partial(light, name, ("batch", 3, 224, 224)), {"batch": BATCH}))
+        for name in ("bvlc_alexnet", "zfnet512", "vgg19")
     }
 )
 """The networks that the onnx package carries, by the names of their files without `light_`."""
 
 GENERATED: Mapping[str, Entry] = MappingProxyType(
     {
-        "mobilenet_v2": Entry(mobilenet, partial(mobilenet, TINY_MOBILENET)),
-        "vit_b16": Entry(vit, partial(vit, TINY_VIT)),
-        "bert_base": Entry(bert, partial(bert, TINY_BERT, sequence=12)),
-        "gpt2_prefill": Entry(gpt2, partial(gpt2, TINY_GPT2, sequence=12)),
-        "gpt2_step": Entry(partial(gpt2, sequence=1, past=128), partial(gpt2, TINY_GPT2, sequence=1, past=12)),
-        "lstm": Entry(lstm, partial(lstm, TINY_LSTM, sequence=7)),
-        "seq2seq": Entry(seq2seq, partial(seq2seq, TINY_SEQ2SEQ, source=12, target=5)),
+        "mobilenet_v2": Entry(
+            mobilenet,
+            partial(mobilenet, TINY_MOBILENET),
+            Symbolic(partial(mobilenet, batch="batch", height="height", width="width"), IMAGES),
+        ),
+        "vit_b16": Entry(vit, partial(vit, TINY_VIT), Symbolic(partial(vit, batch="batch"), {"batch": BATCH})),
+        "bert_base": Entry(
+            bert,
+            partial(bert, TINY_BERT, sequence=12),
+            Symbolic(partial(bert, batch="batch", sequence="sequence"), {"batch": BATCH, "sequence": LENGTH}),
+        ),
+        "gpt2_prefill": Entry(
+            gpt2,
+            partial(gpt2, TINY_GPT2, sequence=12),
+            Symbolic(partial(gpt2, batch="batch", sequence="sequence"), {"batch": BATCH, "sequence": LENGTH}),
+        ),
+        "gpt2_step": Entry(
+            partial(gpt2, sequence=1, past=128),
+            partial(gpt2, TINY_GPT2, sequence=1, past=12),
+            Symbolic(partial(gpt2, batch="batch", sequence=1, past="past"), {"batch": BATCH, "past": (16, 512)}),
+        ),
+        "lstm": Entry(
+            lstm,
+            partial(lstm, TINY_LSTM, sequence=7),
+            Symbolic(partial(lstm, batch="batch", sequence="sequence"), {"batch": BATCH, "sequence": LENGTH}),
+        ),
+        "seq2seq": Entry(
+            seq2seq,
+            partial(seq2seq, TINY_SEQ2SEQ, source=12, target=5),
+            Symbolic(
+                partial(seq2seq, batch="batch", source="source", target="target"),
+                {"batch": BATCH, "source": LENGTH, "target": LENGTH},
+            ),
+        ),
+        "dcgan": Entry(dcgan, partial(dcgan, TINY_DCGAN), Symbolic(partial(dcgan, batch="batch"), {"batch": BATCH})),
+        "unet": Entry(
+            unet,
+            partial(unet, TINY_UNET),
+            Symbolic(partial(unet, batch="batch", height="height", width="width"), IMAGES, {"height": 16, "width": 16}),
+        ),
+        "super_resolution": Entry(
+            super_resolution,
+            partial(super_resolution, TINY_SUPER),
+            Symbolic(partial(super_resolution, batch="batch", height="height", width="width"), IMAGES),
+        ),
+        "text_finder": Entry(
+            text_finder,
+            partial(text_finder, TINY_FINDER),
+            Symbolic(partial(text_finder, batch="batch", height="height", width="width"), IMAGES, {"height": 32, "width": 32}),
+        ),
+        "crnn": Entry(
+            crnn,
+            partial(crnn, TINY_CRNN),
+            Symbolic(partial(crnn, batch="batch", width="width"), {"batch": BATCH, "width": (60, 400)}),
+        ),
+        "speech_step": Entry(
+            speech,
+            partial(speech, TINY_SPEECH, frames=4),
+            Symbolic(partial(speech, batch="batch", frames="frames"), {"batch": BATCH, "frames": (4, 64)}),
+        ),
+        "detector": Entry(
+            detector,
+            partial(detector, TINY_DETECTOR),
+            Symbolic(partial(detector, height="height", width="width"), {"height": SIDE, "width": SIDE}),
+        ),
     }
 )
 """Those that are built from nothing, by name."""
@@ -82,19 +146,21 @@ FLOAT: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
 """Every model in float32, by name."""
 
 
-def _quantised(build: Callable[[], onnx.ModelProto]) -> onnx.ModelProto:
+def _quantised(build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range] = MappingProxyType({})) -> onnx.ModelProto:
     model = build()
-    return quantised(model, lambda seed: feeds(model, seed))
+    return quantised(model, lambda seed: feeds(model, seed, {name: low for name, (low, _) in sizes.items()}))
+
+
+def _in_int8(entry: Entry) -> Entry:
+    given = entry.symbolic
+    symbolic = given and replace(given, build=partial(_quantised, given.build, given.sizes))
+    return Entry(partial(_quantised, entry.full), partial(_quantised, entry.tiny) if entry.tiny else None, symbolic)
 
 
 UNQUANTISED = ("lstm",)
 """Models that ONNX Runtime's quantiser leaves in float."""
 INT8: Mapping[str, Entry] = MappingProxyType(
-    {
-        f"{name}_int8": Entry(partial(_quantised, entry.full), partial(_quantised, entry.tiny) if entry.tiny else None)
-        for name, entry in FLOAT.items()
-        if name not in UNQUANTISED
-    }
+    {f"{name}_int8": _in_int8(entry) for name, entry in FLOAT.items() if name not in UNQUANTISED}
 )
 """The same in eight bits. Building them takes ONNX Runtime."""
 
@@ -102,16 +168,23 @@ MODELS: Mapping[str, Entry] = MappingProxyType({**FLOAT, **INT8})
 """Every model, by name."""
 
 
-def path_of(name: str, tiny: bool = False, folder: Path | None = None) -> Path:
-    """The ONNX file of a model, built unless it is there already. `folder`: where, in place of the cache.
+def path_of(name: str, tiny: bool = False, folder: Path | None = None, symbolic: bool = False) -> Path:
+    """The ONNX file of a model, built unless it is there already. `folder`: where, in place of the cache. `symbolic`: the variant
+    with symbolic sizes.
 
-    Raises KeyError for a name that is not in `MODELS`, or a tiny variant that there is not.
+    Raises KeyError for a name that is not in `MODELS`, or a variant that there is not.
     """
     entry = MODELS[name]
-    build = entry.tiny if tiny else entry.full
+    build = entry.symbolic and entry.symbolic.build if symbolic else entry.tiny if tiny else entry.full
+    variant = "_symbolic" if symbolic else "_tiny" if tiny else ""
     if build is None:
-        raise KeyError(f"{name} has no tiny variant")
-    path = (folder or cache_folder()) / f"{name}{'_tiny' if tiny else ''}.onnx"
+        raise KeyError(f"{name} has no{variant.replace('_', ' ')} variant")
+    return written(folder or cache_folder(), f"{name}{variant}", build)
+
+
+def written(folder: Path, name: str, build: Callable[[], onnx.ModelProto]) -> Path:
+    """The file of a model in a folder, built unless it is there already."""
+    path = folder / f"{name}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, build().SerializeToString(deterministic=True))
@@ -132,22 +205,3 @@ def write_whole(path: Path, data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
     os.replace(file.name, path)
-
-
-def feeds(model: onnx.ModelProto, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray[Any, Any]]:
-    """Seeded inputs by name: floats in [-1, 1), tokens below `TOKENS`, other integers 0 or 1. `sizes` gives symbolic dims."""
-    generator = np.random.default_rng(seed)
-    known = {item.name for item in model.graph.initializer}
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for item in model.graph.input:
-        if item.name in known:
-            continue
-        kind = item.type.tensor_type
-        shape = tuple((sizes or {})[dim.dim_param] if dim.dim_param else dim.dim_value for dim in kind.shape.dim)
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if np.issubdtype(dtype, np.integer):
-            tokens = item.name.endswith("ids") and "type" not in item.name
-            arrays[item.name] = generator.integers(0, TOKENS if tokens else 2, shape, dtype)
-        else:
-            arrays[item.name] = generator.uniform(-1, 1, shape).astype(dtype)
-    return arrays

@@ -18,6 +18,29 @@ def linear(net: Net, x: str, width_in: int, width_out: int, name: str) -> str:
         return net.node("Add", product, net.weight("bias", (width_out,), 0.1))
 
 
+def conv(
+    net: Net, x: str, inputs: int, outputs: int, name: str, kernel: int = 1, stride: int = 1, groups: int = 1, activation: str = ""
+) -> str:
+    """A convolution with bias of an image, padded by half its kernel, and an activation by its operator: Clip is ReLU6."""
+    fan_in = inputs // groups * kernel * kernel
+    with net.scope(name):
+        weight = net.weight("weight", (outputs, inputs // groups, kernel, kernel), math.sqrt((6 if activation else 3) / fan_in))
+        x = net.node(
+            "Conv",
+            x,
+            weight,
+            net.weight("bias", (outputs,), 0.1),
+            kernel_shape=[kernel, kernel],
+            strides=[stride, stride],
+            pads=[kernel // 2] * 4,
+            group=groups,
+        )
+        if not activation:
+            return x
+        bounds = (net.constant(0.0), net.constant(6.0)) if activation == "Clip" else ()
+        return net.node(activation, x, *bounds)
+
+
 def layer_norm(net: Net, x: str, width: int, name: str, epsilon: float = 1e-5) -> str:
     """Layer normalisation over the last axis."""
     with net.scope(name):

@@ -8,20 +8,23 @@ the same networks get seeded weights, of a size that keeps activations alike thr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from zoo.net import Array, Net
+from zoo.net import Array, Net, Size
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+IMAGE = ("batch", 3, "height", "width")
+"""Symbolic input of networks that end in a pooling window over the whole image."""
 
 
-def light(name: str) -> onnx.ModelProto:
-    """A light model whose weights are initializers of seeded numbers."""
+def light(name: str, shape: Sequence[Size] = ()) -> onnx.ModelProto:
+    """A light model whose weights are initializers of seeded numbers. `shape`: of its input, with symbolic sizes, in place of the
+    file's."""
     model = onnx.load(FOLDER / f"light_{name}.onnx")
     graph = model.graph
     stored = {item.name: item for item in graph.initializer}
@@ -33,8 +36,8 @@ def light(name: str) -> onnx.ModelProto:
     weights, kept, gone = [], [], set()
     for node in graph.node:
         if node.op_type == "ConstantOfShape" and node.input[0] in stored and node.output[0] in read:
-            shape = tuple(int(size) for size in numpy_helper.to_array(stored[node.input[0]]))
-            weights.append(numpy_helper.from_array(_draw(net, shape, *_reader(read, node.output[0])), node.output[0]))
+            sizes = tuple(int(size) for size in numpy_helper.to_array(stored[node.input[0]]))
+            weights.append(numpy_helper.from_array(_draw(net, sizes, *_reader(read, node.output[0])), node.output[0]))
             gone.add(node.input[0])
         else:
             kept.append(node)
@@ -45,8 +48,46 @@ def light(name: str) -> onnx.ModelProto:
     graph.node.extend(kept)
     graph.initializer.extend([*others, *weights])
     graph.input.extend([*inputs, *(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in (*others, *weights))])
+    if shape:
+        _free(graph, shape)
     onnx.checker.check_model(model)
     return model
+
+
+def _free(graph: onnx.GraphProto, shape: Sequence[Size]) -> None:
+    """Give the image symbolic sizes. The file has its sizes in shapes that Reshape reads, and in pooling windows over the whole
+    image; exporters write those as sizes of values and as global pooling."""
+    read = {item.name: item for item in graph.initializer}
+    whole = not isinstance(shape[2], int)
+    made: dict[str, onnx.NodeProto] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        if whole and node.op_type == "AveragePool" and helper.get_node_attr_value(node, "kernel_shape") == [7, 7]:
+            node = helper.make_node("GlobalAveragePool", node.input, node.output)
+        elif node.op_type == "Reshape" and (numbers := numpy_helper.to_array(read[node.input[1]]))[0] == 1:
+            if whole and len(numbers) == 5:  # channels in groups, before their shuffle
+                numbers = np.array([0, *numbers[1:3], -1])
+            if whole and len(numbers) == 4:  # and after it: the sizes before
+                before = made[made[node.input[0]].input[0]].input[0]
+                nodes.append(helper.make_node("Shape", [before], [f"{node.output[0]}_sizes"]))
+                node.input[1] = nodes[-1].output[0]
+            else:
+                read[node.input[1]].CopyFrom(numpy_helper.from_array(np.array([0, *numbers[1:]]), node.input[1]))
+        elif whole and node.op_type == "Transpose":  # height and width are one axis
+            node = helper.make_node("Transpose", node.input, node.output, perm=[0, 2, 1, 3])
+        nodes.append(node)
+        made[node.output[0]] = node
+    used = {name for node in nodes for name in node.input}
+    kept = [item for item in graph.initializer if item.name in used]
+    inputs = [item for item in graph.input if item.name in used]
+    del graph.node[:], graph.initializer[:], graph.input[:], graph.value_info[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
+    graph.input.extend(inputs)
+    image = next(item for item in graph.input if item.name not in read)
+    image.CopyFrom(helper.make_tensor_value_info(image.name, onnx.TensorProto.FLOAT, list(shape)))
+    for item in graph.output:
+        item.type.tensor_type.shape.dim[0].dim_param = str(shape[0])
 
 
 def _reader(read: Mapping[str, tuple[onnx.NodeProto, int]], name: str) -> tuple[onnx.NodeProto, int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from zoo.layers import attention, gelu_erf, layer_norm, linear
+from zoo.layers import attention, conv, gelu_erf, layer_norm, linear
 from zoo.net import Net, Size
 
 
@@ -33,49 +33,30 @@ class MobileNet:
 TINY_MOBILENET = MobileNet(((1, 8, 1, 1), (6, 12, 2, 2)), first=8, last=24, image=32, classes=10)
 
 
-def mobilenet(config: MobileNet = MobileNet(), batch: Size = 1) -> onnx.ModelProto:
-    """float32 [batch, 3, image, image] → [batch, classes]; batch normalisation is folded, as exporters fold it."""
+def mobilenet(config: MobileNet = MobileNet(), batch: Size = 1, height: Size = 0, width: Size = 0) -> onnx.ModelProto:
+    """float32 [batch, 3, height, width] → [batch, classes]; 0 is the configuration's size. Batch normalisation is folded, as
+    exporters fold it."""
     net = Net("mobilenet_v2")
-    x = net.input("image", (batch, 3, config.image, config.image))
-    x = _conv(net, x, 3, config.first, "stem", kernel=3, stride=2)
+    x = net.input("image", (batch, 3, height or config.image, width or config.image))
+    x = conv(net, x, 3, config.first, "stem", kernel=3, stride=2, activation="Clip")
     channels = config.first
-    for stage, (expansion, width, blocks, first_stride) in enumerate(config.stages):
+    for stage, (expansion, outputs, blocks, first_stride) in enumerate(config.stages):
         for block in range(blocks):
             stride = first_stride if block == 0 else 1
             with net.scope(f"stage{stage}.block{block}"):
                 inner, y = channels * expansion, x
                 if expansion > 1:
-                    y = _conv(net, y, channels, inner, "expand")
-                y = _conv(net, y, inner, inner, "depthwise", kernel=3, stride=stride, groups=inner)
-                y = _conv(net, y, inner, width, "project", clipped=False)
-                x = net.node("Add", x, y) if stride == 1 and channels == width else y
-            channels = width
-    x = _conv(net, x, channels, config.last, "head")
+                    y = conv(net, y, channels, inner, "expand", activation="Clip")
+                y = conv(net, y, inner, inner, "depthwise", kernel=3, stride=stride, groups=inner, activation="Clip")
+                y = conv(net, y, inner, outputs, "project")
+                x = net.node("Add", x, y) if stride == 1 and channels == outputs else y
+            channels = outputs
+    x = conv(net, x, channels, config.last, "head", activation="Clip")
     x = net.node("Flatten", net.node("GlobalAveragePool", x), axis=1)
     weight = net.weight("classifier.weight", (config.classes, config.last), math.sqrt(3 / config.last))
     logits = net.node("Gemm", x, weight, net.weight("classifier.bias", (config.classes,), 0.1), name="classifier", transB=1)
     net.output(logits, "logits", (batch, config.classes))
     return net.build()
-
-
-def _conv(
-    net: Net, x: str, inputs: int, outputs: int, name: str, kernel: int = 1, stride: int = 1, groups: int = 1, clipped: bool = True
-) -> str:
-    """A convolution with bias, then ReLU6 where `clipped`."""
-    fan_in = inputs // groups * kernel * kernel
-    with net.scope(name):
-        weight = net.weight("weight", (outputs, inputs // groups, kernel, kernel), math.sqrt((6 if clipped else 3) / fan_in))
-        x = net.node(
-            "Conv",
-            x,
-            weight,
-            net.weight("bias", (outputs,), 0.1),
-            kernel_shape=[kernel, kernel],
-            strides=[stride, stride],
-            pads=[kernel // 2] * 4,
-            group=groups,
-        )
-        return net.node("Clip", x, net.constant(0.0), net.constant(6.0)) if clipped else x
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import symbolic_page
 from inlaid.cli.contest import Result, Timing
 from inlaid.plugins.registry import default_registry
 from machine import Limits
 from page import Measurement, draw, latest
-from zoo import path_of
+from zoo import GENERATED, path_of
+from zoo.kernels import KERNELS
 from zoo.light import FOLDER as LIGHT
 from zoo.operators import SIZES, cases, convolutions
 
@@ -131,6 +134,65 @@ def test_the_page_of_benchmarks(tmp_path):
     lines = results.read_text().splitlines()
     run("bench.py", "--draw", *kept)
     assert results.read_text().splitlines() == lines
+
+
+def row(name: str, own: float, static: float, peer: float) -> symbolic_page.Row:
+    timings = tuple(
+        Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0)
+        for label, time in (("symbolic", own), ("static", static), ("onnxruntime", peer))
+    )
+    at = symbolic_page.At({"batch": 3}, 2.0, Result(timings, ()))
+    return symbolic_page.Row("kernel", name, "f32", "native", 1, seed=7, compile_s=5.0, at=(at,))
+
+
+def test_rows_of_symbolic_sizes(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert "Nothing is measured yet" in symbolic_page.draw(symbolic_page.latest(path))
+    given = [row("slow", 9.0, 9.0, 9.0), row("slow", 6.0, 5.0, 5.0), row("good", 2.0, 2.0, 8.0)]
+    for item in given:
+        symbolic_page.keep(path, item)
+    found = symbolic_page.latest(path)
+    assert found == given[1:]
+    assert [(item.of_static, item.of_peer, item.of_compile) for item in found] == [(1.2, 1.2, 2.5), (1.0, 0.25, 2.5)]
+    text = symbolic_page.draw(found)
+    assert "| slow | batch=3 | 6.00 | 5.00 | 1.20 | 5.00 | 1.20 | 5.0 | 2.50 | 0e+00 | " in text
+    assert (
+        "geometric mean 1.10, above 1.15: slow; by that of the best peer: geometric mean 0.55 (goal 0.90), above 1.00: slow" in text
+    )
+
+
+def test_sizes_are_drawn_within_their_ranges():
+    generator = np.random.default_rng(0)
+    for entry in GENERATED.values():
+        assert entry.symbolic is not None
+        for _ in range(20):
+            for name, size in entry.symbolic.draw(generator).items():
+                low, high = entry.symbolic.sizes[name]
+                assert low <= size <= high and size % entry.symbolic.multiples.get(name, 1) == 0
+
+
+def test_kernels_are_models():
+    for name, kernel in KERNELS.items():
+        if not name.endswith("_int8"):
+            assert {dim.dim_param for item in kernel.build().graph.input for dim in item.type.tensor_type.shape.dim} >= set(
+                kernel.sizes
+            )
+
+
+@needs_x86
+@pytest.mark.slow
+def test_symbolic_sizes_take_turns(tmp_path):
+    pytest.importorskip("onnxruntime")
+    text, results = tmp_path / "page.md", tmp_path / "rows.jsonl"
+    options = ["--kernels", "--rounds", "2", "--seconds", "0", "--results", str(results), "--write", str(text)]
+    printed = run("symbolic.py", *options, "--only", "^softmax$|^concat$", "--cpu", "x86-64-v2", "--minutes", "0")
+    assert "not measured: none" in printed and not results.exists()
+    run("symbolic.py", *options, "--only", "^softmax$", "--seed", "1")
+    run("symbolic.py", *options, "--only", "^softmax$|^concat$", "--seed", "1")
+    names = [symbolic_page.parse(line).name for line in results.read_text().splitlines()]
+    assert names == ["softmax", "concat", "softmax"], "what was measured longest ago comes first"
+    assert "## Single kernels in f32, 1 thread" in text.read_text()
+    assert "above 1.15" in text.read_text()
 
 
 @needs_x86

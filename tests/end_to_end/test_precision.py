@@ -31,7 +31,8 @@ def depth(module) -> int:
     depths = {}
     for expr in post_order(module.main):
         name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
-        own = 2 if name == "attention" else RECURRENT_STEPS if name in ("lstm", "gru", "rnn") else name in ("conv", "matmul")
+        one = name in ("conv", "conv_transpose", "matmul")
+        own = 2 if name == "attention" else RECURRENT_STEPS if name in ("lstm", "gru", "rnn") else int(one)
         depths[id(expr)] = max((depths[id(child)] for child in children(expr)), default=0) + own
     return depths[id(module.main)]
 

@@ -9,7 +9,11 @@ import pytest
 import inlaid
 from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, LIGHT_MODELS, feeds
+from zoo.detector import TINY_DETECTOR, detector
+from zoo.images import TINY_DCGAN, TINY_SUPER, TINY_UNET, dcgan, super_resolution, unet
 from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
+from zoo.ocr import TINY_CRNN, TINY_FINDER, crnn, text_finder
+from zoo.speech import TINY_SPEECH, speech
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
 
 TOLERANCE = 1e-3
@@ -95,7 +99,42 @@ DYNAMIC = {
         ({"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 17}),
     ),
     "vit": (lambda: vit(TINY_VIT, "batch"), {"batch": (1, 8)}, ({"batch": 1}, {"batch": 3})),
-    "mobilenet": (lambda: mobilenet(TINY_MOBILENET, "batch"), {"batch": (1, 8)}, ({"batch": 1}, {"batch": 3})),
+    "mobilenet": (
+        lambda: mobilenet(TINY_MOBILENET, "batch", "height", "width"),
+        {"batch": (1, 8), "height": (8, 64), "width": (8, 64)},
+        ({"batch": 1, "height": 8, "width": 37}, {"batch": 3, "height": 41, "width": 16}),
+    ),
+    "dcgan": (lambda: dcgan(TINY_DCGAN, "batch"), {"batch": (1, 8)}, ({"batch": 1}, {"batch": 3})),
+    "unet": (
+        lambda: unet(TINY_UNET, "batch", "height", "width"),
+        {"batch": (1, 4), "height": (8, 64), "width": (8, 64)},
+        ({"batch": 1, "height": 8, "width": 36}, {"batch": 2, "height": 44, "width": 16}),
+    ),
+    "super_resolution": (
+        lambda: super_resolution(TINY_SUPER, "batch", "height", "width"),
+        {"batch": (1, 4), "height": (1, 32), "width": (1, 32)},
+        ({"batch": 1, "height": 1, "width": 19}, {"batch": 2, "height": 23, "width": 8}),
+    ),
+    "text_finder": (
+        lambda: text_finder(TINY_FINDER, "batch", "height", "width"),
+        {"batch": (1, 4), "height": (8, 64), "width": (8, 64)},
+        ({"batch": 1, "height": 8, "width": 40}, {"batch": 2, "height": 48, "width": 16}),
+    ),
+    "crnn": (
+        lambda: crnn(TINY_CRNN, "batch", "width"),
+        {"batch": (1, 4), "width": (8, 64)},
+        ({"batch": 1, "width": 8}, {"batch": 3, "width": 37}),
+    ),
+    "speech": (
+        lambda: speech(TINY_SPEECH, "batch", "frames"),
+        {"batch": (1, 4), "frames": (1, 16)},
+        ({"batch": 1, "frames": 1}, {"batch": 3, "frames": 7}),
+    ),
+    "detector": (
+        lambda: detector(TINY_DETECTOR, "height", "width"),
+        {"height": (40, 80), "width": (40, 80)},
+        ({"height": 40, "width": 64}, {"height": 75, "width": 47}),
+    ),
 }
 """Model, bounds of its symbolic sizes, sizes to run."""
 
@@ -126,6 +165,22 @@ def test_some_sizes_fixed():
 def test_the_networks_of_the_light_models(name):
     """With weights that differ, so that mistakes between channels show. Those of several hundred megabytes are left out."""
     check(LIGHT_MODELS[name].full())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1"])
+def test_light_models_with_symbolic_sizes(name):
+    """At the sizes of the files they are the same networks, at others they run."""
+    given, free = LIGHT_MODELS[name].full(), LIGHT_MODELS[name].symbolic.build()
+    (image,) = feeds(given).values()
+    expected = Expected(free)
+    for other in expected.run({free.graph.input[0].name: image}).values():
+        (known,) = Expected(given).run({given.graph.input[0].name: image}).values()
+        np.testing.assert_allclose(other.ravel(), known.ravel(), atol=1e-5)
+    executable = inlaid.compile(free, [TARGET])
+    assert_native(executable)
+    arrays = feeds(free, sizes={"batch": 2, "height": 97, "width": 130})
+    assert_same(executable.run(arrays), expected.run(arrays))
 
 
 @pytest.mark.slow

@@ -138,21 +138,28 @@ def compete(contest: Contest, report: Report = lambda stage, done, total: None) 
     if contest.against and contest.model.suffix == ".inlaid":
         raise InputError(f"peers cannot read {contest.model}", remedy="give the ONNX model that it was made from")
     with tempfile.TemporaryDirectory(prefix="inlaid-bench-") as folder:
-        jobs = _jobs(contest, Path(folder))
-        running: list[_Engine] = []
-        try:
-            return _compete(contest, jobs, running, report)
-        finally:
-            for engine in running:
-                engine.end()
+        return take_turns(_jobs(contest, Path(folder)), contest.rounds, contest.seconds, report)
 
 
-def _compete(contest: Contest, jobs: Sequence[Job], running: list[_Engine], report: Report) -> Result:
+def take_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
+    """Prepare each job in a process of its own, and time them in turns. The first is the one that the result is about.
+
+    Raises `CompileError` where that one fails.
+    """
+    running: list[_Engine] = []
+    try:
+        return _take_turns(jobs, rounds, seconds, running, report)
+    finally:
+        for engine in running:
+            engine.end()
+
+
+def _take_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[_Engine], report: Report) -> Result:
     missing: list[Missing] = []
 
     def drop(engine: _Engine, reason: str) -> None:
-        if engine.job.label == OWN:
-            raise CompileError(f"Inlaid cannot run {contest.model.name}: {reason}")
+        if engine.job is jobs[0]:
+            raise CompileError(f"Inlaid cannot run {Path(engine.job.model).name}: {reason}")
         running.remove(engine)
         engine.end()
         missing.append(Missing(engine.job.label, reason))
@@ -162,11 +169,11 @@ def _compete(contest: Contest, jobs: Sequence[Job], running: list[_Engine], repo
         running.append(_Engine(job))
         if failed := running[-1].prepare():
             drop(running[-1], failed)
-    for turn in range(contest.rounds):
+    for turn in range(rounds):
         order = running[turn % len(running) :] + running[: turn % len(running)]
         for number, engine in enumerate(order):
-            report(f"time {engine.job.label}", turn * len(order) + number, contest.rounds * len(order))
-            if failed := engine.time(contest.seconds):
+            report(f"time {engine.job.label}", turn * len(order) + number, rounds * len(order))
+            if failed := engine.time(seconds):
                 drop(engine, failed)
     return Result(tuple(engine.timing(running[0]) for engine in running), tuple(missing))
 
@@ -176,7 +183,7 @@ def _jobs(contest: Contest, folder: Path) -> list[Job]:
     inputs = folder / "inputs.npz"
     np.savez(inputs, *contest.inputs.values())
     fixed = {name: size for name, size in contest.dims.items() if isinstance(size, int)}
-    model = _fix_sizes(contest.model, fixed, folder / "model.onnx") if fixed else contest.model
+    model = _fix_sizes(contest.model, fixed, folder / contest.model.name) if fixed else contest.model
     targets, _ = with_threads(contest.targets, contest.threads, default_registry())
     bounds = {name: size for name, size in contest.dims.items() if name not in fixed}
     names = tuple(contest.inputs)
