@@ -239,11 +239,9 @@ class Analyzer:
             if type(divisor) is not Const:
                 quotient = FloorDiv(base, divisor)
                 whole = self._product(Linear({quotient: 1}, 0), self.linear(divisor))
-                if len(whole.terms) == 1:
-                    ((product, times),) = whole.terms.items()
-                    if form.terms.get(product) == count * times:
-                        rest = {key: value for key, value in form.terms.items() if key not in (atom, product)}
-                        return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
+                if whole.terms and all(form.terms.get(product) == count * times for product, times in whole.terms.items()):
+                    rest = {key: value for key, value in form.terms.items() if key != atom and key not in whole.terms}
+                    return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
                 continue
             if form.terms.get(FloorDiv(base, divisor)) == count * divisor.value:
                 rest = {key: value for key, value in form.terms.items() if key not in (atom, FloorDiv(base, divisor))}

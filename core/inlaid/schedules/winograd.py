@@ -1,7 +1,8 @@
 """Winograd convolution on vector CPUs: the data transformed, a matrix product for each place of a tile, the result transformed.
 
-Activations lie as N C/v H W v with v lanes a vector, the transformed weights in panels of the product's columns. Rows of tiles are
-taken by stripes, so that what is between the transforms stays in a cache; transforms and products run in registers.
+Activations lie as N C/v H W v with v lanes a vector, the transformed weights in panels of the product's columns. Tiles are taken by
+stripes, so that what is between the transforms stays in a cache; transforms and products run in registers. Numbers of images, rows
+and columns may be symbolic.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 
-from inlaid.arith import Var
+from inlaid import arith
+from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.register_tile import Tile
+from inlaid.schedules.register_tile import MOST_ROWS, Tile
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
     Anchor,
@@ -19,13 +21,14 @@ from inlaid.schedules.shape import (
     constant_extent,
     find_anchor,
     inline_all,
-    is_static,
     layouts_by_name,
+    loop_extent,
     mark_tile,
     present,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.peel import REMAINDERS
 from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
@@ -39,50 +42,59 @@ L3_BYTES = 12
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 """Cycles for a vector of one place of a tile: arithmetic, loads and stores. 56 x 56 by 64 channels, less the product."""
 
+STRIPE = 24
+"""Tiles of a stripe where their number is symbolic: fewer fetch weights too often (256 channels, 12 tiles: 1.25 times as long),
+more leave less room for them in a second-level cache (64 channels, 48 tiles: 1.08)."""
+MOST_GROUP = 16
+"""Tiles of one channel block that one thread transforms in a row."""
+
 
 @dataclass(frozen=True)
 class WinogradPlan:
     """How to convolve by tiles of `tile` x `tile` outputs: lanes of vectors of input and output channels (`lanes_in`, `lanes_out`),
-    tiles `across` a row of them, rows of tiles in a `stripe`, and the register tile of the `product`. `cycles` of one core are
-    predicted, of weights that are in its caches."""
+    tiles in a `stripe`, and the register tile of the `product`. `cycles` of one core are predicted, of weights that are in its
+    caches."""
 
     tile: int
     lanes_in: int
     lanes_out: int
-    across: int
     stripe: int
     product: Tile
     cycles: float
 
 
 def plan_winograd(
-    batch: int, inputs: int, outputs: int, height: int, width: int, tile: int, context: KernelContext
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
 ) -> WinogradPlan | None:
-    """The best way to convolve images of input channels to output channels of height x width in float32; None where channels fill
-    no vectors, or a side of the result is not even two tiles."""
+    """The best way to convolve images of input channels to output channels of height x width in float32, of which those that are
+    symbolic count as `arith.size_hint` has them; None where channels fill no vectors, or a side of the result is not even two
+    tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
-    down, across = -(-height // tile), -(-width // tile)
+    down, across = (-(-arith.size_hint(side) // tile) for side in (height, width))
     if not lanes_in or not lanes_out or min(down, across) < 2:
         return None
-    places = (tile + 2) ** 2
+    places, count = (tile + 2) ** 2, down * across
     weights = 4 * places * inputs * outputs
-    between = 4 * places * across * (inputs + outputs)
-    transforms = places * down * across * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
+    between = 4 * places * (inputs + outputs)
+    transforms = places * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
     registers = context.capabilities.vector_registers
+    known = isinstance(height, int) and isinstance(width, int)
+    rows = 0 if known else choose_pixels(outputs // lanes_out, 1, MOST_ROWS, inputs, lanes_out, registers)[0].pixels
+    stripes = [stripe for stripe in range(1, count + 1) if count % stripe == 0] if known else [-(-STRIPE // rows) * rows]
     plans = []
-    for stripe in range(1, down + 1):
-        if down % stripe or (stripe > 1 and stripe * between > MOST_BYTES):
-            continue
-        rows = stripe * across
-        chosen, cycles = choose_pixels(outputs // lanes_out, 1, rows, inputs, lanes_out, registers)
+    for stripe in stripes:
+        if stripe * between > MOST_BYTES and stripe > stripes[0]:
+            break
+        run = stripe if known else rows
+        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers)
         # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
-        product = Tile(lanes_out, chosen.vectors, -(-rows // -(-rows // chosen.pixels)))
-        multiplied = places * cycles
+        product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
+        multiplied = places * cycles * (stripe // run)
         if weights + stripe * between > L2_BYTES:
             multiplied = max(multiplied, weights / L3_BYTES)
-        spilt = 2 * between * down / L3_BYTES if stripe * between > L2_BYTES else 0
-        total = batch * (multiplied * (down // stripe) + transforms + spilt)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, across, stripe, product, total))
+        spilt = 2 * between * count / L3_BYTES if stripe * between > L2_BYTES else 0
+        total = arith.size_hint(batch) * (multiplied * -(-count // stripe) + transforms + spilt)
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
     return min(plans, key=attrgetter("cycles"))
 
 
@@ -97,13 +109,11 @@ class WinogradRule:
     name = "winograd"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines what is no such convolution, or has dimensions that are not static."""
-        if not is_static(program) or not context.capabilities.vector_bits:
-            return None
-        anchor = find_anchor(program)
+        """Declines what is no such convolution, or has channels that are not static."""
+        anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):
             return None
-        batch, _, height, width = map(constant_extent, anchor.after[1].iters)
+        batch, _, height, width = (arith.unwrap(item.extent) for item in anchor.after[1].iters)
         reach, outputs, inputs = (constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0]))
         plan = plan_winograd(batch, inputs, outputs, height, width, reach - 2, context)
         if plan is None:
@@ -120,6 +130,8 @@ def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
     (a, b, n, o, t), c = (item.var for item in anchor.spatial), anchor.reduced[0].var
     data, weights = anchor.product
     if data.indices != (a, b, n, c, t) or weights.indices != (a, b, c, o) or weights.buffer not in program.inputs:
+        return False
+    if not all(isinstance(dim, int) for dim in weights.buffer.shape):
         return False
     before, after = [block.name for block in anchor.before], [block.name for block in anchor.after]
     return before[-2:] == ["rows", "tiles"] and before[:-2] in ([], ["pad"]) and after[:2] == ["columns", "winograd"]
@@ -141,10 +153,9 @@ def _schedule(
 ) -> ir.LoopProgram:
     """
     for n, stripe:
-        for channels, rows of tiles:          # parallel
-            pad = x                           # lane vectorised
-            for across:
-                tiles = transform(pad)        # in registers, lane vectorised
+        for channels, tiles:                  # parallel, by groups of tiles
+            pad = x                           # of one tile, lane vectorised
+            tiles = transform(pad)            # in registers, lane vectorised
         for places of a tile:                 # parallel
             for columns, rows of the product:
                 acc = 0
@@ -152,11 +163,10 @@ def _schedule(
                     prefetch a part of the next panel of u
                     acc += tiles * u          # row and vector unrolled, lane vectorised
                 products = acc
-        for outputs, rows of tiles:           # parallel
-            for across:
-                y = after(transform(products))    # in registers, lane vectorised
+        for outputs, tiles:                   # parallel, by groups of tiles
+            y = after(transform(products))    # in registers, lane vectorised
     """
-    s = Schedule(program)
+    s = Schedule(program, annotation_keys=(REMAINDERS,))
     *pads, rows, tiles = (block.name for block in anchor.before)
     product = anchor.block.name
     columns, element, *after = (block.name for block in anchor.after)
@@ -170,8 +180,10 @@ def _schedule(
     channel, lane = s.split(channel, (None, plan.lanes_out))
     down, i = _tiled(s, y, plan.tile)
     across, j = _tiled(s, x, plan.tile)
-    stripe, down = s.split(down, (None, plan.stripe))
-    s.reorder(*present(n), stripe, channel, down, across, i, j, lane)
+    s.reorder(*present(n), channel, down, across, i, j, lane)
+    stripe, t = s.split(s.fuse(down, across), (None, plan.stripe))
+    s.reorder(*present(n), stripe, channel, t)
+    made, across = s.split(t, (None, _group(plan.stripe)))
     mark_tile(s, i, j, lane)
     if after:
         s.compute_at(element, across)
@@ -186,10 +198,10 @@ def _schedule(
     # Before the product is cut into tiles of rows, the last of which may reach beyond what is needed.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
-    places, panel, depth = _product(s, product, stored, plan)
+    places, panel, rows_of_tiles, depth = _product(s, product, stored, plan)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
-    own, across = s.split(t, (None, plan.across))
+    own, across = s.split(t, (None, _group(plan.stripe)))
     s.reorder(c, own, across, a, b, lane)
     mark_tile(s, a, b, lane)
     s.set_scope(rows, "register")
@@ -199,19 +211,27 @@ def _schedule(
     more = {"products": blocked_out, stored: blocked_out, "columns": blocked_out, "tiles": blocked_in, "rows": blocked_in}
     more["winograd"] = Layout(((1, plan.lanes_out),))
     for pad in pads:
-        s.compute_at(pad, own)
+        s.compute_at(pad, across)
         *_, lane, i, j = s.loops(pad)
         s.reorder(i, j, lane)
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
+    symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
+    if symbolic:
+        s.annotate(rows_of_tiles, REMAINDERS.name, True)
     if context.threads != 1:
         s.parallel(places)
-        for loops in ((c, own), (channel, down)):
+        for loops in ((c, own), (channel, made)):
             s.parallel(s.fuse(*loops))
     program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
     assert anchor.product is not None
-    program, _ = stream(program, product, anchor.product[1].buffer.name, panel, depth)
+    program, _ = stream(program, product, anchor.product[1].buffer.name, panel, depth, each=symbolic)
     return program
+
+
+def _group(stripe: int) -> int:
+    """Tiles that a thread transforms one after the other."""
+    return max(size for size in range(1, MOST_GROUP + 1) if stripe % size == 0)
 
 
 def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
@@ -227,8 +247,8 @@ def _marked(s: Schedule, block: str) -> None:
     mark_tile(s, other, made, lane)
 
 
-def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var]:
-    """Schedule the product inside a stripe. Its loops over places of a tile, panels and input channels."""
+def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var, Var]:
+    """Schedule the product inside a stripe. Its loops over places of a tile, panels, tiles and input channels."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
     columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))
@@ -243,4 +263,4 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tupl
     init = s.decompose_reduction(product, c)
     for part in (init, product):
         mark_tile(s, *s.loops(part)[-3:])
-    return places, columns, c
+    return places, columns, rows, c

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from inlaid import arith
 from inlaid.arith import Analyzer
 from inlaid.tensor import ir
 from inlaid.tensor.lower_blocks import truth
+from inlaid.tensor.primitives import PREFETCH, AnnotationKey
 from inlaid.tensor.rewrite import Rewriter
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
+REMAINDERS = AnnotationKey("remainders", bool)
+"""Of a loop over pieces of unrolled rows: each number of rows that may be left has code of its own, which asks for none of them."""
+_PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
 def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -29,6 +33,12 @@ def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         for i in n // 14: for j in 14 unrolled: ...
         if n // 14 < (n + 13) // 14: for j in 14 unrolled: if 14*(n // 14) + j < n: ...
+
+    A loop that does nothing once a condition of unknown limit fails ends there:
+
+        for i in 16: if 16*c + i < n: ...
+    becomes
+        for i in min(16, max(n - 16*c, 0)): ...
 
     so that the body of the loop, which is where the time goes, checks nothing. What a loop around others asks once in an iteration
     stays as it is. The program has no blocks.
@@ -51,16 +61,19 @@ def _peel(stmt: ir.Stmt, ranges: Ranges) -> ir.Stmt:
 
 def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
     inside: Ranges = {**ranges, loop.var: (0, arith.unwrap(loop.extent - 1))}
-    if loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
-        if not isinstance(loop.extent, arith.Const):
-            return _symbolic_loop(loop, ranges) or replace(loop, body=_peel(loop.body, inside))
-        if loop.extent.value > 1:
+    if loop.kind in _PLAIN:
+        if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
             most: Ranges = {**ranges, loop.var: (0, last - 1)}
             if any(_only_last(condition, inner, inside, most) for condition, inner in _often(loop)):
-                main = _without(replace(loop, extent=arith.Const(last)), lambda part, inner: Analyzer(inner).prove(part), most)
+                main = _without(
+                    replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
+                )
                 tail = Rewriter({loop.var: arith.Const(last)}).stmt(loop.body)
                 return ir.Seq((_peel_body(main, most), _peel(tail, ranges)))
+        cut = _symbolic_loop(loop, ranges)
+        if cut is not None:
+            return cut
     return replace(loop, body=_peel(loop.body, inside))
 
 
@@ -71,35 +84,124 @@ def _often(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
     return [(condition, inner) for condition, inner in _conditions(loop, {}) if inner or not nested]
 
 
-def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
-    """A loop over pieces of an unknown length, the last piece apart; None where no condition says that it is such a loop."""
-    ends = dict.fromkeys(end for part, inner in _conditions(loop, {}) if (end := _pieces(loop, part, inner)) is not None)
-    if not ends:
-        return None
-    # Limits that take as many pieces may leave different numbers of them whole.
-    whole = reduce(arith.minimum, ends)
-    main = _without(
-        replace(loop, extent=whole), lambda part, inner: _pieces(loop, part, inner) is not None, {loop.var: (0, None), **ranges}
-    )
-    tail = Rewriter({loop.var: whole}).stmt(loop.body)
-    most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
-    return ir.Seq((_peel_body(main, most), ir.If(truth(arith.compare("<", whole, loop.extent)), _peel(tail, ranges))))
+@dataclass(frozen=True)
+class _Pieces:
+    """The condition `size * var + rest < limit` on a loop's variable, where `rest`, which only loops inside change, lies in
+    [0, size)."""
+
+    size: int
+    rest: arith.Expr
+    limit: arith.Expr
+
+    @property
+    def count(self) -> arith.Expr:
+        """Pieces up to the limit, the last one perhaps not whole."""
+        return arith.ceildiv(self.limit, self.size)
+
+    def same(self, other: _Pieces | None) -> bool:
+        """Whether two conditions cut a loop at the same place."""
+        return other is not None and self.size == other.size and Analyzer().equal(self.limit, other.limit)
 
 
-def _pieces(loop: ir.For, condition: arith.Expr, inner: Ranges) -> arith.Expr | None:
-    """How many iterations of a loop of ceil(n / c) certainly fulfil `c * var + rest < n`, where 0 <= rest < c: floor(n / c)."""
+def _pieces(loop: ir.For, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
+    """What a condition says of a loop's variable; None for any other condition. `inner` are the ranges of loops inside."""
     match condition:
         case arith.Compare(op="<", operands=(place, end)):
-            found = arith.affine(place, loop.var)
+            found = arith.affine(place - end, loop.var)
             if found is None or not isinstance(found[0], arith.Const) or found[0].value < 1:
                 return None
-            piece = found[0].value
-            low, high = Analyzer(inner).bounds(found[1])
-            if low is None or high is None or low < 0 or high >= piece:
-                return None
-            if arith.simplify(arith.ceildiv(end, piece)) == arith.simplify(loop.extent):
-                return arith.simplify(end // piece)
+            start = arith.substitute(found[1], dict.fromkeys(inner, arith.ZERO))
+            rest = arith.simplify(found[1] - start)
+            low, high = Analyzer(inner).bounds(rest)
+            if low is not None and high is not None and low >= 0 and high < found[0].value:
+                return _Pieces(found[0].value, rest, arith.simplify(arith.ZERO - start))
     return None
+
+
+def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
+    """A loop over pieces of an unknown length, the last piece apart; None where no condition says that it is such a loop, and where
+    loops inside can leave out what there is not."""
+    found: list[_Pieces] = []
+    for part, inner in _conditions(loop, {}):
+        pieces = _pieces(loop, part, inner)
+        if pieces is None or any(map(pieces.same, found)) or _left_to_others(loop, part):
+            continue
+        if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
+            found.append(pieces)
+        elif not found and _all_under(loop, pieces):
+            ends = (pieces.limit // pieces.size, pieces.count)
+            whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
+            return _cut(loop, [pieces], whole, extent, ranges)
+    if not found:
+        return None
+    # Limits that take as many pieces may leave different numbers of them whole.
+    whole = arith.simplify(reduce(arith.minimum, (pieces.limit // pieces.size for pieces in found)))
+    return _cut(loop, found, whole, loop.extent, ranges)
+
+
+def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
+    """Whether a loop inside ends where a condition begins to fail: then nothing need be written twice for it."""
+    used = arith.free_vars(condition)
+    return any(
+        other == condition and (found := _pieces(stmt, other, inner)) is not None and _all_under(stmt, found)
+        for stmt in ir.walk_stmts(loop.body)
+        if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in used
+        for other, inner in _conditions(stmt, {})
+    )
+
+
+def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
+    """Whether iterations in which a condition fails leave nothing behind, for a limit that is not known."""
+    if not any(isinstance(var, arith.SizeVar) for var in arith.free_vars(pieces.limit)):
+        return False
+    local = {stmt.buffer for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Alloc)}
+
+    def idle(stmt: ir.Stmt, inner: Ranges) -> bool:
+        match stmt:
+            case ir.Store(buffer=buffer):
+                return buffer in local
+            case ir.Intrinsic(name=name):
+                return name == PREFETCH
+            case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
+                if any(pieces.same(_pieces(loop, part, inner)) for part in _parts(index)):
+                    return otherwise is None or idle(otherwise, inner)
+            case ir.For(var=var, extent=extent):
+                inner = {**inner, var: (0, arith.unwrap(extent - 1))}
+        return all(idle(child, inner) for child in ir.substatements(stmt))
+
+    return idle(loop.body, {})
+
+
+def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
+    """The loop over `whole` pieces, where conditions hold; what is left of the last one apart, where `extent` is more."""
+    inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
+
+    def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
+        pieces = _pieces(loop, part, {var: span for var, span in known.items() if var in inside})
+        return pieces if pieces is not None and any(map(pieces.same, found)) else None
+
+    most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
+    main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
+    main = _peel_body(main, most)
+    if all(pieces.size == 1 for pieces in found):
+        return main
+    last: dict[arith.Expr, arith.Expr] = {loop.var: whole}
+    tail: ir.Stmt | None = None
+    if (REMAINDERS.name, True) in loop.annotations and len(found) == 1:
+        (pieces,) = found
+        rows = arith.simplify(pieces.limit - whole * pieces.size)
+        for count in range(pieces.size - 1, 0, -1):
+
+            def among(part: arith.Expr, known: Ranges, count: int = count) -> arith.Expr:
+                own = read(part, known)
+                return part if own is None else arith.compare("<", own.rest, count)
+
+            some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
+            tail = ir.If(truth(arith.compare("==", rows, count)), some, tail)
+    else:
+        tail = _peel(Rewriter(last).stmt(loop.body), ranges)
+    assert tail is not None
+    return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), tail)))
 
 
 def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
@@ -143,14 +245,15 @@ def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
         yield condition
 
 
-def _without(stmt: ir.Stmt, holds: Callable[[arith.Expr, Ranges], bool], ranges: Ranges) -> ir.Stmt:
-    """The statement without the parts of conditions that hold throughout, given the ranges of the loops around each."""
+def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | None], ranges: Ranges) -> ir.Stmt:
+    """The statement with what a function makes of each part of its conditions, given the ranges of the loops around; None for a
+    part that holds throughout."""
 
     def left(condition: ir.Expr, inner: Ranges) -> ir.Expr | None:
         """What must still be asked of a condition; None for nothing."""
         if not isinstance(condition, ir.Index):
             return condition
-        parts = [part for part in _parts(condition.index) if not holds(part, inner)]
+        parts = [new for part in _parts(condition.index) if (new := change(part, inner)) is not None]
         joined: arith.Expr = arith.ONE
         for part in parts:
             joined = arith.logical_and(joined, part)

@@ -7,7 +7,9 @@ import pytest
 
 import inlaid
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.graph.ir import constant, function, var
+from inlaid.ops.winograd import transform_weights, winograd_conv
 from inlaid.types import TensorType
 
 
@@ -42,3 +44,31 @@ def test_winograd(cpu: str, threads: int, batch: int, channels: int, outputs: in
     wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True) + bias + residual, 0)
     np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max() + 1e-5, rtol=0)
     assert np.array_equal(next(iter(executable.run(inputs).values())), found)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 0)])
+def test_symbolic_sizes(cpu: str, threads: int) -> None:
+    """One package for all sizes, drawn when it runs: less than a tile, whole tiles, one more and one less, several stripes."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 16, 3, 3)).astype(np.float32)
+    x = var("x", TensorType((SizeVar("batch"), 16, SizeVar("height"), SizeVar("width")), "float32"))
+    unit = function([x], ops.relu(winograd_conv(x, constant(transform_weights(w, 4)), pads=(1, 1, 1, 1), tile=4)))
+    executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
+    sizes = [
+        (1, 1, 1),
+        (2, 3, 2),
+        (1, 4, 8),
+        (1, 28, 28),
+        (3, 5, 9),
+        (1, 7, 31),
+        (0, 3, 3),
+        *map(tuple, rng.integers(1, 40, (8, 3))),
+    ]
+    for batch, height, width in sizes:
+        data = rng.standard_normal((min(batch, 3), 16, height, width)).astype(np.float32)
+        (found,) = executable.run({"x": data}).values()
+        windows = np.lib.stride_tricks.sliding_window_view(
+            np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3)
+        )
+        wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True), 0)
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)

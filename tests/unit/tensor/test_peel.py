@@ -7,8 +7,8 @@ import pytest
 
 from inlaid import arith
 from inlaid.tensor import interp, ir
-from inlaid.tensor.lower_blocks import guarded
-from inlaid.tensor.peel import peel_loops
+from inlaid.tensor.lower_blocks import guarded, simplify_program, unroll_loops
+from inlaid.tensor.peel import REMAINDERS, peel_loops
 from inlaid.types import dtype
 
 ROWS, COLUMNS, SIZE = 4, 3, 10
@@ -35,3 +35,45 @@ def test_code_is_written_twice_where_it_asks_often(often: bool, loops: int) -> N
     data = np.arange(SIZE, dtype=np.int8)
     (found,) = interp.run(peeled, [data])
     np.testing.assert_array_equal(found, data + 1)
+
+
+def symbolic(pieces: arith.Dim, kind: ir.ForKind, *annotations: tuple[str, bool]) -> ir.LoopProgram:
+    """Adds 1 to n elements in pieces of four."""
+    n = arith.SizeVar("n")
+    source, target = (ir.Buffer(name, (n,), dtype("int8")) for name in ("source", "target"))
+    y, x = arith.Var("y"), arith.Var("x")
+    place = y * 4 + x
+    add = guarded(ir.Store(target, (place,), ir.load(source, (place,)) + 1), arith.compare("<", place, n))
+    body = ir.For(y, arith.wrap(pieces), ir.For(x, arith.wrap(4), add, kind), annotations=annotations)
+    return ir.LoopProgram("add", (source,), (target,), body)
+
+
+N = arith.SizeVar("n")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kind", "annotations", "loops", "conditions"),
+    [
+        # A loop inside ends where there is nothing left: its body is there once and asks nothing.
+        (arith.ceildiv(N, 4), ir.ForKind.SERIAL, (), 2, 0),
+        # So does one of constant extent.
+        (5, ir.ForKind.SERIAL, (), 2, 0),
+        # Unrolled rows of the last piece ask one by one, or once for all of them.
+        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, (), 3, 2),
+        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, ((REMAINDERS.name, True),), 5, 4),
+        (5, ir.ForKind.UNROLLED, ((REMAINDERS.name, True),), 5, 4),
+    ],
+)
+def test_loops_of_unknown_length(
+    pieces: arith.Dim, kind: ir.ForKind, annotations: tuple[tuple[str, bool], ...], loops: int, conditions: int
+) -> None:
+    peeled = simplify_program(peel_loops(symbolic(pieces, kind, *annotations)))
+    statements = list(ir.walk_stmts(peeled.body))
+    assert sum(isinstance(stmt, ir.For) for stmt in statements) == loops
+    # Those of rows aside, which are decided when rows are written out.
+    assert sum(isinstance(stmt, ir.If) and not isinstance(stmt.then, ir.Store) for stmt in statements) <= conditions
+    done = simplify_program(unroll_loops(peeled))
+    for size in (0, 1, 3, 4, 5, 11, 16, 20):
+        data = np.arange(size, dtype=np.int8)
+        (found,) = interp.run(done, [data], {N: size})
+        np.testing.assert_array_equal(found, data + 1)

@@ -111,10 +111,10 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
 
     Each index that reads the variable must be a number in mixed radix whose digits are variables, or digits of them
     (`v // a % b`), so that it determines its digits; the digits of the variable must then cover the whole of it. Radices may be
-    symbolic: where one is 0 the loop does not run.
+    symbolic: where one is 0 the loop does not run. Quotient and remainder of a division determine what is divided.
     """
     digits: list[tuple[arith.Expr, arith.Expr | None]] = []
-    for index in indices:
+    for index in (*indices, *_divided(indices, analyzer)):
         found = _digits(analyzer.linear(index), analyzer)
         if found is not None:
             digits += [(divisor, size) for name, divisor, size in found if name is var]
@@ -136,6 +136,16 @@ def _reaches(divisor: arith.Expr, reach: arith.Expr, analyzer: arith.Analyzer) -
     if isinstance(divisor, arith.Const) and isinstance(reach, arith.Const):
         return divisor.value <= reach.value
     return analyzer.equal(divisor, reach)
+
+
+def _divided(indices: Sequence[arith.Expr], analyzer: arith.Analyzer) -> list[arith.Expr]:
+    """Each `x` of which indices tell both `x // d` and `x % d`, be it times a number that is more than what is added to it."""
+    told: set[arith.Expr] = set()
+    for index in indices:
+        for atom, count in analyzer.linear(index).terms.items():
+            if isinstance(atom, (arith.FloorDiv, arith.FloorMod)) and count > 0 and analyzer.simplify(index // count) == atom:
+                told.add(atom)
+    return [atom.operands[0] for atom in told if isinstance(atom, arith.FloorDiv) and arith.FloorMod(*atom.operands) in told]
 
 
 def _digits(form: arith.Linear, analyzer: arith.Analyzer) -> list[tuple[arith.Expr, arith.Expr, arith.Expr | None]] | None:

@@ -17,7 +17,9 @@ LINE = 64
 """Bytes of a cache line."""
 
 
-def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var) -> tuple[ir.LoopProgram, str]:
+def stream(
+    program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, *, each: bool = False
+) -> tuple[ir.LoopProgram, str]:
     """What the next iteration of a loop will read of a buffer is asked for during this one, bit by bit: in each iteration of a loop
     inside it a share of the lines.
 
@@ -27,10 +29,11 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
             for l in 1: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
             for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
 
-    A line lies along the last dimensions. It is asked for several times where there are more iterations than lines. Past the end of
-    the buffer the last element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the
-    inner loop, that is not in the outer one, a loop between them has no constant extent, or the block does not read the buffer, or
-    reads no box of constant size.
+    A line lies along the last dimensions. It is asked for several times where there are more iterations than lines, and where
+    `each` run of the inner loop asks for all of them, because loops between may end early. Past the end of the buffer the last
+    element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the inner loop, that is not
+    in the outer one, a loop between them has no constant extent, or the block does not read the buffer, or reads no box of constant
+    size.
     """
     path = outer_loop(program, inner)
     around = loops_around(path)
@@ -48,13 +51,14 @@ def stream(program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: V
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
     extents = [] if box is None else [analyzer.bounds(last - first + 1)[1] for first, last in box]
-    between = [other.extent for other in around[place + 1 :]]
+    counted = around[-1:] if each else around[place + 1 :]
+    between = [other.extent for other in counted]
     if box is None or None in extents or not all(isinstance(extent, arith.Const) for extent in between):
         raise failed(program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block)
     sizes = [extent for extent in extents if extent is not None]
     rounds = prod(extent.value for extent in between if isinstance(extent, arith.Const))
     number: arith.Expr = arith.ZERO
-    for other in around[place + 1 :]:
+    for other in counted:
         number = number * other.extent + other.var
     steps = _line(source, sizes)
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
