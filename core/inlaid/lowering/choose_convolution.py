@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
+from inlaid.arith import size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform
+from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
@@ -50,8 +52,8 @@ UNFOLDED_BYTES = 1 << 27
 
 @dataclass(frozen=True)
 class _Problem:
-    """A convolution of static shape: windows of `inputs` channels for each of `outputs` at `positions` of `images`, where each
-    group of channels counts as an image."""
+    """A convolution of static channels and windows: windows of `inputs` channels for each of `outputs` at `positions` of `images`,
+    where each group of channels counts as an image. Symbolic sizes count as their hints; `static` tells that there are none."""
 
     call: Call
     attrs: ConvAttrs
@@ -61,6 +63,7 @@ class _Problem:
     outputs: int
     window: tuple[int, ...]
     positions: tuple[int, ...]
+    static: bool
 
     @property
     def narrow(self) -> bool:
@@ -95,20 +98,21 @@ def choose_convolution(function: Function, context: KernelContext) -> Function:
 
 
 def _problem(expr: Expr) -> _Problem | None:
-    """The convolution that an expression is; None for anything else, for one of dynamic shape, with sums other than float32 or
-    computed weights, and where windows are single elements or see one channel alone: nothing is to be chosen there."""
+    """The convolution that an expression is; None for anything else, with sums other than float32 or computed weights, and where
+    windows are single elements or see one channel alone: nothing is to be chosen there."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
-    if not all(item.is_static for item in types) or not isinstance(expr.attrs, ConvAttrs):
+    if not isinstance(expr.attrs, ConvAttrs):
         return None
     if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
         return None
-    result, weights = tuple(dim for dim in types[0].shape if isinstance(dim, int)), expr.args[1].data
+    result, weights = tuple(map(size_hint, types[0].shape)), expr.args[1].data
     groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
     if not math.prod(result) * math.prod(weights.shape) or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
         return None
-    return _Problem(expr, expr.attrs, weights, result[0] * groups, inputs, outputs // groups, tuple(window), result[2:])
+    images, static = result[0] * groups, all(item.is_static for item in types)
+    return _Problem(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), result[2:], static)
 
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
@@ -117,14 +121,14 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
-    if windows <= UNFOLDED_BYTES and not problem.narrow:
+    if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
         # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
         moved = 3 * windows if windows > L2_BYTES else 0
         yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
-        height, width = problem.positions
-        plan = plan_winograd(problem.images, problem.inputs, problem.outputs, height, width, tile, context)
+        batch, _, height, width = tensor_type(problem.call.type).shape
+        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context)
         if plan is not None:
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
             yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops, types
+from inlaid.arith import Dim, SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
@@ -28,9 +29,9 @@ RNG = np.random.default_rng(0)
 
 
 def model(
-    inputs: int, outputs: int, *image: int, window: int = 3, groups: int = 1, dtype: str = "float32", **attrs: Any
+    inputs: int, outputs: int, *image: Dim, batch: Dim = 1, window: int = 3, groups: int = 1, dtype: str = "float32", **attrs: Any
 ) -> Function:
-    x = var("x", TensorType((1, inputs, *image), dtype))
+    x = var("x", TensorType((batch, inputs, *image), dtype))
     weights = RNG.integers(-2, 3, (outputs, inputs // groups, *(window for _ in image))).astype(types.dtype(dtype).numpy)
     pads = (window // 2,) * 2 * len(image)
     return function([x], ops.relu(ops.conv(x, constant(weights), **{"pads": pads, "groups": groups, **attrs})))
@@ -75,6 +76,11 @@ def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[
         (model(24, 12, 28, 28, groups=2), "product"),
         (model(16, 32, 300), "product"),
         (model(3, 16, 8, 8, 8), "product"),
+        # Symbolic sizes: of channels that fill no vectors only the direct way takes them.
+        (model(64, 64, SizeVar("h"), SizeVar("w"), batch=SizeVar("n")), "tiles of 4"),
+        (model(64, 64, 28, 28, batch=SizeVar("n")), "tiles of 4"),
+        (model(64, 64, SizeVar("h"), SizeVar("w"), strides=(2, 2)), "direct"),
+        (model(64, 3, SizeVar("h"), SizeVar("w")), "direct"),
         # Windows that would take too much memory.
         (model(64, 3, 512, 512, window=9), "direct"),
     ],
