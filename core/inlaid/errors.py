@@ -170,5 +170,9 @@ class LockWarning(InlaidWarning):
     """A lock holds operators where they would not go any more."""
 
 
+class ScheduleWarning(InlaidWarning):
+    """Kernels without a schedule of their own are predicted to take most of a region's time."""
+
+
 class FallbackWarning(InlaidWarning):
     """A region could not be compiled by its target's plugin, and went to other targets."""

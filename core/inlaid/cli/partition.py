@@ -74,7 +74,7 @@ def partition_command(
         if measured:
             executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
             seconds = region_seconds(executable, usual_inputs(executable))
-        report = report_of(partitioned, takers, registry, settings, seconds)
+        report = report_of(partitioned, takers, registry, settings, seconds, explained or as_json)
     if html is not None:
         from inlaid.partitioning.page import page
 

@@ -12,7 +12,7 @@ from inlaid.graph.ir import Call
 from inlaid.graph.operator import Operator
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.control import loop_body, loop_of, lower_loop
-from inlaid.lowering.region import RegionSource, in_order, lower_region
+from inlaid.lowering.region import RegionSource, in_order, lower_region, schedules_of
 from inlaid.lowering.steps import StepProgram, steps_of
 from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.partitioning.annotate import Candidate
@@ -27,8 +27,8 @@ from inlaid.passes.tables import tabulate
 from inlaid.plugins import Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext
-from inlaid.tensor.region import RegionLoop, RegionProgram
+from inlaid.schedules.rule import KernelContext, ScheduleRule
+from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 
 def candidate(target: Target, registry: PluginRegistry) -> Candidate:
@@ -61,6 +61,19 @@ class DriverContext:
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
         the target's loop passes."""
+        program = lower_region(*self._sources(region), partial(self.progress, "lower"))
+        own = self.registry.passes(self.target, Phase.LOOP)
+        return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+
+    def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
+        """By which rules the kernels of a region, or of the body of one that is a loop, would be scheduled."""
+        loop = loop_of(region.function)
+        if loop is not None:
+            region = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
+        return schedules_of(*self._sources(region))
+
+    def _sources(self, region: Region) -> tuple[RegionSource, tuple[ScheduleRule, ...], KernelContext]:
+        """A region with its kernels fused, the rules for them, and what those may know."""
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
@@ -69,9 +82,7 @@ class DriverContext:
         function = fixed_products(unsigned_data(function, context), capabilities)
         function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
         function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
-        program = lower_region(RegionSource(region.symbol, function), rules, context, partial(self.progress, "lower"))
-        own = self.registry.passes(self.target, Phase.LOOP)
-        return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+        return RegionSource(region.symbol, function), rules, context
 
     def steps(self, region: Region) -> StepProgram:
         """The region as steps over numbered buffers. Raises `Unsupported` for an operator that the target does not claim."""

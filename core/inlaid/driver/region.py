@@ -7,6 +7,7 @@ from dataclasses import replace
 from inlaid.artifact import Artifact
 from inlaid.artifact.variants import joined
 from inlaid.driver.context import DriverContext
+from inlaid.driver.generic import warn_of_generic
 from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
@@ -15,6 +16,7 @@ from inlaid.passes.manager import PassManager
 from inlaid.plugins import BorderedCodegen, Borders, Level, Phase, Region
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 
 def source_nodes(region: Region) -> tuple[str, ...]:
@@ -42,15 +44,29 @@ def _own_passes(region: Region, registry: PluginRegistry) -> Region:
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
-    """A region as an artifact, with a variant for each further version of its target. Raises what the plugin raises, `PluginError`
-    where that is no error of Inlaid's, with the names of the plugin, the region and the source nodes."""
+    """A region as an artifact, with a variant for each further version of its target. A `ScheduleWarning` tells of kernels that are
+    expected to be slow. Raises what the plugin raises, `PluginError` where that is no error of Inlaid's, with the names of the
+    plugin, the region and the source nodes."""
     targets = context.registry.versions(region.target)
-    return joined([_compile(replace(region, target=target), replace(context, target=target)) for target in targets])
+    made = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
+    warn_of_generic(region.symbol, made[-1][1])  # once, of the version for the processor that has most
+    return joined([artifact for artifact, _ in made])
 
 
-def _compile(region: Region, context: DriverContext) -> Artifact:
+def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
+    """By which rules the kernels of a region would be scheduled; none for targets that take regions whole. Raises as
+    `compile_region` does."""
+    registry = context.registry
+    if registry.spec(region.target.kind).level is not Level.LOOP:
+        return ()
+    inside = _own_passes(region, registry)
+    with blame(registry.owner(region.target.kind), "the schedules", region.symbol, source_nodes(region)):
+        return context.schedules(inside)
+
+
+def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:
     """One version of a region: after the passes that its target asks for, as loop programs where it takes those, by its code
-    generator."""
+    generator; and how its kernels are scheduled, where they are."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     region = _own_passes(region, registry)
@@ -61,4 +77,5 @@ def _compile(region: Region, context: DriverContext) -> Artifact:
         artifact = codegen.compile(unit, context)
         if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
             raise PluginError(f"the code generator gave {type(artifact).__name__} where the artifact {region.symbol} is due")
-        return artifact
+        program = unit.body if isinstance(unit, RegionLoop) else unit
+        return artifact, program.schedules if isinstance(program, RegionProgram) else ()

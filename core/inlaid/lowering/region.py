@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,9 +26,10 @@ from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.ops.define import AxisAttrs
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import relayout
-from inlaid.tensor.region import KernelCall, Predicate, RegionBuffer, RegionProgram, size_vars
+from inlaid.tensor.region import KernelCall, KernelSchedule, Predicate, RegionBuffer, RegionProgram, size_vars
 from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
 
 
@@ -52,6 +53,11 @@ def lower_region(
     Raises `CompileError` naming operator and node.
     """
     return _RegionLowering(source, tuple(rules), context).run(progress)
+
+
+def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
+    """By which rules a region would be scheduled, without doing so. Raises as `lower_region` does."""
+    return _RegionLowering(source, tuple(rules), context).decide()
 
 
 @dataclass
@@ -107,11 +113,11 @@ class _RegionLowering:
 
     def run(self, progress: Callable[[int, int], None]) -> RegionProgram:
         function = self.source.function
+        schedules = self.decide()
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
             self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
         exprs = in_arms(in_order(function.body))
-        self._choose(tuple(expr for expr, _ in exprs))
         for done, (expr, arms) in enumerate(exprs):
             progress(done, len(exprs))
             if id(expr) not in self.values:
@@ -122,7 +128,31 @@ class _RegionLowering:
         self._store_weights()
         buffers, workspace, fast = self._place()
         return RegionProgram(
-            self.source.name, tuple(self.kernels), tuple(self.calls), buffers, self._signature(), self.weights, workspace, fast
+            self.source.name,
+            tuple(self.kernels),
+            tuple(self.calls),
+            buffers,
+            self._signature(),
+            self.weights,
+            workspace,
+            fast,
+            schedules,
+        )
+
+    def decide(self) -> tuple[KernelSchedule, ...]:
+        """Choose how every call is had."""
+        self._choose(tuple(expr for expr, _ in in_arms(in_order(self.source.function.body))))
+        return tuple(self._schedule(step) for step in self.steps.values() if step.offers)
+
+    def _schedule(self, step: _Step) -> KernelSchedule:
+        program, capabilities = self.sources[step.key[0]], self.context.capabilities
+        return KernelSchedule(
+            step.offers[self.chosen[step.number]].rule,
+            tuple(_operators(step.body)),
+            source_nodes(step.body, step.body),
+            tuple(sorted({str(variable) for arg in step.args for variable in type_vars(arg.type)})),
+            predicted_seconds(program, capabilities),
+            is_bound_by_reductions(program, capabilities),
         )
 
     def _add(self, buffer: _Buffer) -> int:
@@ -306,7 +336,8 @@ class _RegionLowering:
             for rule in self.rules:
                 offered = rule.offer(source, self.context, given)
                 if offered:
-                    self.offers[key] = offered if isinstance(offered, tuple) else (offered,)
+                    every = offered if isinstance(offered, tuple) else (offered,)
+                    self.offers[key] = tuple(replace(offer, rule=rule.name) for offer in every)
                     break
         return self.offers[key]
 
@@ -606,9 +637,13 @@ def _renamed(shape: tuple[Dim, ...], names: dict[arith.Expr, arith.Expr]) -> tup
     return tuple(dim if isinstance(dim, int) else arith.unwrap(arith.substitute(dim, names)) for dim in shape)
 
 
+def _operators(body: graph.Expr) -> list[str]:
+    """The names of the operators of a kernel, operands first."""
+    return [e.callee.name for e in graph.post_order(body) if isinstance(e, graph.Call) and isinstance(e.callee, Operator)]
+
+
 def _kernel_name(body: graph.Expr) -> str:
-    names = [e.callee.name for e in graph.post_order(body) if isinstance(e, graph.Call) and isinstance(e.callee, Operator)]
-    return "_".join(names)[:60] or "empty"
+    return "_".join(_operators(body))[:60] or "empty"
 
 
 def source_nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Claim
 from inlaid.plugins import Capabilities
-from inlaid.schedules.shape import block_size, blocks_of
-from inlaid.tensor import ir as loops
+from inlaid.schedules.work import operations, roofline
 from inlaid.tensor import te
 from inlaid.tensor.lower import lower
 from inlaid.types import TensorType, TupleType, Type
@@ -34,7 +33,7 @@ class CostModel:
         moved = byte_size(claim.root.type)
         for call in claim.members:
             moved += sum(byte_size(arg.type) for arg in call.args if id(arg) not in inside)
-        return max(sum(map(self.operations, claim.members)) / target.peak, moved / target.bandwidth)
+        return roofline(sum(map(self.operations, claim.members)), moved, target)
 
     def transfer(self, target: int, size: int) -> float:
         """How long it takes to move so many bytes between the host and a target's memory, one way."""
@@ -74,11 +73,4 @@ def _operations(call: ir.Call) -> int:
         program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
     except Exception:  # the operator may be a user's; whoever compiles it will say what is wrong
         return elements
-    return sum(arith.size_hint(arith.unwrap(block_size(block))) * _arithmetic(block) for block in blocks_of(program))
-
-
-def _arithmetic(block: loops.Block) -> int:
-    """Operations of one iteration of a block, at least one."""
-    if not isinstance(block.body, loops.Store):
-        return 1
-    return max(1, sum(isinstance(node, (loops.Binary, loops.Unary)) for node in loops.walk_exprs(block.body.value)))
+    return operations(program)

@@ -42,7 +42,8 @@ class OperatorReport:
 class RegionReport:
     """One region: how many operators it has; the bytes that cross its border (None where dimensions are symbolic); where its
     target takes it under a condition alone, that, in `condition`; the seconds predicted for its operators and for what crosses, and
-    those measured; an `earlier` region of its target with which it would close a cycle, and `through` which operators."""
+    those measured; an `earlier` region of its target with which it would close a cycle, and `through` which operators; and kernels
+    that run by the generic schedule although reductions take most of their time, in words (`generic`)."""
 
     name: str
     target: str
@@ -55,6 +56,7 @@ class RegionReport:
     measured: float | None = None
     earlier: str = ""
     through: tuple[int, ...] = ()
+    generic: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,11 @@ class Report:
         """The report as plain data."""
         return {
             "operators": [{**asdict(item), "reads": list(item.reads), "verdicts": dict(item.verdicts)} for item in self.operators],
-            "regions": [{**asdict(item), "through": list(item.through)} for item in self.regions],
+            "regions": [{**asdict(item), "through": list(item.through), "generic": list(item.generic)} for item in self.regions],
             "changes": [{**asdict(item), "operators": list(item.operators)} for item in self.changes],
-            "conversions": [{**asdict(item), "through": list(item.through)} for item in self.conversions],
+            "conversions": [
+                {**asdict(item), "through": list(item.through), "generic": list(item.generic)} for item in self.conversions
+            ],
         }
 
     def summary(self) -> str:
@@ -111,6 +115,9 @@ class Report:
         """The summary, what would change it, then every operator with the target that takes it, and the reasons of those that did
         not."""
         lines = [self.summary()]
+        slow = [f"{region.name} by the generic schedule: {kernel}" for region in self.regions for kernel in region.generic]
+        if slow:
+            lines += ["", *slow]
         apart = list(self._apart())
         if apart:
             lines += ["", *apart]

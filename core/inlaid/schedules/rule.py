@@ -44,7 +44,8 @@ class Version:
 class Offer:
     """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
     `schedule`, which turns the program into a scheduled one whose parameters lie so. `cost` is the seconds that it takes, copies of
-    its inputs left out; only differences between the offers for one kernel matter.
+    its inputs left out; only differences between the offers for one kernel matter. `rule` is the name of the rule, which lowering
+    fills in: "" where no rule took the kernel.
 
     Where symbolic dimensions decide which schedule is best, the region runs the first of the `versions` whose condition holds, and
     `schedule` where none does. Each version is a kernel more to compile, so that a rule offers few, and none for a size that would
@@ -55,6 +56,7 @@ class Offer:
     schedule: Callable[[LoopProgram], LoopProgram]
     cost: float = 0.0
     versions: tuple[Version, ...] = ()
+    rule: str = ""
 
 
 class ScheduleRule(Protocol):

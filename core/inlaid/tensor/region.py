@@ -72,9 +72,22 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
+class KernelSchedule:
+    """How a call's kernel is scheduled: the `rule`, "" for none, the `operators` and source `nodes` that it computes, the names of
+    its symbolic dimensions, the seconds predicted for its work, and whether that is the arithmetic of reductions (`reduces`)."""
+
+    rule: str
+    operators: tuple[str, ...]
+    nodes: tuple[str, ...]
+    dims: tuple[str, ...]
+    seconds: float
+    reduces: bool
+
+
+@dataclass(frozen=True)
 class RegionProgram:
     """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64; `fast` those in
-    the fast memory of a target that has two."""
+    the fast memory of a target that has two. `schedules` tells of the calls' kernels, copies between layouts left out."""
 
     name: str
     kernels: tuple[LoopProgram, ...]
@@ -84,6 +97,7 @@ class RegionProgram:
     constants: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     workspace: Dim = 0
     fast: int = 0
+    schedules: tuple[KernelSchedule, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def test_data() -> None:
         "measured": None,
         "earlier": "",
         "through": [],
+        "generic": [],
     }
 
 

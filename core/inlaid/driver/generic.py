@@ -1,0 +1,47 @@
+"""Kernels that run by the generic schedule although reductions take most of their time: they are many times slower than others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from inlaid.errors import ScheduleWarning, dims_setting
+from inlaid.schedules.generic import GenericRule
+from inlaid.tensor.region import KernelSchedule
+
+MOST = 0.5
+"""Share of the predicted time of a region from which on a warning is worth it."""
+LEAST = 2e-5
+"""Predicted seconds below which it is not: whatever the schedule, such kernels are fast enough."""
+NAMED = 3
+"""How many kernels a warning names."""
+
+
+def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSchedule, float], ...]:
+    """Kernels by the generic schedule whose predicted time is that of reductions, with their shares of the predicted time of all,
+    the greatest first. What only moves data is left out: the generic schedule suits it."""
+    total = sum(item.seconds for item in schedules)
+    found = [(item, item.seconds / total) for item in schedules if item.reduces and item.rule in ("", GenericRule.name)]
+    return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+
+def described(item: KernelSchedule, share: float) -> str:
+    """A kernel in words: its operators, their source nodes, and its share of the predicted time."""
+    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%})"
+
+
+def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
+    """Issue a `ScheduleWarning` where such kernels take most of the predicted time of a region."""
+    found = generic_kernels(schedules)
+    share = sum(part for _, part in found)
+    if share <= MOST or sum(item.seconds for item, _ in found) < LEAST:
+        return
+    names = "; ".join(described(item, part) for item, part in found[:NAMED])
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    dims = sorted({name for item, _ in found for name in item.dims if not name.startswith("?")})
+    fixed = dims_setting(dict.fromkeys(dims))
+    remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
+    text = (
+        f"region {region} is expected to be slow: kernels without a schedule of their own take {share:.0%} of its predicted time: "
+    )
+    warnings.warn(f"{text}{names}{more}; {remedy}list a target first that has a schedule for them", ScheduleWarning, stacklevel=2)
