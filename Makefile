@@ -21,7 +21,7 @@ MINUTES := 35
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-symbolic bench-micro bench-real peers clean
+.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-symbolic bench-operators bench-micro bench-real peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ bench-symbolic: $(DEVELOPING) ## the same with symbolic sizes, beside packages f
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md
+
+bench-operators: $(DEVELOPING) ## time every canonical operator beside ONNX Runtime, about half an hour; writes docs/benchmarks-operators.md
+	$(BIN)/python benchmarks/sweep.py --write docs/benchmarks-operators.md
 
 bench-real: $(DEVELOPING) ## values and times of exported models beside ONNX Runtime; installs exporters (4 GB); writes docs/benchmarks-real.md
 	$(BIN)/python benchmarks/bench_real.py --install --write docs/benchmarks-real.md

@@ -212,3 +212,17 @@ def test_quantised_models_take_turns():
     assert [word for word in line.split() if word.isalpha() and word != "ms"] == ["squeezenet", "fixed", "float", "QDQ"]
     ratios = [float(part) for part in re.findall(r"\(([\d.]+)\)", line)]
     assert ratios[0] == 1 and len(ratios) > 1 and min(ratios) > 0
+
+
+@needs_x86
+def test_the_sweep_of_operators(tmp_path):
+    pytest.importorskip("onnxruntime")
+    text, results = tmp_path / "page.md", tmp_path / "results.jsonl"
+    options = ["--results", str(results), "--rounds", "1", "--seconds", "0", "--sizes", "small", "--write", str(text)]
+    run("sweep.py", *options, "--only", "^(relu|softmax of rows)$")
+    printed = run("sweep.py", *options, "--missing", "--only", "^(relu|gemm)$")
+    assert [line.split(":")[0] for line in printed.splitlines()] == [
+        f"{form} gemm, small model 1 thread" for form in ("static", "symbolic")
+    ]
+    for part in ("| static | small | 3 | median ", "| softmax of rows, small | 0.", "- exp2: no operator of ONNX"):
+        assert part in text.read_text()

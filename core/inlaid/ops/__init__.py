@@ -34,6 +34,7 @@ from inlaid.ops.scatter import OPERATORS as SCATTER
 from inlaid.ops.select import OPERATORS as SELECT
 from inlaid.ops.shape import OPERATORS as SHAPE
 from inlaid.ops.sort import OPERATORS as SORT
+from inlaid.ops.transposed import OPERATORS as TRANSPOSED
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     ACTIVATION,
@@ -60,6 +61,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     SELECT,
     SHAPE,
     SORT,
+    TRANSPOSED,
 )
 OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
 

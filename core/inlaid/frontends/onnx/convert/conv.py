@@ -9,10 +9,11 @@ from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr
-from inlaid.ops.convolution import conv, conv_transpose
+from inlaid.ops.convolution import conv
 from inlaid.ops.deform import deform_conv
 from inlaid.ops.elementwise import add
 from inlaid.ops.shape import reshape
+from inlaid.ops.transposed import conv_transpose
 
 
 def with_bias(node: Node, result: Expr, index: int) -> Expr:

@@ -1,0 +1,278 @@
+"""Transposed convolution, and how convolutions make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.conditions import require
+from inlaid.graph.ir import Expr, constant
+from inlaid.graph.operator import FusionKind, Operator
+from inlaid.ops.compose import join, reversed_axis, scalar, tensor_of
+from inlaid.ops.convolution import ConvAttrs, check_data, conv, grouped
+from inlaid.ops.define import Array, as_array, dims_may_equal, quiet
+from inlaid.ops.index import take
+from inlaid.ops.product import accumulator_dtype, product_dtype
+from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
+from inlaid.ops.window import Axis, window_axes
+from inlaid.types import TensorType, Type, from_numpy
+
+
+@dataclass(frozen=True)
+class ConvTransposeAttrs(ConvAttrs):
+    """`output_padding` adds elements behind the output; pads crop the output, negative ones behind add to it."""
+
+    output_padding: tuple[Dim, ...] = ()
+
+
+def _transposed(
+    attrs: ConvTransposeAttrs, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]
+) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+    """The axes of the transposed convolution and its spatial output shape."""
+    axes = window_axes(ConvAttrs(attrs.strides, (), attrs.dilations), kernel)
+    rank = len(kernel)
+    pads = attrs.pads or (0,) * (2 * rank)
+    extra = attrs.output_padding or (0,) * rank
+    if len(pads) != 2 * rank or len(extra) != rank:
+        raise ValueError(f"{rank} spatial dimensions need {2 * rank} pads and {rank} output paddings")
+    axes = tuple(
+        Axis(axis.kernel, axis.stride, axis.dilation, before, after)
+        for axis, before, after in zip(axes, pads[:rank], pads[rank:], strict=True)
+    )
+    shape: list[Dim] = []
+    for number, (axis, extent, more) in enumerate(zip(axes, spatial, extra, strict=True), 2):
+        if isinstance(axis.before, int) and axis.before < 0:
+            raise ValueError(f"{axis.before} elements cannot be added before the output")
+        length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
+        require(arith.at_least(length, 1, f"dimension {number} of the output"))
+        shape.append(arith.unwrap(arith.wrap(length)))
+    return axes, tuple(shape)
+
+
+def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Type:
+    data, weights = check_data(x, w)
+    if not dims_may_equal(data.shape[1], weights.shape[0]):
+        raise ValueError(f"weights for {weights.shape[0]} input channels do not fit {data.shape[1]}")
+    grouped(weights.shape[0], attrs.groups, "input")
+    _, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
+    result = product_dtype(data.dtype, weights.dtype, attrs.out_dtype)
+    return TensorType((data.shape[0], weights.shape[1] * attrs.groups, *spatial), result)
+
+
+@quiet
+def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> Array:
+    """Each input element adds its multiple of the weights to the output that it reaches."""
+    result = product_dtype(from_numpy(x.dtype), from_numpy(w.dtype), attrs.out_dtype)
+    acc = accumulator_dtype(result).numpy
+    axes, spatial = _transposed(attrs, w.shape[2:], x.shape[2:])
+    lengths = [arith.evaluate(length, {}) for length in spatial]
+    crops = [arith.evaluate(axis.before, {}) for axis in axes]
+    reaches = [(extent - 1) * axis.stride + 1 for axis, extent in zip(axes, x.shape[2:], strict=True)]
+    groups, inputs, outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
+    data = x.astype(acc, copy=False).reshape(x.shape[0], groups, inputs, *x.shape[2:])
+    weights = w.astype(acc, copy=False).reshape(groups, inputs, *w.shape[1:])
+    whole = [
+        max(crop + length, reach + (size - 1) * axis.dilation)
+        for axis, crop, length, reach, size in zip(axes, crops, lengths, reaches, w.shape[2:], strict=True)
+    ]
+    total = np.zeros((x.shape[0], groups, outputs, *whole), acc)
+    letters = "xyz"[: len(axes)]
+    everything = (slice(None),) * 3
+    for tap in np.ndindex(*w.shape[2:]):
+        starts = [k * axis.dilation for k, axis in zip(tap, axes, strict=True)]
+        reached = tuple(slice(at, at + reach, axis.stride) for at, reach, axis in zip(starts, reaches, axes, strict=True))
+        total[everything + reached] += np.einsum(f"ngi{letters},gio->ngo{letters}", data, weights[everything + tap])
+    kept = tuple(slice(crop, crop + length) for crop, length in zip(crops, lengths, strict=True))
+    return as_array(total[everything + kept].reshape(x.shape[0], groups * outputs, *lengths), result)
+
+
+# --- as convolutions --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Phases of an axis whose outputs read equally many inputs from the same place: output `q` of phase `r`, which is element
+    `q * stride + r` of the whole, reads input `q - shift - j * dilation` by tap `j` of those of the phase, for `j < count`. `taps`
+    are all phases' one after another, in falling order; None for all that there are."""
+
+    phases: tuple[int, ...]
+    taps: tuple[int, ...] | None
+    count: Dim
+    shift: int
+    dilation: int
+
+    @property
+    def reach(self) -> Dim:
+        """How far before output `q` the first input lies that it reads."""
+        return self.shift + (self.count - 1) * self.dilation
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """One axis of a transposed convolution: the whole output of the data is cut into `stride` interleaved phases, of each of which
+    elements `first` to `first + count - 1` are computed. `begin` and `behind` are cropped from them put together again."""
+
+    stride: int
+    groups: tuple[_Group, ...]
+    first: Dim
+    count: Dim
+    ceiling: Dim
+    begin: Dim
+    behind: Dim
+
+    def pads(self, group: _Group) -> tuple[Dim, Dim]:
+        """What the convolution for a group of phases pads the data by."""
+        return simple(arith.wrap(group.reach) - self.first), simple(arith.wrap(self.ceiling) - 1 - group.shift)
+
+
+def _groups(kernel: Dim, stride: int, dilation: int) -> tuple[_Group, ...]:
+    """The phases that have taps: element `y` of the whole reads input `i` by tap `k` where `y = i * stride + k * dilation`."""
+    if stride == 1 or not isinstance(kernel, int):
+        return (_Group((0,), None, kernel, 0, dilation),)
+    common = int(np.gcd(stride, dilation))
+    period, step = stride // common, dilation // common
+    inverse = pow(step, -1, period)
+    found: dict[tuple[int, int], list[tuple[int, range]]] = {}
+    for phase in range(0, stride, common):
+        first = phase // common * inverse % period
+        taps = range(first, kernel, period)
+        if taps:
+            found.setdefault((len(taps), (first * dilation - phase) // stride), []).append((phase, taps))
+    return tuple(
+        _Group(tuple(phase for phase, _ in members), tuple(tap for _, taps in members for tap in taps[::-1]), count, shift, step)
+        for (count, shift), members in found.items()
+    )
+
+
+def _lane(axis: Axis, extent: Dim, more: Dim) -> _Lane:
+    groups, stride = _groups(axis.kernel, axis.stride, axis.dilation), axis.stride
+    # The whole output has (extent - 1) * stride + room elements that are asked for or cropped before.
+    room = axis.span + more - axis.after
+    ceiling = simple(arith.maximum(arith.ceildiv(room, stride), 1 + max(group.shift for group in groups)))
+    first: Dim = simple(arith.wrap(axis.before) // stride)
+    for group in groups:
+        first = simple(arith.minimum(first, group.reach))
+    return _Lane(
+        stride,
+        groups,
+        first,
+        simple(arith.wrap(extent) - 1 + ceiling - first),
+        ceiling,
+        simple(arith.wrap(axis.before) - arith.wrap(first) * stride),
+        simple(arith.wrap(ceiling) * stride - room),
+    )
+
+
+def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
+    """A convolution with reversed weights where all strides are 1; else one for each group of phases (the sub-pixel convolution of
+    Shi et al., CVPR 2016), whose results are interleaved. Along an axis of which only the run knows the number of taps, zeros are
+    put between the elements of the data instead."""
+    x, w = args
+    data, weights = tensor_of(x), tensor_of(w)
+    axes, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
+    extra = attrs.output_padding or (0,) * len(axes)
+    lanes = []
+    for number, (axis, more) in enumerate(zip(axes, extra, strict=True), 2):
+        if not isinstance(axis.kernel, int) and axis.stride > 1:
+            x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
+            axis = Axis(axis.kernel, 1, axis.dilation, axis.before, after)
+        lanes.append(_lane(axis, tensor_of(x).shape[number], more))
+    whole = _interleaved(attrs, x, w, lanes)
+    shape = (data.shape[0], weights.shape[1] * attrs.groups, *spatial)
+    return _cropped(whole, lanes, shape)
+
+
+def _spread(x: Expr, axis: int, stride: int) -> Expr:
+    """The tensor with zeros behind each element along an axis, `stride - 1` of them."""
+    shape = tensor_of(x).shape
+    apart = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    behind = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
+    padded = pad(apart, scalar(0, tensor_of(x).dtype), pads=behind)
+    return reshape(padded, shape=(*shape[:axis], simple(arith.wrap(shape[axis]) * stride), *shape[axis + 1 :]))
+
+
+def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane]) -> Expr:
+    """All elements that the phases compute, in order."""
+    rank, batch, groups, outputs = len(lanes), tensor_of(x).shape[0], attrs.groups, tensor_of(w).shape[1]
+    counts = tuple(lane.count for lane in lanes)
+    if all(lane.stride == 1 for lane in lanes):
+        return _phases(attrs, x, w, lanes, tuple(lane.groups[0] for lane in lanes))
+
+    def parts(chosen: tuple[_Group, ...]) -> Expr:
+        """Phases of the first axes as chosen, and all of the others: (N, groups, phases..., channels of a group, spatial...)."""
+        number = len(chosen)
+        if number == rank:
+            split = (batch, groups, *(len(group.phases) for group in chosen), outputs, *counts)
+            return reshape(_phases(attrs, x, w, lanes, chosen), shape=split)
+        lane = lanes[number]
+        joined = join([parts((*chosen, group)) for group in lane.groups], 2 + number)
+        order = [phase for group in lane.groups for phase in group.phases]
+        if missing := sorted(set(range(lane.stride)) - set(order)):  # no tap reaches them
+            rank_of_parts = tensor_of(joined).rank
+            added = (0,) * (rank_of_parts + 2 + number) + (len(missing),) + (0,) * (rank_of_parts - 3 - number)
+            joined = pad(joined, scalar(0, tensor_of(joined).dtype), pads=added)
+        order += missing
+        return joined if order == sorted(order) else take(joined, constant(np.argsort(order)), axis=2 + number)
+
+    every = parts(())
+    interleaved = (place for number in range(rank) for place in (3 + rank + number, 2 + number))
+    turned = transpose(every, perm=(0, 1, 2 + rank, *interleaved))
+    sizes = (simple(arith.wrap(lane.count) * lane.stride) for lane in lanes)
+    return reshape(turned, shape=(batch, groups * outputs, *sizes))
+
+
+def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane], chosen: tuple[_Group, ...]) -> Expr:
+    """The convolution for a group of phases of each axis; its channels are (groups, phases..., channels of a group)."""
+    rank, groups = len(lanes), attrs.groups
+    inputs, outputs = tensor_of(w).shape[:2]
+    counts, taps = tuple(len(group.phases) for group in chosen), tuple(group.count for group in chosen)
+    for axis, group in enumerate(chosen, 2):
+        # A convolution takes inputs in rising order, which is that of falling taps.
+        w = reversed_axis(w, axis) if group.taps is None else take(w, constant(np.array(group.taps)), axis=axis)
+    split = (dim for pair in zip(counts, taps, strict=True) for dim in pair)
+    per_group = inputs // groups
+    w = reshape(w, shape=(groups, per_group, outputs, *split))
+    phases, windows = (3 + 2 * number for number in range(rank)), (4 + 2 * number for number in range(rank))
+    w = transpose(w, perm=(0, *phases, 2, 1, *windows))
+    w = reshape(w, shape=(groups * outputs * int(np.prod(counts)), per_group, *taps))
+    before, after = zip(*(lane.pads(group) for lane, group in zip(lanes, chosen, strict=True)), strict=True)
+    return conv(
+        x,
+        w,
+        strides=(1,) * rank,
+        pads=(*before, *after),
+        dilations=tuple(group.dilation for group in chosen),
+        groups=groups,
+        out_dtype=attrs.out_dtype,
+    )
+
+
+def _cropped(whole: Expr, lanes: list[_Lane], shape: tuple[Dim, ...]) -> Expr:
+    """The elements that are asked for: zeros where there are more than the phases have."""
+    kept = [(lane.begin, lane.behind) for lane in lanes]
+    if all(begin == 0 and behind == 0 for begin, behind in kept):
+        return whole
+    if all(isinstance(dim, int) and dim >= 0 for crop in kept for dim in crop):
+        begins = (0, 0, *(begin for begin, _ in kept))
+        ends = tuple(simple(arith.wrap(begin) + extent) for begin, extent in zip(begins, shape, strict=True))
+        return strided_slice(whole, begin=begins, end=ends, strides=(1,) * len(shape))
+    before, after = (tuple(simple(-arith.wrap(crop[side])) for crop in kept) for side in (0, 1))
+    return pad(whole, scalar(0, tensor_of(whole).dtype), pads=(0, 0, *before, 0, 0, *after))
+
+
+conv_transpose = Operator(
+    "conv_transpose",
+    _infer_conv_transpose,
+    ConvTransposeAttrs,
+    reference=_reference_conv_transpose,
+    decompose=_decompose,
+    fusion=FusionKind.COMPLEX_OUT_FUSABLE,
+    arity=(2, 2),
+    inputs=("x", "w"),
+)
+"""The transpose of `conv` with respect to its data: x (N, C, spatial...), w (C, O / groups, kernel...)."""
+
+OPERATORS: tuple[Operator, ...] = (conv_transpose,)

@@ -1,0 +1,58 @@
+"""Transposed convolutions through the compiler, against the numpy reference: static, and with a free batch, height and width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.ir import Expr, constant, function, var
+from inlaid.types import TensorType
+
+RNG = np.random.default_rng(7)
+
+LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "sub-pixel": ((2, 24, 5, 7), (24, 40, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "phases of different taps": ((1, 16, 4, 3), (16, 8, 3, 5), {"strides": (2, 3), "output_padding": (1, 0)}),
+    "stride 1": ((1, 16, 6, 5), (16, 16, 3, 3), {"pads": (1, 0, 1, 2)}),
+    "groups and gaps": ((1, 8, 4, 5), (8, 3, 2, 3), {"strides": (2, 3), "dilations": (2, 2), "groups": 2}),
+}
+
+
+def transposed(x: Expr, weights: np.ndarray, attrs: dict[str, Any]) -> Expr:
+    channels = weights.shape[1] * attrs.get("groups", 1)
+    bias = constant(np.linspace(-1, 1, channels, dtype=np.float32).reshape(channels, 1, 1))
+    return ops.relu(ops.add(ops.conv_transpose(x, constant(weights), **attrs), bias))
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("x86-64-v3", 2), ("x86-64-v2", 1)])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_static_and_symbolic_packages_agree_with_the_reference(layer: str, cpu: str, threads: int) -> None:
+    shape, kernel, attrs = LAYERS[layer]
+    weights = RNG.standard_normal(kernel).astype(np.float32) / np.float32(np.sqrt(kernel[0]))
+    free = TensorType((SizeVar("n"), shape[1], SizeVar("h", 1), SizeVar("w", 1)), "float32")
+    target = f"x86:threads={threads},cpu={cpu}"
+    symbolic = inlaid.compile(function([v := var("x", free)], transposed(v, weights, attrs)), [target])
+    for sizes in (shape, (0, *shape[1:]), (1, shape[1], 1, 1), (1, shape[1], 17, 9)):
+        data = RNG.standard_normal(sizes).astype(np.float32)
+        fixed = function([v := var("x", TensorType(sizes, "float32"))], transposed(v, weights, attrs))
+        (expected,) = inlaid.compile(fixed, ["reference"]).run({"x": data}).values()
+        packages = [symbolic, inlaid.compile(fixed, [target])] if sizes == shape else [symbolic]
+        for package in packages:
+            (found,) = package.run({"x": data}).values()
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
+def test_integers_are_exact(cpu: str) -> None:
+    data = RNG.integers(-128, 128, (1, 16, 5, 4)).astype(np.int8)
+    weights = RNG.integers(-127, 128, (16, 24, 4, 4)).astype(np.int8)
+    x = var("x", TensorType(data.shape, "int8"))
+    unit = function([x], ops.conv_transpose(x, constant(weights), strides=(2, 2), pads=(1, 1, 1, 1), out_dtype="int32"))
+    (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
+    (found,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
+    np.testing.assert_array_equal(found, expected)
