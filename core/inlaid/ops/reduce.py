@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
+from inlaid.arith import Constraint
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
@@ -123,11 +124,17 @@ class ArgReduceAttrs(Attrs):
     last: bool = False
 
 
+_POSITIONS = (1 << 31) - 1
+"""The most elements of an axis: positions are worked out as int32."""
+
+
 def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Operator:
     def infer(attrs: ArgReduceAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
         extent = tensor.shape[check_axis(attrs.axis, tensor.rank)]
         require(arith.at_least(extent, 1, f"dimension {attrs.axis} of the input"))
+        limit = arith.unwrap(arith.compare("<=", extent, _POSITIONS))
+        require(Constraint(limit, f"dimension {attrs.axis} of the input", f"<= {_POSITIONS}", extent))
         return TensorType(reduced_shape(tensor.shape, (attrs.axis,), attrs.keepdims), "int64")
 
     def reference(attrs: ArgReduceAttrs, x: Array) -> Array:
@@ -138,34 +145,23 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
 
     def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
-        index = dtype("int64")
-        # The tie rule compares positions, so that the combination commutes and any schedule gives the same answer.
-        worst_position = te.const(-1 if attrs.last else index.limits[1], index)
-
-        def combine(best: tuple[ir.Expr, ...], new: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
-            better = (best[0] < new[0]) if greatest else (new[0] < best[0])
-            same = new[0].equal(best[0])
-            if best[0].dtype.is_float:
-                best_nan, new_nan = te.unary("isnan", best[0]), te.unary("isnan", new[0])
-                better, same = better | (new_nan & ~best_nan), same | (new_nan & best_nan)
-            nearer = (best[1] < new[1]) if attrs.last else (new[1] < best[1])
-            take = better | (same & nearer)
-            return te.select(take, new[0], best[0]), te.select(take, new[1], best[1])
-
-        def identity(types: tuple[DType, ...]) -> tuple[ir.Expr, ...]:
-            return (te.lowest(types[0]) if greatest else te.highest(types[0])), worst_position
-
-        reducer = te.comm_reducer(combine, identity, name)
+        """The extreme first, then the first or last position that holds it: two reductions of plain numbers, which vectors do."""
+        extremes = reduce_tensor(x, (attrs.axis,), attrs.keepdims, te.max_ if greatest else te.min_, "extreme")
+        index = dtype("int32")
+        none = te.const(-1 if attrs.last else index.limits[1], index)
         k = te.reduce_axis(x.shape[attrs.axis], "k")
 
-        def body(*indices: arith.Var) -> tuple[ir.Expr, ...]:
+        def body(*indices: arith.Var) -> ir.Expr:
             after = indices[attrs.axis + 1 :] if attrs.keepdims else indices[attrs.axis :]
-            element = widen(x[(*indices[: attrs.axis], k, *after)])
-            found: tuple[ir.Expr, ...] = reducer((element, ir.Index(index, k.var)), k)
-            return found
+            element, extreme = widen(x[(*indices[: attrs.axis], k, *after)]), extremes[indices]
+            found = element.equal(extreme)
+            if element.dtype.is_float:
+                found = found | te.unary("isnan", element)  # the extreme is NaN where any element is
+            made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k.var), none), k)
+            return made
 
-        position: te.Tensor = te.compute(reduced_shape(x.shape, (attrs.axis,), attrs.keepdims), body, name)[1]
-        return position
+        position = te.compute(extremes.shape, body, name)
+        return map_elements(lambda value: value, position, result=dtype("int64"), name=name)
 
     return Operator(name, infer, ArgReduceAttrs, reference=reference, compute=compute, fusion=FusionKind.REDUCTION, inputs=("x",))
 
@@ -187,6 +183,10 @@ class CumulativeAttrs(Attrs):
     reverse: bool = False
 
 
+COLUMNS = 256
+"""How many running values are kept at a time, along the axes behind the one that they run along."""
+
+
 def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
     def infer(attrs: CumulativeAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
@@ -205,22 +205,28 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
         return np.ascontiguousarray(as_array(np.moveaxis(total, -1, attrs.axis), from_numpy(x.dtype)))
 
     def compute(attrs: CumulativeAttrs, x: te.Tensor) -> te.Tensor:
-        extent = x.shape[attrs.axis]
-        others = (*x.shape[: attrs.axis], *x.shape[attrs.axis + 1 :])
-        working = working_dtype(x.dtype)
+        axis, extent, working = attrs.axis, x.shape[attrs.axis], working_dtype(x.dtype)
+        outer, inner = x.shape[:axis], x.shape[axis + 1 :]
+        # Columns run side by side in vectors, some at a time.
+        columns = inner[-1] if inner else 1
+        together = min(columns, COLUMNS) if isinstance(columns, int) else COLUMNS
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-            with loop_nest(b, others, ir.ForKind.PARALLEL) as outer:
-                total = b.alloc((), working, "total")
-                b.store(total, (), te.const(start, working))
-                with b.loop(extent, "k") as k:
+            pieces = arith.unwrap(arith.ceildiv(columns, max(together, 1)))
+            with loop_nest(b, (*outer, *inner[:-1], pieces), ir.ForKind.PARALLEL) as (*around, piece):
+                first = piece * together
+                width = arith.minimum(columns - first, together)
+                total = b.alloc((together,), working, "total")
+                with b.loop(width, "j") as j:
+                    b.store(total, j, te.const(start, working))
+                with b.loop(extent, "k") as k, b.loop(width, "j") as j:
                     along = extent - 1 - k if attrs.reverse else k
-                    at = (*outer[: attrs.axis], along, *outer[attrs.axis :])
+                    at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))
                     if attrs.exclusive:
-                        b.store(outputs[0], at, te.cast(total[()], x.dtype))
-                    b.store(total, (), ir.binary(op, total[()], widen(inputs[0][at])))
+                        b.store(outputs[0], at, te.cast(total[j], x.dtype))
+                    b.store(total, j, ir.binary(op, total[j], widen(inputs[0][at])))
                     if not attrs.exclusive:
-                        b.store(outputs[0], at, te.cast(total[()], x.dtype))
+                        b.store(outputs[0], at, te.cast(total[j], x.dtype))
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
 

@@ -17,6 +17,7 @@ from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import ANY, FLOAT, INTEGER, Array, check_axes, common_dtype, dims_may_equal, tensor_type, widen, widen_array
 from inlaid.ops.index import positive_index
+from inlaid.ops.ordering import first_in_order, key_dtype, sort_key
 from inlaid.ops.sort import before, merge_sort, stable_argsort
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
@@ -149,7 +150,11 @@ def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tupl
                 b.store(result, (), before(a, c))
                 b.store(differs, (), before(a, c) | before(c, a))
 
-        merge_sort(b, rows, precedes, order, spare)
+        if columns == 1:
+            keys = b.alloc((rows,), key_dtype(x.dtype), "keys")
+            first_in_order(b, rows, rows, lambda row: sort_key(source[row, 0]), (keys, order, spare))
+        else:
+            merge_sort(b, rows, precedes, order, spare)
         # Every row learns its founder: the first row that equals it, which the stable sort puts in front of its equals.
         b.store(leader, (), 0)
         with b.loop(rows) as i:
@@ -291,6 +296,7 @@ def _compute_non_max_suppression(
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         box_buffer, score_buffer, overlap_limit, score_limit = inputs
         result, count = outputs
+        keys = b.alloc((candidates,), key_dtype(scores.dtype), "keys")
         order, spare = (b.alloc((candidates,), "int64", name) for name in ("order", "spare"))
         suppressed = b.alloc((), "bool", "suppressed")
         b.store(count, (), 0)
@@ -299,13 +305,13 @@ def _compute_non_max_suppression(
             def score(box: arith.Var) -> ir.Expr:
                 return widen(score_buffer[batch, number, box])
 
-            def precedes(b: Builder, one: arith.Var, other: arith.Var, verdict: ir.Buffer) -> None:
-                b.store(verdict, (), before(score(one), score(other), descending=True))
-
             def sides(box: arith.Var) -> list[ir.Expr]:
                 return _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
 
-            merge_sort(b, candidates, precedes, order, spare)
+            def rank(box: Dim) -> ir.Expr:
+                return sort_key(score_buffer[batch, number, box], descending=True)
+
+            first_in_order(b, candidates, candidates, rank, (keys, order, spare))
             start = b.let(count[()], "start")
             with b.loop(candidates) as i:
                 box = b.let(order[i], "box", (0, candidates - 1))

@@ -1,4 +1,4 @@
-"""Sorting, by loop programs: a stable bottom-up merge sort of element numbers.
+"""Sorting, by loop programs: the first elements of rows, and a stable bottom-up merge sort of element numbers by any order.
 
 The order is numpy's: NaN is greater than every number and equal to itself, -0.0 equals 0.0. Of equal elements the one of lower
 index comes first, in rising and in falling order.
@@ -15,7 +15,8 @@ from inlaid import arith
 from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import ANY, Array, check_axis, tensor_type, widen, widen_array
+from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
+from inlaid.ops.ordering import first_in_order, key_dtype, sort_key
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type
@@ -25,12 +26,10 @@ Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
 second; of equal ones neither must."""
 
 
-def before(a: ir.Expr, b: ir.Expr, *, descending: bool = False) -> ir.Expr:
+def before(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     """Whether a comes strictly before b; both in their working type."""
     if a.dtype.kind == "bool":
         a, b = te.cast(a, "uint8"), te.cast(b, "uint8")
-    if descending:
-        a, b = b, a
     if not a.dtype.is_float:
         return a < b
     return (a < b) | (te.unary("isnan", b) & ~te.unary("isnan", a))
@@ -131,20 +130,17 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs
         values, indices = outputs
-        order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
         wanted = attrs.k
         if not (isinstance(wanted, int) and isinstance(count, int)):
             wanted = b.let(arith.wrap(wanted), "k", (0, count))
-        with b.loops((*x.shape[:axis], *x.shape[axis + 1 :])) as at:
+        with loop_nest(b, (*x.shape[:axis], *x.shape[axis + 1 :]), ir.ForKind.PARALLEL) as at:
 
             def index(position: Dim) -> tuple[Dim, ...]:
                 return (*at[:axis], position, *at[axis:])
 
-            def precedes(b: Builder, one: arith.Var, other: arith.Var, result: ir.Buffer) -> None:
-                a, c = widen(source[index(one)]), widen(source[index(other)])
-                b.store(result, (), before(a, c, descending=attrs.largest))
-
-            merge_sort(b, count, precedes, order, spare)
+            keys = b.alloc((count,), key_dtype(x.dtype), "keys")
+            order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
+            first_in_order(b, count, wanted, lambda i: sort_key(source[index(i)], attrs.largest), (keys, order, spare))
             with b.loop(wanted) as rank:
                 found = b.let(order[rank], "found", (0, count - 1))
                 b.store(values, index(rank), source[index(found)])

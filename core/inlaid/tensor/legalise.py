@@ -63,10 +63,12 @@ def carrier(of: DType) -> DType:
     return dtype(f"uint{of.bytes * 8}")
 
 
-def legalise(program: ir.LoopProgram, native: frozenset[str]) -> ir.LoopProgram:
+def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozenset[str] = frozenset()) -> ir.LoopProgram:
     """The program over the element types in `native`, which hold float32, float64, bool and the integers of 8 to 64 bits.
 
-    The same object when there is nothing to do. Mathematical functions of narrow types must be expanded before.
+    The processor has instructions that convert the floats in `converted` from and to float32: those are left as they are, between
+    bitcasts from and to the carrier. The same object when there is nothing to do. Mathematical functions of narrow types must be
+    expanded before.
     """
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     narrow = {
@@ -76,7 +78,7 @@ def legalise(program: ir.LoopProgram, native: frozenset[str]) -> ir.LoopProgram:
     }
     if not narrow and all(node.dtype.name in native for stmt in ir.walk_stmts(program.body) for node in _values(stmt)):
         return program
-    return _Legaliser(narrow, native).program(program)
+    return _Legaliser(narrow, native, converted).program(program)
 
 
 def _values(stmt: ir.Stmt) -> Iterator[Expr]:
@@ -86,8 +88,9 @@ def _values(stmt: ir.Stmt) -> Iterator[Expr]:
 class _Legaliser(Rewriter):
     """Rebuilds programs; a narrow value becomes its carrier."""
 
-    def __init__(self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str]) -> None:
+    def __init__(self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str], converted: frozenset[str]) -> None:
         super().__init__(buffers=buffers)
+        self._converted = converted
         self._carriers = buffers
         self._native = native
         self._done: dict[ir.Expr, ir.Expr] = {}
@@ -138,7 +141,9 @@ class _Legaliser(Rewriter):
     def _cast(self, value: Expr, source: DType, target: DType) -> Expr:
         """A rebuilt value converted from one type to another, either of which may be narrow."""
         if self._is_narrow(source):
-            if source.is_float:
+            if source.name in self._converted:
+                value, source = cast(bitcast(value, source), FLOAT32), FLOAT32
+            elif source.is_float:
                 value, source = decode(value, source), FLOAT32
             else:
                 source = value.dtype
@@ -150,6 +155,8 @@ class _Legaliser(Rewriter):
             value, source = cast(value, FLOAT64), FLOAT64
         if source is FLOAT64:
             value = round_to_odd(value)
+        if target.name in self._converted:
+            return bitcast(cast(cast(value, FLOAT32), target), carrier(target))
         return encode(cast(value, FLOAT32), target)
 
 

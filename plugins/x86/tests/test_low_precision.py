@@ -145,3 +145,21 @@ def test_inputs_need_not_be_contiguous_or_aligned(types: tuple[str, str]) -> Non
     packed = numbers((13 * 33 + 1,), types[0])[1:].reshape(13, 33)
     for array in (whole[1:14, 3:36], whole[:26:2, 36:3:-1], packed, np.asfortranarray(packed)):
         check(product, {"a": array}, "native")
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("source", "to"), [("float32", "float16"), ("float16", "float32"), ("float64", "float16")])
+def test_conversions_of_float16_are_exact(source: str, to: str, cpu: str) -> None:
+    """Every float16, and numbers half-way between two of them, a little more and a little less."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        x = every.astype(source)
+        if source != "float16":
+            half = (x[1:] + x[:-1]) / 2
+            x = np.concatenate([x, half, np.nextafter(half, half.dtype.type(np.inf)), np.nextafter(half, half.dtype.type(0))])
+        expected = x.astype(to)
+    unit = ir.function([v := var("x", x.shape, source)], ops.cast(v, dtype=to))
+    (found,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    real = ~np.isnan(expected)
+    assert found[real].tobytes() == expected[real].tobytes()

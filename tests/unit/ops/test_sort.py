@@ -64,3 +64,22 @@ def test_topk_symbolic() -> None:
 
 def test_more_than_there_are() -> None:
     raises_for(ops.topk, "k must be 0 to 3, the elements of axis 0, got 4", np.zeros(3), k=4, axis=0)
+
+
+@pytest.mark.parametrize("of", DTYPES)
+def test_many_elements(of: str) -> None:
+    """Enough for a heap and for a radix sort, with ties, and -0.0 and NaN where there are."""
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 99, 150).astype(np.float64) if of == "uint64" else rng.standard_normal(150).round(1) * 5
+    if dtype(of).is_float:
+        x[::7], x[1::9], x[2::11] = -0.0, np.nan, 0.0
+    elif dtype(of).kind in ("uint", "bool"):
+        x = np.abs(x)
+    values = np.clip(x, -8, 7).astype(dtype(of).numpy) if of == "int4" else x.astype(dtype(of).numpy)
+    if of == "uint64":
+        values[::5] += np.uint64(1 << 63)
+    for k, largest in ((0, True), (3, False), (9, True), (150, True), (150, False)):
+        check(ops.topk, values, k=k, axis=0, largest=largest)
+    n = SizeVar("n")
+    for count in (1, 16, 80, 150):
+        check(ops.topk, values[:count], shapes=((n,),), k=min(count, 5), axis=0)

@@ -25,7 +25,7 @@ from inlaid_x86.linking import X86_64, link_image
 from inlaid_x86.llvm.kernel import is_explicit
 from inlaid_x86.llvm.loop import print_loop
 from inlaid_x86.llvm.region import Dialect, print_entry, print_kernel
-from inlaid_x86.llvm.values import NATIVE
+from inlaid_x86.llvm.values import CONVERTED, NATIVE
 from inlaid_x86.machine import TRIPLE, data_layout, feature_text
 from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
 from inlaid_x86.scale import math_emitters
@@ -51,12 +51,14 @@ class X86Codegen:
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math, check)
         level = tuple(name for name in self.features if name not in extensions(self.features))
         required = set(level)
+        converted = frozenset(name for name, feature in CONVERTED.items() if feature in level)
         with Compilers(level, context.objects) as compilers:
             kernels, lengths = [], []
             symbols = []
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
-                kernels.append(serial_where_short(legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE), width))
+                legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
+                kernels.append(serial_where_short(legal, width))
                 lengths.append(cycles(kernels[-1], width))
                 text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
                 more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}

@@ -9,13 +9,16 @@ from inlaid.errors import Unsupported
 from inlaid.types import DType
 
 _SCALAR = {
+    "float16": "half",
     "float32": "float",
     "float64": "double",
     "bool": "i1",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-NATIVE = frozenset(_SCALAR)
-"""Names of the element types that the printer takes; all others are legalised to these before."""
+NATIVE = frozenset(_SCALAR) - {"float16"}
+"""Names of the element types that the printer computes with; all others are legalised to these before."""
+CONVERTED = {"float16": "f16c"}
+"""Element types that the printer converts from and to float32, where the processor has the feature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,185 @@
+"""Orders of elements by integer keys, for loop programs: a radix sort, and the first few of many by a heap.
+
+A key is an integer whose order is that in which elements are to come: floats by the bits that IEEE 754 orders as integers, NaN as
+the greatest, -0.0 as 0.0. Of equal keys the element of lower index comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.ops.define import widen
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import DType, dtype
+
+DIGIT = 8
+"""Bits of a digit of the radix sort."""
+FEW = 16
+"""The heap serves where an element in so many is wanted."""
+SHORT = 64
+"""And for all of so few elements, for which counting digits takes longer."""
+BLOCK = 64
+"""Elements that are compared with the last one wanted at a time."""
+
+
+def key_dtype(of: DType) -> DType:
+    """The type of the keys of an element type."""
+    return dtype("int32" if of.bits <= 32 else "int64")
+
+
+def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
+    """The key of an element."""
+    to = key_dtype(value.dtype)
+    least = -(1 << (to.bits - 1))
+    if value.dtype.is_float:
+        wide = widen(value)
+        bits = ir.bitcast(wide, to)
+        ordered = te.select(bits < 0, bits ^ te.const(-1 - least, to), bits)
+        key = te.select(te.unary("isnan", wide), te.const(-1 - least, to), te.select(bits.equal(least), te.const(0, to), ordered))
+    elif value.dtype.bits == to.bits and value.dtype.kind == "uint":
+        key = ir.bitcast(value, to) ^ te.const(least, to)
+    else:
+        key = te.cast(value, to)
+    return key ^ te.const(-1, to) if descending else key
+
+
+def radix_sort(b: Builder, count: Dim, keys: ir.Buffer, order: ir.Buffer, spare: ir.Buffer) -> None:
+    """Put the numbers 0 ... count - 1 into `order`, by rising keys. `order` and `spare` are int64 of the extent of `keys`.
+
+    The digits are counted from the last to the first; after two of them the numbers are in `order` again.
+    """
+    places = b.alloc((1 << DIGIT,), "int64", "places")
+    total = b.alloc((), "int64", "total")
+    with b.loop(count) as i:
+        b.store(order, i, i)
+    with b.loop(keys.dtype.bits // (2 * DIGIT), "pair") as pair:
+        for half, (source, target) in enumerate(((order, spare), (spare, order))):
+            _by_digit(b, count, keys, source, target, places, total, (pair * 2 + half) * DIGIT)
+
+
+def _by_digit(
+    b: Builder, count: Dim, keys: ir.Buffer, source: ir.Buffer, target: ir.Buffer, places: ir.Buffer, total: ir.Buffer, shift: Dim
+) -> None:
+    """Move the numbers in `source` to `target`, by rising digits at a bit of their keys; equal digits stay in order."""
+    of = keys.dtype
+    least = te.const(-(1 << (of.bits - 1)), of)
+
+    def digit(at: Dim) -> arith.Var:
+        shifted = (keys[at] ^ least) >> ir.Index(of, arith.wrap(shift))
+        return b.let(shifted & te.const((1 << DIGIT) - 1, of), "digit", (0, (1 << DIGIT) - 1))
+
+    with b.loop(1 << DIGIT, "d") as d:
+        b.store(places, d, 0)
+    with b.loop(count) as i:
+        own = digit(i)
+        b.store(places, own, places[own] + 1)
+    b.store(total, (), 0)
+    with b.loop(1 << DIGIT, "d") as d:
+        many = b.let(places[d], "many")
+        b.store(places, d, total[()])
+        b.store(total, (), total[()] + many)
+    with b.loop(count) as i:
+        number = b.let(source[i], "number", (0, count - 1))
+        own = digit(number)
+        b.store(target, b.let(places[own], "place", (0, count - 1)), number)
+        b.store(places, own, places[own] + 1)
+
+
+def first_few(b: Builder, count: Dim, wanted: Dim, keys: ir.Buffer, order: ir.Buffer) -> None:
+    """Put the numbers of the first `wanted` elements, by rising keys, into the front of `order`, int64 of the extent of `keys`.
+
+    The wanted ones so far are a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements come after it: a block
+    of them is passed over when its least key does.
+    """
+    heap = b.alloc(keys.shape, keys.dtype, "heap")
+    at = b.alloc((), "int64", "at")
+    key = b.alloc((), keys.dtype, "key")
+    number = b.alloc((), "int64", "number")
+    child = b.alloc((), "int64", "child")
+    going = b.alloc((), "bool", "going")
+    least = b.alloc((), keys.dtype, "least")
+    last = order.shape[0] - 1
+
+    def place(value: ir.Expr) -> arith.Var:
+        return b.let(value, "place", (0, last))
+
+    def sift(size: ir.Operand) -> None:
+        """Put (key, number) at the place `at` of a heap of a size, or below what comes after it."""
+        b.store(going, (), True)
+        with b.while_(going[()] & (at[()] * 2 + 1 < size)):
+            b.store(child, (), at[()] * 2 + 1)
+            with b.if_(child[()] + 1 < size):
+                one, other = place(child[()]), place(child[()] + 1)
+                later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
+                b.store(child, (), te.select(later, child[()] + 1, child[()]))
+            low = place(child[()])
+            b.store(going, (), (key[()] < heap[low]) | (key[()].equal(heap[low]) & (number[()] < order[low])))
+            with b.if_(going[()]):
+                high = place(at[()])
+                b.store(heap, high, heap[low])
+                b.store(order, high, order[low])
+                b.store(at, (), child[()])
+        end = place(at[()])
+        b.store(heap, end, key[()])
+        b.store(order, end, number[()])
+
+    def begin(place: Dim, own: ir.Operand, named: ir.Operand) -> None:
+        b.store(at, (), place)
+        b.store(key, (), own)
+        b.store(number, (), named)
+
+    with b.loop(wanted) as i:
+        b.store(heap, i, keys[i])
+        b.store(order, i, i)
+    half = arith.wrap(wanted) // 2
+    with b.loop(half) as i:
+        start = half - 1 - i
+        begin(start, heap[start], order[start])
+        sift(ir.Index(dtype("int64"), arith.wrap(wanted)))
+    whole = (count - arith.wrap(wanted)) // BLOCK
+
+    def offer(i: Dim) -> None:
+        with b.if_(keys[i] < heap[0]):
+            begin(0, keys[i], ir.Index(dtype("int64"), arith.wrap(i)))
+            sift(ir.Index(dtype("int64"), arith.wrap(wanted)))
+
+    with b.if_(ir.as_expr(arith.compare(">=", wanted, 1), dtype("bool"))):
+        with b.loop(whole, "block") as block:
+            first = wanted + block * BLOCK
+            b.store(least, (), keys[first])
+            with b.loop(BLOCK, "j") as j:
+                b.store(least, (), te.minimum(least[()], keys[first + j]))
+            with b.if_(least[()] < heap[0]), b.loop(BLOCK, "j") as j:
+                offer(first + j)
+        with b.loop(count - wanted - whole * BLOCK, "rest") as rest:
+            offer(wanted + whole * BLOCK + rest)
+        with b.loop(wanted - 1, "done") as done:
+            size = wanted - 1 - done
+            b.store(child, (), order[0])
+            found = b.let(child[()], "found")
+            begin(0, heap[size], order[size])
+            sift(ir.Index(dtype("int64"), arith.wrap(size)))
+            b.store(order, size, found)
+
+
+def first_in_order(
+    b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim], ir.Expr], buffers: tuple[ir.Buffer, ir.Buffer, ir.Buffer]
+) -> None:
+    """Put the numbers of the first `wanted` of `count` elements, by rising keys, into the front of `order`. `key(i)` is that of an
+    element; `buffers` are keys, `order` and a spare for it, of `count` elements."""
+    keys, order, spare = buffers
+    with b.loop(count) as i:
+        b.store(keys, i, key(i))
+    selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
+    if selects == arith.ONE:
+        first_few(b, count, wanted, keys, order)
+    elif selects == arith.ZERO:
+        radix_sort(b, count, keys, order, spare)
+    else:
+        with b.if_(ir.as_expr(selects, dtype("bool"))):
+            first_few(b, count, wanted, keys, order)
+        with b.else_():
+            radix_sort(b, count, keys, order, spare)
