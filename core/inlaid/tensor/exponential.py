@@ -26,7 +26,7 @@ from inlaid.tensor.floats import (
     where_tiny,
     with_sign,
 )
-from inlaid.tensor.ir import Expr, bitcast, const, fma, math, select, unary
+from inlaid.tensor.ir import Expr, bitcast, cast, const, fma, math, select, unary
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
@@ -67,12 +67,17 @@ def exp2(x: Expr, form: Format) -> Expr:
 
 def expm1(x: Expr, form: Format) -> Expr:
     """e ** x - 1."""
-    _, n, r = _reduce(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form)
+    return where_tiny(x, form, _expm1_between(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form))
+
+
+def _expm1_between(x: Expr, form: Format) -> Expr:
+    """e ** x - 1 where it neither overflows nor rounds to -1, and x is not tiny."""
+    _, n, r = _reduce(x, form)
     less_one = fma(r * r, horner(r, _EXPM1[form]), r)
     # 2^n (exp(r) - 1) + (2^n - 1), all of it halved so that n = 128 (or 1024) does not overflow on the way.
     half = power_of_two(n - 1, form)
     halved = fma(half, less_one, half - 0.5)
-    return where_tiny(x, form, halved + halved)
+    return halved + halved
 
 
 def sigmoid(x: Expr, form: Format) -> Expr:
@@ -84,7 +89,7 @@ def sigmoid(x: Expr, form: Format) -> Expr:
 def tanh(x: Expr, form: Format) -> Expr:
     """The hyperbolic tangent."""
     # From 22 on it rounds to 1 in either format.
-    grown = expm1(at_most(magnitude(x) * 2.0, 44.0), form)
+    grown = _expm1_between(at_most(magnitude(x) * 2.0, 44.0), form)
     return where_tiny(x, form, with_sign(grown / (grown + 2.0), x, form))
 
 
@@ -226,15 +231,14 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
     return quick_two_sum(total, total_low + scaled_low)
 
 
-def _power_special(x: Expr, y: Expr, exponent: Expr, value: Expr) -> Expr:
-    """x ** y, given the value for positive finite x; `exponent` is y * log2|x| roughly, right in sign."""
+def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
+    """x ** y, given the value for positive finite x, and whether it is infinite for a zero or infinite x."""
     of = x.dtype
     a = magnitude(x)
-    infinite = select((exponent < 0.0), const(0, of), INFINITY)
-    value = select((a.equal(0.0)) | (a.equal(INFINITY)), infinite, value)
+    value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, of), const(0, of)), value)
     whole = unary("floor", y).equal(y)
     odd = whole & unary("floor", y * 0.5).not_equal(y * 0.5)
-    negative = (x < 0.0) | (x.equal(0.0) & (bitcast(x, "int64") < 0))
+    negative = (x < 0.0) | (x.equal(0.0) & (bitcast(x, form.integer) < 0))
     value = select(negative & odd, -value, value)
     value = select((x < 0.0) & (x.not_equal(-INFINITY)) & ~whole, const(NAN, of), value)
     value = select(unary("isnan", x) | unary("isnan", y), x + y, value)
@@ -259,10 +263,19 @@ def power(x: Expr, y: Expr) -> Expr:
     # 2^(d + e) for small e: (d + e) ln(2), in one rounding where it matters.
     d = clamped - n
     r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
-    return _power_special(x, y, t, math("scalb", _exp_reduced(r, FLOAT64), n))
+    return _power_special(x, y, t >= 0.0, math("scalb", _exp_reduced(r, FLOAT64), n), FLOAT64)
 
 
 def power_short(x: Expr, y: Expr) -> Expr:
-    """x ** y of float32s given as float64s, to be rounded to float32."""
-    t = log2(_sure(magnitude(x)), FLOAT64) * y
-    return _power_special(x, y, t, exp2(t, FLOAT64))
+    """x ** y of float32s: logarithm and exponential in float64, as far as float32 needs them."""
+    a = magnitude(x)
+    k, m = _split(a, FLOAT32)
+    f = cast(m, FLOAT64.dtype) - 1.0
+    t = fma(f, horner(f, polynomials.LOG2_SHORT_64), cast(k, FLOAT64.dtype)) * cast(y, FLOAT64.dtype)
+    low_edge, high_edge = _EXP2_RANGE[FLOAT32]
+    t = at_least(at_most(t, high_edge), low_edge)
+    n, whole = nearest(t, FLOAT64)
+    value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power_of_two(whole, FLOAT64), FLOAT32.dtype)
+    falls = y < 0.0
+    grows = (a.equal(0.0) & falls) | (a.equal(INFINITY) & ~falls)
+    return _power_special(x, y, grows, value, FLOAT32)

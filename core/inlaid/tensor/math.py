@@ -54,6 +54,8 @@ _WIDE: dict[str, Callable[..., Expr]] = {
     "acosh": e.acosh,
     "atanh": e.atanh,
 }
+_SHORT: dict[str, Callable[..., Expr]] = {"asin": t.asin_short, "acos": t.acos_short, "atan": t.atan_short}
+"""Functions of float64s that hold float32s."""
 _BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
 
 
@@ -95,7 +97,9 @@ def _call(node: ir.CallMath) -> Expr:
     elif name in _BY_LENGTH:
         value = _BY_LENGTH[name](*wide, short)
     elif name == "pow":
-        value = e.power_short(*wide) if short else e.power(*wide)
+        return e.power_short(*args) if short else e.power(*args)
+    elif short and name in _SHORT:
+        value = _SHORT[name](*wide)
     else:
         value = _WIDE[name](*wide)
     return ir.cast(value, of)

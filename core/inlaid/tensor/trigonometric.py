@@ -54,17 +54,22 @@ def _modulo_four(x: Expr) -> Expr:
     return fma(unary("round", x * 0.25), const(-4, x.dtype), x)
 
 
-def _turns_short(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """For a float64 that holds a float32: the quadrant (an integer, the low two bits count) and r + e with x = (quadrant + r + e)
-    quarter turns, |r| <= 1/2."""
+def _turns_short(x: Expr) -> tuple[Expr, Expr]:
+    """For a float64 that holds a float32: the quadrant (an integer, the low two bits count) and r with x = (quadrant + r) quarter
+    turns, |r| <= 1/2."""
     # 24 bits times 29 are 53. Seven pieces reach 75 bits behind the point for x up to 2^128, where no float32 comes nearer to a
     # multiple of pi/2 than 2^-30.
     terms = [_modulo_four(x * _piece(1 + 29 * index, 29, 0)) for index in range(7)]
-    return _quadrant(terms)
+    total, errors = terms[0], []
+    for term in terms[1:]:
+        total, error = two_sum(total, term)
+        errors.append(error)
+    n, whole = nearest(total, FLOAT64)
+    return whole, (total - n) + sum(errors[1:], errors[0])
 
 
 def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The same for any float64."""
+    """The quadrant and r + e with x = (quadrant + r + e) quarter turns, for any float64."""
     of = x.dtype
     a = magnitude(x)
     # For x in [2^(128 j), 2^(128 (j + 1))), x 2^(-128 j) times the digits from weight 2^53 on of 2/pi 2^(128 j): those before them
@@ -106,8 +111,8 @@ def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
 def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
     """The quadrant, and sine and cosine of what is left of the angle."""
     if short:
-        quadrant, r, e = _turns_short(x)
-        y = (r + e) * HALF_PI[0]
+        quadrant, r = _turns_short(x)
+        y = r * HALF_PI[0]
         z = y * y
         sine = fma(y * z, horner(z, polynomials.SIN_32), y)
         cosine = fma(z * z, horner(z, polynomials.COS_32), fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
@@ -167,6 +172,16 @@ def atan(x: Expr) -> Expr:
     return where_tiny(x, FLOAT64, with_sign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
 
 
+def atan_short(x: Expr) -> Expr:
+    """The arctangent of a float64 that holds a float32, right to float32."""
+    a = magnitude(x)
+    flat = a < 1.0
+    t = select(flat, a, 1.0) / select(flat, const(1, x.dtype), a)
+    z = t * t
+    value = fma(t * z, horner(z, polynomials.ATAN_SHORT_64), t)
+    return with_sign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
+
+
 def _octants(y: Expr, x: Expr) -> Expr:
     """The angle of the point (x, y), neither negative."""
     steep = x < y
@@ -224,3 +239,28 @@ def acos(x: Expr) -> Expr:
     near = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
     far = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
     return select(a <= 0.5, near, far)
+
+
+def _asin_short(x: Expr) -> tuple[Expr, Expr]:
+    """For a float64 that holds a float32: whether |x| <= 1/2, and asin(|x|) where it is, else asin(sqrt((1 - |x|) / 2)); right to
+    float32."""
+    a = magnitude(x)
+    near = a <= 0.5
+    z = select(near, a * a, (1.0 - a) * 0.5)
+    s = unary("sqrt", z)
+    s = select(near, a, s)
+    return near, fma(s * z, horner(z, polynomials.ASIN_SHORT_64), s)
+
+
+def asin_short(x: Expr) -> Expr:
+    """The arcsine of a float64 that holds a float32, right to float32."""
+    near, value = _asin_short(x)
+    return with_sign(select(near, value, fma(value, const(-2, x.dtype), const(HALF_PI[0], x.dtype))), x, FLOAT64)
+
+
+def acos_short(x: Expr) -> Expr:
+    """The arccosine of a float64 that holds a float32, right to float32."""
+    near, value = _asin_short(x)
+    twice = value + value
+    far = select(x < 0.0, PI[0] - twice, twice)
+    return select(near, HALF_PI[0] - with_sign(value, x, FLOAT64), far)

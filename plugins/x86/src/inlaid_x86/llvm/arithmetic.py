@@ -87,7 +87,11 @@ def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Val
 
 
 def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
-    """Truncating division or remainder; by zero it is 0, and the least integer by -1 wraps: neither traps."""
+    """Truncating division or remainder; by zero it is 0, and the least integer by -1 wraps: neither traps.
+
+    Up to 32 bits in float64, which vectors can divide. It is exact: what is not an integer differs from the next one by 2^-31 of
+    itself at least.
+    """
     signed = dtype.kind == "int"
     opcode = ("s" if signed else "u") + ("div" if op == "div" else "rem")
     digits = b.ref.lstrip("-")
@@ -98,15 +102,30 @@ def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -
     by_zero = p.op(f"icmp eq {b}, {zero.ref}", "i1", a.lanes)
     safe = p.op(f"select {by_zero}, {one}, {b}", a.scalar, a.lanes)
     if not signed:
-        result = p.op(f"{opcode} {a}, {safe.ref}", a.scalar, a.lanes)
+        result = _quotient(p, op, a, safe, dtype)
         return p.op(f"select {by_zero}, {zero}, {result}", a.scalar, a.lanes)
     by_minus_one = p.op(f"icmp eq {b}, {splat('-1', a.scalar, a.lanes)}", "i1", a.lanes)
     safe = p.op(f"select {by_minus_one}, {one}, {safe}", a.scalar, a.lanes)
-    result = p.op(f"{opcode} {a}, {safe.ref}", a.scalar, a.lanes)
+    result = _quotient(p, op, a, safe, dtype)
     if op == "div":
         negated = p.op(f"sub {zero}, {a.ref}", a.scalar, a.lanes)
         result = p.op(f"select {by_minus_one}, {negated}, {result}", a.scalar, a.lanes)
     return p.op(f"select {by_zero}, {zero}, {result}", a.scalar, a.lanes)
+
+
+def _quotient(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
+    """Truncating division or remainder by a number that neither is 0 nor makes the result wrap."""
+    sign = "s" if dtype.kind == "int" else "u"
+    if dtype.bits > 32:
+        return p.op(f"{sign}{'div' if op == 'div' else 'rem'} {a}, {b.ref}", a.scalar, a.lanes)
+    real = vector_type("double", a.lanes)
+    left, right = (p.op(f"{sign}itofp {value} to {real}", "double", a.lanes) for value in (a, b))
+    ratio = p.op(f"fdiv {left}, {right.ref}", "double", a.lanes)
+    whole = p.op(f"fpto{sign}i {ratio} to {vector_type(a.scalar, a.lanes)}", a.scalar, a.lanes)
+    if op == "div":
+        return whole
+    product = p.op(f"mul {whole}, {b.ref}", a.scalar, a.lanes)
+    return p.op(f"sub {a}, {product.ref}", a.scalar, a.lanes)
 
 
 def unary(p: FunctionPrinter, op: str, a: Value, dtype: DType) -> Value:
@@ -146,7 +165,7 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
     if source.is_float and target.is_float:
         return a if a.scalar == to else p.op(f"{'fpext' if target.bits > source.bits else 'fptrunc'} {a} to {kind}", to, lanes)
     if source.is_float:
-        if target.bits <= 32 and target.name != "uint32":
+        if target.name not in ("uint32", "uint64"):
             return _saturated(p, a, target)
         return p.intrinsic("fptosi.sat" if target.kind == "int" else "fptoui.sat", a.scalar, [a], result=to)
     if target.is_float:
@@ -159,8 +178,8 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
-    """Floats as integers of at most 32 bits, saturated, NaN as 0. LLVM computes its own saturating conversion of vectors lane by
-    lane, and makes no vectors of loops that hold one."""
+    """Floats as signed integers, or as unsigned ones of less than 32 bits, saturated, NaN as 0. LLVM computes its own saturating
+    conversion of vectors lane by lane, and makes no vectors of loops that hold one."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:
@@ -175,7 +194,8 @@ def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
         a = chosen(f"ord {a}, {a.ref}", a, number(0.0))
     bottom = number(float(low))
     a = chosen(f"ogt {a}, {bottom.ref}", a, bottom)
-    wide = vector_type("i32", lanes)
+    whole_type = f"i{max(target.bits, 32)}"
+    wide = vector_type(whole_type, lanes)
     if target.bits < 32:
         top = number(float(high))
         a = chosen(f"olt {a}, {top.ref}", a, top)
@@ -183,8 +203,8 @@ def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
         return p.op(f"trunc {whole} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
     beyond = number(float(high + 1))
     inside = chosen(f"olt {a}, {beyond.ref}", a, bottom)
-    whole = p.op(f"fptosi {inside} to {wide}", "i32", lanes)
-    most = Value(splat(str(high), "i32", lanes), "i32", lanes)
+    whole = p.op(f"fptosi {inside} to {wide}", whole_type, lanes)
+    most = Value(splat(str(high), whole_type, lanes), whole_type, lanes)
     return chosen(f"olt {a}, {beyond.ref}", whole, most)
 
 

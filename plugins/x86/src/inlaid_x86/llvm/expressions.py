@@ -25,6 +25,9 @@ from inlaid_x86.llvm.values import Value, literal, memory_type, scalar_type, spl
 INDEX_ERROR = 1
 """Error code of a kernel that met an index outside its bounds."""
 
+MOST_RISKS = 16
+"""Loads and checked indices that are remembered of an expression."""
+
 CUT_BYTES = 64
 """Room behind a buffer of registers, for the last lanes of a vector that its end cuts off."""
 
@@ -51,7 +54,7 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self.guard: AccessGuard | None = None
-        self._guarded: dict[ir.Expr, bool] = {}
+        self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
         self._turned: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
@@ -375,7 +378,13 @@ class ExpressionPrinter:
         return ir.operands(expr)
 
     def _needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen."""
+        """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen: unless all
+        that it reads is known, as of a number that the condition has looked at."""
+        risks = self._risks(expr)
+        return risks is None or any(self._known(risk) is None for risk in risks)
+
+    def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
+        """What an expression reads and checks; None where that is much."""
         stack = [expr]
         while stack:
             node = stack[-1]
@@ -385,11 +394,14 @@ class ExpressionPrinter:
                 stack.extend(waiting)
                 continue
             stack.pop()
-            self._guarded[node] = (
-                isinstance(node, ir.Load)
-                or (isinstance(node, ir.Index) and arith.reads_data(node.index))
-                or any(self._guarded[arg] for arg in below)
-            )
+            if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
+                self._guarded[node] = (node,)
+                continue
+            found: dict[ir.Expr, None] | None = {}
+            for arg in below:
+                own = self._guarded[arg]
+                found = None if own is None or found is None else {**found, **dict.fromkeys(own)}
+            self._guarded[node] = None if found is None or len(found) > MOST_RISKS else tuple(found)
         return self._guarded[expr]
 
     def _node(self, expr: ir.Expr) -> Value:
