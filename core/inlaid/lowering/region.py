@@ -25,6 +25,7 @@ from inlaid.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_typ
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.ops.define import AxisAttrs
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs
+from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
@@ -146,13 +147,15 @@ class _RegionLowering:
 
     def _schedule(self, step: _Step) -> KernelSchedule:
         program, capabilities = self.sources[step.key[0]], self.context.capabilities
+        rule, reduces = step.offers[self.chosen[step.number]].rule, is_bound_by_reductions(program, capabilities)
         return KernelSchedule(
-            step.offers[self.chosen[step.number]].rule,
+            rule,
             tuple(_operators(step.body)),
             source_nodes(step.body, step.body),
             tuple(sorted({str(variable) for arg in step.args for variable in type_vars(arg.type)})),
-            predicted_seconds(program, capabilities),
-            is_bound_by_reductions(program, capabilities),
+            # The generic schedule reduces one element after the other.
+            predicted_seconds(program, capabilities, vectors=not (reduces and rule in ("", GenericRule.name))),
+            reduces,
         )
 
     def _add(self, buffer: _Buffer) -> int:
