@@ -504,23 +504,30 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
 
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """The expression with variables replaced; the same object when nothing changes."""
-    if not mapping:
-        return expr
+    """The expression with variables replaced; the same object when nothing changes. What is shared stays shared."""
+    return _substitute(expr, mapping, {}) if mapping else expr
+
+
+def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr]) -> Expr:
+    """As `substitute`. `known` gets what maxima have become, which sums of sizes may share."""
     if isinstance(expr, (Var, SizeVar)):
         return mapping.get(expr, expr)
     if isinstance(expr, Const):
         return expr
     if isinstance(expr, Opaque):
         payload = expr.payload.substitute(mapping)
-        lower, upper = substitute(expr.lower, mapping), substitute(expr.upper, mapping)
+        lower, upper = _substitute(expr.lower, mapping, known), _substitute(expr.upper, mapping, known)
         if payload is expr.payload and lower is expr.lower and upper is expr.upper:
             return expr
         return Opaque(payload, lower, upper)
-    operands = tuple(substitute(operand, mapping) for operand in expr.operands)
-    if all(new is old for new, old in zip(operands, expr.operands, strict=True)):
-        return expr
-    return expr.rebuild(operands)
+    if expr in known:
+        return known[expr]
+    operands = tuple(_substitute(operand, mapping, known) for operand in expr.operands)
+    same = all(new is old for new, old in zip(operands, expr.operands, strict=True))
+    found = expr if same else expr.rebuild(operands)
+    if isinstance(expr, Max):
+        known[expr] = found
+    return found
 
 
 def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
@@ -528,33 +535,39 @@ def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
 
     Raises KeyError for a variable without a value and TypeError for an `Opaque`, which only a tensor interpreter can read.
     """
-    if isinstance(expr, int):
-        return expr
+    return expr if isinstance(expr, int) else _evaluate(expr, values, {})
+
+
+def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) -> int:
+    """As `evaluate`. `known` gets the values of what sums of sizes may share: each maximum is worked out once."""
     match expr:
         case Const(value=value):
             return value
         case Var() | SizeVar():
             return values[expr]
         case Add(operands=(a, b)):
-            return evaluate(a, values) + evaluate(b, values)
+            return _evaluate(a, values, known) + _evaluate(b, values, known)
         case Mul(operands=(a, b)):
-            return evaluate(a, values) * evaluate(b, values)
+            return _evaluate(a, values, known) * _evaluate(b, values, known)
         case FloorDiv(operands=(a, b)):
-            return evaluate(a, values) // evaluate(b, values)
+            return _evaluate(a, values, known) // _evaluate(b, values, known)
         case FloorMod(operands=(a, b)):
-            return evaluate(a, values) % evaluate(b, values)
+            return _evaluate(a, values, known) % _evaluate(b, values, known)
         case Min(operands=(a, b)):
-            return min(evaluate(a, values), evaluate(b, values))
+            return min(_evaluate(a, values, known), _evaluate(b, values, known))
         case Max(operands=(a, b)):
-            return max(evaluate(a, values), evaluate(b, values))
+            found = known.get(expr)
+            if found is None:
+                found = known[expr] = max(_evaluate(a, values, known), _evaluate(b, values, known))
+            return found
         case Compare(operands=(a, b), op=op):
-            return int(_COMPARE[op](evaluate(a, values), evaluate(b, values)))
+            return int(_COMPARE[op](_evaluate(a, values, known), _evaluate(b, values, known)))
         case And(operands=(a, b)):
-            return int(bool(evaluate(a, values)) and bool(evaluate(b, values)))
+            return int(bool(_evaluate(a, values, known)) and bool(_evaluate(b, values, known)))
         case Or(operands=(a, b)):
-            return int(bool(evaluate(a, values)) or bool(evaluate(b, values)))
+            return int(bool(_evaluate(a, values, known)) or bool(_evaluate(b, values, known)))
         case Not(operands=(a,)):
-            return int(not evaluate(a, values))
+            return int(not _evaluate(a, values, known))
         case Select(operands=(condition, then, otherwise)):
-            return evaluate(then if evaluate(condition, values) else otherwise, values)
+            return _evaluate(then if _evaluate(condition, values, known) else otherwise, values, known)
     raise TypeError(f"{expr!r} can be evaluated only where its data is")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from inlaid import arith
 from inlaid.codegen.c import address, region_source
@@ -43,7 +43,11 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
             return f"{negated}({size(predicate.condition)})"
         return f"{negated}*(const uint8_t *){place(region.buffers[predicate.condition])}"
 
-    lines = []
+    lines: list[str] = []
+    # What offsets share, and would be written many times over.
+    for maximum in _maxima(region, bounds):
+        lines.append(f"    const int64_t end{len(lines)} = {size(maximum)};")
+        places[maximum] = f"end{len(lines) - 1}"
     for call in region.calls:
         name = region.kernels[call.kernel].name
         buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
@@ -59,3 +63,22 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         lines.append(f'        snprintf(context->message, sizeof context->message, "%s", {message});')
         lines.append("        return 1;\n    }")
     return lines
+
+
+def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:
+    """The maxima in offsets of what calls use, each after those inside of it."""
+    used = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
+    found: dict[arith.Expr, None] = {}
+    seen: set[arith.Expr] = set()
+    stack = [(arith.substitute(arith.wrap(region.buffers[number].offset), bounds), False) for number in used]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            found[node] = None
+        elif isinstance(node, arith.Max):
+            if node not in seen:
+                seen.add(node)
+                stack += [(node, True), *((operand, False) for operand in node.operands)]
+        else:
+            stack += ((operand, False) for operand in node.operands)
+    return list(found)

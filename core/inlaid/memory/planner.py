@@ -22,6 +22,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import ALIGNMENT
+from inlaid.memory.stacks import stacked
 
 _PROMOTIONS = 40
 """How often the planner tries again with the buffer at the top placed first; chosen so that random graphs gain nothing more."""
@@ -62,21 +63,50 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
     """Places for all buffers, each aligned. Two buffers whose steps overlap never share a byte, but for those that have a head
     start, which must be of known sizes: of these the first begins so far before the second, or they lie apart.
 
-    Symbolic sizes are grouped by their symbolic factor: sizes `c * f` with the same `f` are planned by their coefficients `c`,
-    and the result is scaled by `f`. Groups lie one behind the other.
+    Symbolic sizes `c * f` with the same symbolic factor `f` are planned by their coefficients `c`, and the result is scaled by `f`.
+    Where factors differ, `inlaid.memory.stacks` finds places; head starts then are not made use of.
     """
     offsets: list[Dim] = [0] * len(buffers)
     end: Dim = 0
-    for unit, members in _groups(buffers, alignment):
+    groups = list(_groups(buffers, alignment))
+    if len(groups) > 1:
+        return Arena(*_stacked(buffers, alignment))
+    for unit, members in groups:
         sizes = np.array([size for _, size in members], np.int64)
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
         shared = _shared(members, unit, head_starts) if head_starts else {}
         places, peak = _pack(_Buffers(sizes, first, last, shared))
         for (index, _), place in zip(members, places.tolist(), strict=True):
-            offsets[index] = arith.unwrap(arith.add(end, arith.mul(unit, place)))
-        end = arith.unwrap(arith.add(end, arith.mul(unit, peak)))
+            offsets[index] = arith.unwrap(arith.mul(unit, place))
+        end = arith.unwrap(arith.mul(unit, peak))
     return Arena(tuple(offsets), end)
+
+
+def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ...], Dim]:
+    """Offsets and the size of the arena, where sizes have several symbolic factors."""
+    first = np.array([buffer.first for buffer in buffers], np.int64)
+    last = np.array([buffer.last for buffer in buffers], np.int64)
+    conflicts = [
+        frozenset(np.flatnonzero((first <= buffer.last) & (last >= buffer.first)).tolist()) - {number}
+        for number, buffer in enumerate(buffers)
+    ]
+
+    def packed(sizes: Sequence[int]) -> Sequence[int]:
+        found: Sequence[int] = _pack(_Buffers(np.array(sizes, np.int64), first, last, {}))[0].tolist()
+        return found
+
+    return stacked([_terms(buffer.size, alignment) for buffer in buffers], conflicts, packed)
+
+
+def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
+    """An aligned size as a multiple of a symbolic factor."""
+    coefficient, factor = _split(size)
+    if factor == arith.ONE:
+        return {arith.ONE: -(-coefficient // alignment) * alignment} if coefficient else {}
+    if coefficient % alignment == 0:
+        return {factor: coefficient} if coefficient else {}
+    return {arith.wrap(arith.unwrap(arith.ceildiv(size, alignment))): alignment}
 
 
 def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from inlaid import arith
@@ -51,7 +51,7 @@ def encode(value: object) -> Json:
     if isinstance(value, DType):
         return value.name
     if isinstance(value, arith.Expr):
-        return _encode_expr(value)
+        return _encode_shared(value)
     if isinstance(value, tuple):
         return [encode(item) for item in value]
     if isinstance(value, Mapping):
@@ -133,7 +133,7 @@ def _decode_union(args: tuple[Any, ...], data: Json, where: str) -> Any:
     if data is None and type(None) in args:
         return None
     if arith.Expr in args:
-        return arith.unwrap(_decode_expr(data, where, MAX_DEPTH))
+        return arith.unwrap(_decode_shared(data, where))
     if Invoke in args:
         fields = dict(expect(data, dict, where))
         cls = _INSTRUCTIONS.get(str(fields.pop("do", "")))
@@ -150,42 +150,80 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls, localns={"Expr": arith.Expr})
 
 
-def _encode_expr(expr: arith.Expr) -> Json:
+def _encode_shared(expr: arith.Expr) -> Json:
+    """An expression, those maxima that it holds several times before it: they are written once."""
+    uses: dict[arith.Expr, int] = {}
+    order: list[arith.Expr] = []
+    stack = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif isinstance(node, arith.Max) or node is expr:
+            uses[node] = uses.get(node, 0) + 1
+            if uses[node] == 1:
+                stack += [(node, True), *((operand, False) for operand in node.operands)]
+        else:
+            stack += ((operand, False) for operand in node.operands)
+    shared: dict[arith.Expr, int] = {}
+    parts: list[Json] = []
+    for node in order:
+        if uses[node] > 1:
+            parts.append(_encode_expr(node, shared))
+            shared[node] = len(shared)
+    whole = _encode_expr(expr, shared)
+    return ["let", parts, whole] if parts else whole
+
+
+def _encode_expr(expr: arith.Expr, shared: Mapping[arith.Expr, int]) -> Json:
+    if expr in shared:
+        return ["part", shared[expr]]
     match expr:
         case arith.Const(value=value):
             return value
         case SizeVar(name=name, lower=lower, upper=upper):
             return ["size", name, lower, encode(upper)]
         case arith.Compare(op=op, operands=(a, b)):
-            return ["compare", op, _encode_expr(a), _encode_expr(b)]
+            return ["compare", op, _encode_expr(a, shared), _encode_expr(b, shared)]
         case arith.Not(operands=(a,)):
-            return ["not", _encode_expr(a)]
+            return ["not", _encode_expr(a, shared)]
         case arith.Select(operands=(a, b, c)):
-            return ["select", _encode_expr(a), _encode_expr(b), _encode_expr(c)]
+            return ["select", *(_encode_expr(item, shared) for item in (a, b, c))]
     binary = _BINARY_NAMES.get(type(expr))
     if binary is None:
         raise PackageError(f"the size {expr!r} is not known at run time and cannot be packaged")
-    return [binary, *map(_encode_expr, expr.operands)]
+    return [binary, *(_encode_expr(item, shared) for item in expr.operands)]
 
 
-def _decode_expr(data: Json, where: str, depth: int) -> arith.Expr:
+def _decode_shared(data: Json, where: str) -> arith.Expr:
+    parts: list[arith.Expr] = []
+    if isinstance(data, list) and len(data) == 3 and data[0] == "let":
+        for part in expect(data[1], list, where):
+            parts.append(_decode_expr(part, where, MAX_DEPTH, parts))
+        data = data[2]
+    return _decode_expr(data, where, MAX_DEPTH, parts)
+
+
+def _decode_expr(data: Json, where: str, depth: int, parts: Sequence[arith.Expr]) -> arith.Expr:
     if type(data) is int:
         return arith.Const(expect_int(data, where))
     if depth == 0:
         raise PackageError(f"{where}: an expression is nested too deeply")
     match expect(data, list, where):
+        case ["part", int(number)]:
+            return parts[expect_int(number, where, 0, len(parts) - 1)]
         case ["size", str(name), int(lower), None]:
             return SizeVar(name, expect_int(lower, where))
         case ["size", str(name), int(lower), upper]:
-            return SizeVar(name, expect_int(lower, where), arith.unwrap(_decode_expr(upper, where, depth - 1)))
+            return SizeVar(name, expect_int(lower, where), arith.unwrap(_decode_expr(upper, where, depth - 1, parts)))
         case ["compare", str(op), a, b] if op in _COMPARISONS:
-            return arith.compare(op, _decode_expr(a, where, depth - 1), _decode_expr(b, where, depth - 1))
+            return arith.compare(op, _decode_expr(a, where, depth - 1, parts), _decode_expr(b, where, depth - 1, parts))
         case ["not", a]:
-            return arith.logical_not(_decode_expr(a, where, depth - 1))
+            return arith.logical_not(_decode_expr(a, where, depth - 1, parts))
         case ["select", a, b, c]:
-            return arith.select(*(_decode_expr(item, where, depth - 1) for item in (a, b, c)))
+            return arith.select(*(_decode_expr(item, where, depth - 1, parts) for item in (a, b, c)))
         case [str(name), a, b] if name in _BINARY:
-            return _BINARY[name][1](_decode_expr(a, where, depth - 1), _decode_expr(b, where, depth - 1))
+            return _BINARY[name][1](_decode_expr(a, where, depth - 1, parts), _decode_expr(b, where, depth - 1, parts))
     raise PackageError(f"{where}: no expression")
 
 

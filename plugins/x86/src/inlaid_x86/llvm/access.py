@@ -110,6 +110,8 @@ def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
 
 def _most(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
     """The greatest that a size can be."""
+    if bounds.keys().isdisjoint(arith.free_vars(size)):
+        return size
     found = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})
     assert found is not None, size
     return found[1]
