@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.names import unique
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
 from inlaid.tensor.footprint import reads, writes
@@ -183,3 +184,41 @@ def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffe
             init,
         ),
     )
+
+
+def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
+    """The program without the nests that fill results of empty reductions, for rules that initialise reductions in any case, and
+    with buffers of distinct names; None where a block is no single store."""
+    blocks = blocks_of(program)
+    if any(
+        not isinstance(block.body, ir.Store) or not (block.init is None or isinstance(block.init, ir.Store)) for block in blocks
+    ):
+        return None
+    names = _unique_names(program)
+    reduced = {
+        names.get(block.body.buffer, block.body.buffer)
+        for block in blocks
+        if block.init is not None and isinstance(block.body, ir.Store)
+    }
+
+    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.If) or stmt.otherwise is not None:
+            return None
+        inside = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
+        return ir.Seq(()) if all(item.buffer in reduced and isinstance(item.value, ir.Const) for item in inside) else None
+
+    changed = Rewriter(buffers=names, stmt=dropped).stmt(program.body)
+    return ir.LoopProgram(
+        program.name, program.inputs, program.outputs, changed, program.defines, program.annotations, program.sizes
+    )
+
+
+def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
+    """Intermediate buffers by names of their own, by which primitives call them."""
+    taken = {buffer.name for buffer in program.params}
+    renamed: dict[ir.Buffer, ir.Buffer] = {}
+    for stmt in ir.walk_stmts(program.body):
+        if isinstance(stmt, ir.Alloc):
+            name = unique(stmt.buffer.name, taken)
+            renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
+    return renamed

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.collapse import collapse
+from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.register_tile import Tile, choose_tile
 from inlaid.schedules.rule import Given, KernelContext, Offer
@@ -60,6 +60,20 @@ class Product:
         return 1 if self.row is None else _known(self.anchor.spatial[self.row].extent)
 
     @property
+    def expected(self) -> tuple[int, int, int]:
+        """Rows, columns and the extent of the inner dimension; representative sizes of those that are symbolic."""
+        spatial = self.anchor.spatial
+        rows = 1 if self.row is None else arith.size_hint(spatial[self.row].extent)
+        return rows, arith.size_hint(spatial[-1].extent), arith.size_hint(self.anchor.reduced[0].extent)
+
+    @property
+    def likely_rows(self) -> int | tuple[int, ...]:
+        """How many rows there are; where that is symbolic, the powers of two up to the representative size: tiles that are good for
+        these serve few rows as well as many."""
+        most = self.expected[0]
+        return most if self.rows is not None else tuple(1 << power for power in range(1, max(most.bit_length(), 2)))
+
+    @property
     def columns(self) -> int | None:
         """How many columns there are; None where that is not known."""
         return _known(self.anchor.spatial[-1].extent)
@@ -93,7 +107,8 @@ class MatmulRule:
         """Declines other reductions, and results with fewer columns than half a vector or without elements."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
-        merged = collapse(program)
+        plain = without_empty(program)
+        merged = collapse(program if plain is None else plain)
         product = find_product(merged)
         if product is None:
             return None
@@ -101,7 +116,7 @@ class MatmulRule:
         if not lanes:
             return None
         threads = 1 if product.shared else max(context.threads, 1)
-        tile = choose_tile(*_sure(product), product.depth, lanes, context.capabilities.vector_registers, threads)
+        tile = choose_tile(product.likely_rows, *product.expected[1:], lanes, context.capabilities.vector_registers, threads)
         layouts = _layouts(program, merged, product, tile, given)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
         return Offer(params, lambda _: _schedule(merged, product, tile, layouts, context))
@@ -135,19 +150,6 @@ def find_product(program: ir.LoopProgram) -> Product | None:
     return Product(anchor, left, right, shared, tuple(place for place in free if place != row), row)
 
 
-def _sure(product: Product) -> tuple[int | None, int | None]:
-    """Rows and columns of which a tile may be made. It must not hold all that there ever are of an unknown number: half of the most
-    do."""
-    spatial = product.anchor.spatial
-    extents = (arith.ONE if product.row is None else spatial[product.row].extent, spatial[-1].extent)
-    known = tuple(map(_known, extents))
-    most = tuple(arith.bounds(extent)[1] for extent in extents)
-    rows, columns = (
-        exact if exact is not None or limit is None else max(limit // 2, 1) for exact, limit in zip(known, most, strict=True)
-    )
-    return rows, columns
-
-
 def _length(extent: arith.Expr) -> float:
     known = _known(extent)
     return float("inf") if known is None else known
@@ -157,8 +159,8 @@ def _lanes(product: Product, context: KernelContext) -> int:
     """Lanes of a vector: all that there are, half of them where columns fill no more, and 0 for fewer columns. The last vector of
     a row may be cut off, which costs less than vectors of half the lanes."""
     widest = context.capabilities.vector_bits // 32
-    columns = _sure(product)[1]
-    if columns is None or 2 * columns > widest:
+    columns = product.expected[1]
+    if 2 * columns > widest:
         return widest
     return widest // 2 if widest > 2 and 2 * columns == widest else 0
 
@@ -214,7 +216,7 @@ def _schedule(
         more = _pack(s, product, tile, nest.columns, context)
     share_out(s, replace(nest, rows=None) if packed else nest, product, tile, context)
     program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
-    if layouts and nest.rows is not None and product.rows and all(_known(anchor.spatial[place].extent) for place in product.free):
+    if layouts and nest.rows is not None and tile.rows > 1:
         # One row alone reads each panel once, at the speed of memory, as it is.
         program, _ = stream(program, matmul, product.right.buffer.name, nest.columns, nest.k)
     return program
@@ -270,14 +272,11 @@ def share_out(s: Schedule, nest: ProductNest, product: Product, tile: Tile, cont
     if nest.shared:
         s.parallel(s.fuse(*nest.shared) if len(nest.shared) > 1 else nest.shared[0])
         return
-    panels, stripes = _pieces(product.columns, tile.width), _pieces(product.rows, tile.rows)
+    rows, columns, _ = product.expected
+    panels, stripes = -(-columns // tile.width), -(-rows // tile.rows)
     few = panels < SHARES * max(context.threads, 1)
     if few and stripes > panels and not nest.free and nest.rows is not None:
         s.reorder(nest.rows, nest.columns)
         s.parallel(nest.rows)
     else:
         s.parallel(nest.columns)
-
-
-def _pieces(extent: int | None, size: int) -> float:
-    return float("inf") if extent is None else -(-extent // size)

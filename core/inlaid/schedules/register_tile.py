@@ -32,8 +32,6 @@ ENTRY = 30
 """Cycles to start and to leave a tile: filling and draining the pipeline, addresses, and the branch that ends the sum."""
 LONGEST_ROW = 8
 """Vectors of columns of a tile that has a single row: long runs of memory, and additions in flight to hide their latency."""
-USUAL = 128
-"""The extent that stands for one that is not known when a tile is chosen."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +82,14 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 
 @cache
-def choose_tile(rows: int | None, columns: int | None, depth: int | None, lanes: int, registers: int, threads: int = 1) -> Tile:
-    """The tile for a product with the least cycles; the wider one of equals. None stands for an extent that is not known."""
-    m, n, k = (USUAL if extent is None else extent for extent in (rows, columns, depth))
-    widest = min(LONGEST_ROW, -(-n // lanes))
-    if m == 1:
-        return min((Tile(lanes, v, 1) for v in range(widest, 0, -1)), key=lambda tile: cycles(1, n, k, tile, threads))
-    tiles = [Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, min(m, MOST_ROWS) + 1) if fits(r, v, registers)]
-    return min(tiles, key=lambda tile: cycles(m, n, k, tile, threads))
+def choose_tile(rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, threads: int = 1) -> Tile:
+    """The tile for a product with the least cycles; the wider one of equals. `rows`: how many, or several numbers that are equally
+    likely, of which the cycles for a row are then least on average. Of other symbolic extents these are representative sizes."""
+    counts = (rows,) if isinstance(rows, int) else rows
+    widest = min(LONGEST_ROW, -(-columns // lanes))
+    if max(counts) == 1:
+        tiles = [Tile(lanes, v, 1) for v in range(widest, 0, -1)]
+    else:
+        most = min(max(counts), MOST_ROWS)
+        tiles = [Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, most + 1) if fits(r, v, registers)]
+    return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, threads) / count for count in counts))

@@ -11,8 +11,7 @@ from math import prod
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.names import unique
-from inlaid.schedules.collapse import collapse
+from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import axis_loops, block_size, blocks_of, present, worth_inlining
 from inlaid.tensor import ir
@@ -66,7 +65,7 @@ class RowsRule:
             return None
         if not self.copies and any(item.layout != ROW_MAJOR for item in given):
             return None
-        plain = _without_empty(program)
+        plain = without_empty(program)
         if plain is None:
             return None
         try:
@@ -74,44 +73,6 @@ class RowsRule:
         except ScheduleError:
             return None
         return None if scheduled is None else Offer((ROW_MAJOR,) * len(program.params), lambda source: scheduled)
-
-
-def _without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
-    """The program without the nests that fill results of empty reductions, since reductions here initialise them in any case, and
-    with buffers of distinct names; None where a block is no single store."""
-    blocks = blocks_of(program)
-    if any(
-        not isinstance(block.body, ir.Store) or not (block.init is None or isinstance(block.init, ir.Store)) for block in blocks
-    ):
-        return None
-    names = _unique_names(program)
-    reduced = {
-        names.get(block.body.buffer, block.body.buffer)
-        for block in blocks
-        if block.init is not None and isinstance(block.body, ir.Store)
-    }
-
-    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
-        if not isinstance(stmt, ir.If) or stmt.otherwise is not None:
-            return None
-        inside = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
-        return ir.Seq(()) if all(item.buffer in reduced and isinstance(item.value, ir.Const) for item in inside) else None
-
-    changed = Rewriter(buffers=names, stmt=dropped).stmt(program.body)
-    return ir.LoopProgram(
-        program.name, program.inputs, program.outputs, changed, program.defines, program.annotations, program.sizes
-    )
-
-
-def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
-    """Intermediate buffers by names of their own, by which primitives call them."""
-    taken = {buffer.name for buffer in program.params}
-    renamed: dict[ir.Buffer, ir.Buffer] = {}
-    for stmt in ir.walk_stmts(program.body):
-        if isinstance(stmt, ir.Alloc):
-            name = unique(stmt.buffer.name, taken)
-            renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
-    return renamed
 
 
 def _schedule(s: Schedule, context: KernelContext) -> ir.LoopProgram | None:

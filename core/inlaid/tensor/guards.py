@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import conjuncts, guarded, joined, mapped
+from inlaid.tensor.lower_blocks import conjuncts, guarded, joined, mapped, truth
+
+RUN = 4
+"""Rows of a tile that may end anywhere: loops for 1, 2, 3 and 4 rows are ten rows of code."""
 
 
 def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -26,17 +29,18 @@ def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Nesting:
-    """The pass; comparisons of conditions are remembered."""
+    """The pass; what conditions say is remembered."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[arith.Expr, arith.Expr], bool] = {}
+        self._known: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """A statement with its guards nested."""
         stmt = mapped(stmt, self.stmt)
         match stmt:
             case ir.For(kind=ir.ForKind.VECTORIZED | ir.ForKind.SERIAL):
-                return _hoisted(stmt)
+                outside, loop = _hoisted(stmt)
+                return guarded(_unswitched(loop), outside)
             case ir.Seq(stmts=stmts):
                 if sum(_cut(item) is not None for item in stmts) > 1:
                     stmts = tuple(map(_begun, stmts))
@@ -67,11 +71,14 @@ class _Nesting:
 
     def _implies(self, condition: arith.Expr, other: arith.Expr) -> bool:
         """Whether the second condition holds wherever the first does, as far as comparisons of sums say."""
-        key = (condition, other)
-        if key not in self._known:
-            parts = list(conjuncts(condition))
-            self._known[key] = all(any(_stronger(part, wanted) for part in parts) for wanted in conjuncts(other))
-        return self._known[key]
+        mine, theirs = self._limits(condition), self._limits(other)
+        return all(any(rest == wanted and least <= limit for rest, limit in mine) for wanted, least in theirs)
+
+    def _limits(self, condition: arith.Expr) -> list[tuple[arith.Expr, int]]:
+        """The parts of a condition as pairs of a sum and a number: `rest + number < 0`; for any other, the part itself and 0."""
+        if condition not in self._known:
+            self._known[condition] = list(map(_limit, conjuncts(condition)))
+        return self._known[condition]
 
 
 def _guard(stmt: ir.Stmt) -> arith.Expr | None:
@@ -100,26 +107,119 @@ def _flat(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
     return stmt.stmts if isinstance(stmt, ir.Seq) else (stmt,)
 
 
-def _stronger(part: arith.Expr, other: arith.Expr) -> bool:
-    """Whether one comparison implies another."""
-    if part == other:
-        return True
-    match part, other:
-        case arith.Compare(op="<", operands=(a, end)), arith.Compare(op="<", operands=(b, limit)):
-            distance = arith.simplify((b - limit) - (a - end))
-            return isinstance(distance, arith.Const) and distance.value <= 0
-    return False
+def _limit(part: arith.Expr) -> tuple[arith.Expr, int]:
+    match part:
+        case arith.Compare(op="<", operands=(place, end)):
+            distance = arith.simplify(place - end)
+            match distance:
+                case arith.Const(value=value):
+                    return arith.ZERO, value
+                case arith.Add(operands=(rest, arith.Const(value=value))):
+                    return rest, value
+            return distance, 0
+    return part, 0
 
 
-def _hoisted(loop: ir.For) -> ir.Stmt:
-    """A loop whose body is guarded, with those parts of the condition in front of it that do not depend on it."""
+def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
+    """The parts of the condition of a loop's body that do not depend on the loop, and the loop without them."""
     condition = _guard(loop.body)
     if condition is None:
-        return loop
+        return arith.ONE, loop
     assert isinstance(loop.body, ir.If)
     inside = [part for part in conjuncts(condition) if loop.var in arith.free_vars(part)]
     outside = [part for part in conjuncts(condition) if loop.var not in arith.free_vars(part)]
-    return guarded(replace(loop, body=guarded(loop.body.then, _joint(inside))), _joint(outside)) if outside else loop
+    return _joint(outside), replace(loop, body=guarded(loop.body.then, _joint(inside))) if outside else loop
+
+
+_Levels = list[tuple[arith.Expr, tuple[ir.Stmt, ...]]]
+"""Parts of a loop's body, in order, each with the condition under which it runs, which implies that of the part before."""
+
+
+def _unswitched(loop: ir.For) -> ir.Stmt:
+    """A loop over a tile of which the end is not there, as loops for each number of rows that there may be:
+
+        for k: { a; if r + 1 < n: { b; if r + 2 < n: c } }
+    becomes
+        if r + 1 < n: { if r + 2 < n: for k: { a; b; c } else: for k: { a; b } } else: for k: a
+
+    Of a tile of many rows the first `RUN` have a loop of their own, and then the rest: branches in the loop, whose values meet
+    behind them, would have LLVM keep sums in memory.
+    """
+    levels = _levels(loop)
+    if len(levels) < 2 or loop.kind is not ir.ForKind.SERIAL:
+        return loop
+    counts = [len(stmts) for _, stmts in levels]
+    if len(set(counts[1:])) > 1 or counts[0] > 2 * counts[1] or not all(map(_is_flat, (s for _, part in levels for s in part))):
+        return loop
+    return _loops(loop, levels) or loop
+
+
+def _levels(loop: ir.For) -> _Levels:
+    found: _Levels = []
+    condition: arith.Expr | None = arith.ONE
+    stmt = loop.body
+    while condition is not None:
+        stmts, last = _flat(stmt)[:-1], _flat(stmt)[-1:]
+        inner = _guard(last[0]) if last else None
+        if inner is not None and isinstance(last[0], ir.If) and stmts and loop.var not in arith.free_vars(inner):
+            found.append((condition, stmts))
+            condition, stmt = inner, last[0].then
+        else:
+            found.append((condition, (*stmts, *last)))
+            condition = None
+    return found
+
+
+def _is_flat(stmt: ir.Stmt) -> bool:
+    """Whether a statement is one of an unrolled tile: vectors, or hints."""
+    return isinstance(stmt, (ir.Intrinsic, ir.Store)) or (isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED)
+
+
+def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
+    """The loops for levels of which the first runs; None where the later ones may need what the first compute."""
+
+    def over(count: int) -> ir.Stmt:
+        return replace(loop, body=joined(*(stmt for _, stmts in levels[:count] for stmt in stmts)))
+
+    first = min(len(levels), RUN)
+    found = over(first)
+    if len(levels) > RUN:
+        if not _independent(levels[:RUN], levels[RUN:]):
+            return None
+        rest = _loops(loop, levels[RUN:])
+        if rest is None:
+            return None
+        found = joined(found, guarded(rest, levels[RUN][0]))
+    for count in range(first - 1, 0, -1):
+        found = ir.If(truth(levels[count][0]), found, over(count))
+    return found
+
+
+def _independent(first: _Levels, others: _Levels) -> bool:
+    """Whether what some statements store is neither read nor stored by others, and the other way round."""
+    written, read = _accesses(first)
+    stored, loaded = _accesses(others)
+    pairs = [(a, b) for a in written for b in (*stored, *loaded)] + [(a, b) for a in stored for b in read]
+    return not any(a[0] is b[0] and not _apart(a[1], b[1]) for a, b in pairs)
+
+
+_Access = tuple[ir.Buffer, tuple[arith.Expr, ...]]
+
+
+def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
+    """What statements store, and what they load."""
+    written: set[_Access] = set()
+    read: set[_Access] = set()
+    for stmt in (inner for _, stmts in levels for root in stmts for inner in ir.walk_stmts(root)):
+        if isinstance(stmt, ir.Store):
+            written.add((stmt.buffer, stmt.indices))
+            read.update((node.buffer, node.indices) for node in ir.walk_exprs(stmt.value) if isinstance(node, ir.Load))
+    return written, read
+
+
+def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
+    """Whether indices never meet, since constants in them differ."""
+    return any(isinstance(x, arith.Const) and isinstance(y, arith.Const) and x != y for x, y in zip(a, b, strict=True))
 
 
 def _cut(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
-from inlaid.tensor.guards import nest_guards
+from inlaid.tensor.guards import RUN, nest_guards
 from inlaid.tensor.lower_blocks import guarded, simplify_program
 
 N = SizeVar("n", 0)
-ROWS, COLUMNS = 4, 6
+ROWS, COLUMNS = 10, 6
 
 
 def stored(row: int, guards: tuple[arith.Expr, ...], vector: int | None = None) -> ir.Stmt:
@@ -60,6 +60,28 @@ def test_rows_that_may_not_be_there_take_one_branch_an_iteration():
         assert np.array_equal(run(after, n), run(before, n))
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, ROWS), st.booleans())
+def test_what_is_left_of_a_tile_has_loops_of_its_own(count, dependent):
+    """`dependent`: all rows go to the same place, so that their order counts and the loop stays one."""
+    tile = []
+    for row in range(count):
+        for vector in range(2):
+            lane = Var("lane")
+            place = (arith.Const(0 if dependent else row), vector * 2 + lane)
+            twice = ir.binary("mul", ir.load(OUT, place), ir.const(2, "int32"))
+            store = ir.Store(OUT, place, ir.binary("add", twice, ir.const(1 + row, "int32")))
+            tile.append(
+                guarded(ir.For(lane, arith.Const(2), store, ir.ForKind.VECTORIZED), arith.compare("<", arith.Const(row), N))
+            )
+    before = program(ir.For(Var("k"), arith.Const(3), ir.Seq(tuple(tile))))
+    after = simplify_program(nest_guards(before))
+    loops = [stmt for stmt in ir.walk_stmts(after.body) if isinstance(stmt, ir.For) and stmt.var.name == "k"]
+    assert all(branches(loop.body) == 0 for loop in loops) or (dependent and count > RUN)
+    for n in range(ROWS + 2):
+        assert np.array_equal(run(after, n), run(before, n))
+
+
 def test_vectors_behind_the_end_are_skipped():
     before = program(*(stored(0, (), vector) for vector in range(3)))
     after = simplify_program(nest_guards(before))
@@ -70,7 +92,11 @@ def test_vectors_behind_the_end_are_skipped():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 5), max_size=2), st.none() | st.integers(0, 2)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, ROWS - 1), st.lists(st.integers(0, 5), max_size=2), st.none() | st.integers(0, 2)), max_size=6
+    )
+)
 def test_nested_guards_change_nothing(items):
     stmts = [stored(row, tuple(arith.compare("<", arith.Const(low), N) for low in lows), vector) for row, lows, vector in items]
     k = Var("k")

@@ -11,7 +11,7 @@ from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.primitives.pipeline import PREFETCH
 from inlaid.tensor.primitives.place import failed, loop_of, outer_loop
 from inlaid.tensor.primitives.regions import touched_box
-from inlaid.tensor.transform import loop_ranges, loops_around, nest, rebuilt, sites, unique_name, with_body
+from inlaid.tensor.transform import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
 
 LINE = 64
 """Bytes of a cache line."""
@@ -26,14 +26,15 @@ def stream(
         for c: for r in 4: for k in 8: for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
     stream("b", "a", c, k) gives
         for c: for r in 4: for k in 8:
-            for l in 1: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
+            for l in 1, unrolled: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
             for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
 
     A line lies along the last dimensions. It is asked for several times where there are more iterations than lines, and where
     `each` run of the inner loop asks for all of them, because loops between may end early. Past the end of the buffer the last
-    element is asked for. Returns the new block's name. Raises `ScheduleError` where the block is not in the inner loop, that is not
-    in the outer one, a loop between them has no constant extent, or the block does not read the buffer, or reads no box of constant
-    size.
+    element is asked for. Loops between the two may have symbolic extents: all lines are then asked for in their first iteration,
+    and one of them again and again in others, which costs less than a branch. Returns the new block's name. Raises `ScheduleError`
+    where the block is not in the inner loop, that is not in the outer one, the inner one has no constant extent, or the block does
+    not read the buffer, or reads no box of constant size.
     """
     path = outer_loop(program, inner)
     around = loops_around(path)
@@ -51,20 +52,23 @@ def stream(
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
     extents = [] if box is None else [analyzer.bounds(last - first + 1)[1] for first, last in box]
-    counted = around[-1:] if each else around[place + 1 :]
-    between = [other.extent for other in counted]
-    if box is None or None in extents or not all(isinstance(extent, arith.Const) for extent in between):
+    between = around[-1:] if each else around[place + 1 :]
+    if box is None or None in extents or not isinstance(between[-1].extent, arith.Const):
         raise failed(program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block)
     sizes = [extent for extent in extents if extent is not None]
-    rounds = prod(extent.value for extent in between if isinstance(extent, arith.Const))
-    number: arith.Expr = arith.ZERO
-    for other in counted:
-        number = number * other.extent + other.var
+    rounds = prod(other.extent.value for other in between if isinstance(other.extent, arith.Const))
     steps = _line(source, sizes)
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
     share = -(-lines // rounds)
     some = Var("l")
+    number: arith.Expr = arith.ZERO
+    asks: arith.Expr = arith.ONE
+    for other in between:
+        if isinstance(other.extent, arith.Const):
+            number = number * other.extent + other.var
+        else:
+            asks = asks * arith.select(arith.compare("==", other.var, 0), 1, 0)
     # Where lines do not suffice for all iterations, several ask for the same one.
     line = number * share + some if share > 1 else number * lines // rounds
     later: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
@@ -73,14 +77,14 @@ def stream(
     left = lines
     for axis, dim in enumerate(source.shape):
         left //= sizes[axis]
-        offset = line // left % sizes[axis] * steps[axis]
-        first = arith.substitute(box[axis][0], later) + offset
+        offset = inside.simplify(line // left % sizes[axis] * steps[axis])
+        first = arith.substitute(box[axis][0], later) + offset * asks
         bindings.append(inside.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
     asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
-    body = joined(nest([(some, arith.Const(share))], asking), loop_of(path).body)
+    body = joined(ir.For(some, arith.Const(share), asking, ir.ForKind.UNROLLED), loop_of(path).body)
     return with_body(program, rebuilt((*path, loop_of(path).body), body)), name
 
 
