@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import SizeVar
+from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
 from inlaid.plugins.contract import AllocatingKernel, Kernel
 from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
 from inlaid.runtime.profile import Recorder
-from inlaid.runtime.sizes import Shape, Sizes, align_up, bounded, byte_count, known, known_shape
+from inlaid.runtime.sizes import Formula, Shape, Sizes, align_up, bounded, byte_count, known, known_shape
 
 _KEPT_LAYOUTS = 32
 """How many sets of input sizes a plan remembers."""
@@ -76,7 +76,9 @@ class Layout:
         plan = prepared.plan
         self.sizes = sizes
         self.shapes = self._checked_shapes(prepared)
-        arena = bounded(plan.workspace, sizes)
+        arena = prepared.arena.known(sizes)
+        if arena is None:
+            arena = bounded(plan.workspace, sizes)
         if arena is None:
             raise PackageError(f"plan {plan.name}: the size of the arena, {plan.workspace!r}, is not known before the run")
         self.arena = align_up(arena)
@@ -88,32 +90,30 @@ class Layout:
                 self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), sizes)
         self.steps: list[RegionStep | OtherStep] = []
         self.scratch = 0
-        for item in plan.instructions:
-            if isinstance(item, Invoke):
-                known = self._region(prepared, item)
-                self.steps.append(
-                    RegionStep(item, prepared.regions[item.symbol], known, _picker(item.inputs), _picker(item.outputs))
-                )
+        for item, invoked in zip(plan.instructions, prepared.invoked, strict=True):
+            if isinstance(item, Invoke) and invoked is not None:
+                known = self._region(prepared, item, invoked)
+                self.steps.append(RegionStep(item, invoked.region, known, invoked.inputs, invoked.outputs))
                 self.scratch = max(self.scratch, 0 if known is None else known.workspace)
-            else:
+            elif not isinstance(item, Invoke):
                 self.steps.append(item)
 
     def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
         """The shapes of all values. What regions ask of sizes is checked before the shapes of what they give, which may be none."""
-        plan, found = prepared.plan, dict[int, Shape | None]()
+        values, found = prepared.plan.values, prepared.fixed_shapes.copy()
+        for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
+            if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
+                shapes = [found[number] or self._shape(values[number]) for number in item.inputs]
+                check_constraints(invoked.region.artifact, region_sizes(invoked.region.artifact, shapes, self.sizes))
+        for first, *others in prepared.open_shapes:
+            found[first] = shape = self._shape(values[first])
+            for number in others:
+                found[number] = shape
+        return found
 
-        def shape(number: int) -> Shape | None:
-            value = plan.values[number]
-            if number not in found:
-                found[number] = known_shape(value.shape, self.sizes) if value.dtype is not None else None
-            return found[number]
-
-        for item in plan.instructions:
-            if isinstance(item, Invoke):
-                artifact = prepared.regions[item.symbol].artifact
-                if artifact.constraints:
-                    check_constraints(artifact, region_sizes(artifact, list(map(shape, item.inputs)), self.sizes))
-        return [shape(number) for number in range(len(plan.values))]
+    def _shape(self, value: Value) -> Shape | None:
+        """The shape of a tensor, None while it is unknown, and of what is no tensor."""
+        return None if value.dtype is None else known_shape(value.shape, self.sizes)
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
         """The offset of a value of `size` bytes, checked to lie in the arena."""
@@ -124,19 +124,20 @@ class Layout:
             )
         return offset
 
-    def _region(self, prepared: PreparedPlan, instruction: Invoke) -> RegionLayout | None:
-        region = prepared.regions[instruction.symbol]
+    def _region(self, prepared: PreparedPlan, instruction: Invoke, invoked: Invoked) -> RegionLayout | None:
+        region = invoked.region
         signature = region.artifact.signature
         inputs = [self.shapes[number] for number in instruction.inputs]
         outputs = [self.shapes[number] for number in instruction.outputs]
         if region.kernel is None or any(shape is None for shape in (*inputs, *outputs)):
             return None
-        sizes = region_sizes(region.artifact, inputs, self.sizes)
-        if len(sizes) < len(signature.dims):
-            return None
-        check_shapes(region.artifact, signature.inputs, inputs, sizes)
-        check_shapes(region.artifact, signature.outputs, outputs, sizes)
-        dims = np.array([sizes[SizeVar(source.name)] for source in signature.dims], np.int64)
+        sizes = self.sizes if invoked.alike else region_sizes(region.artifact, inputs, self.sizes)
+        if not invoked.alike:
+            if len(sizes) < len(signature.dims):
+                return None
+            check_shapes(region.artifact, signature.inputs, inputs, sizes)
+            check_shapes(region.artifact, signature.outputs, outputs, sizes)
+        dims = np.array([sizes[name] for name in invoked.dims], np.int64)
         dims.flags.writeable = False
         fresh = []
         for number, shape in zip(instruction.outputs, outputs, strict=True):
@@ -146,7 +147,32 @@ class Layout:
         large = frozenset(
             number for number, shape, dtype, _ in fresh if byte_count(shape, dtype.itemsize) >= LARGE and not dtype.hasobject
         )
-        return RegionLayout(region.kernel.invoke, dims, region_workspace(region.artifact, sizes), tuple(fresh), large)
+        workspace = invoked.workspace.known(sizes) if invoked.alike else None
+        if workspace is None:
+            workspace = region_workspace(region.artifact, sizes)
+        return RegionLayout(region.kernel.invoke, dims, workspace, tuple(fresh), large)
+
+
+class Invoked:
+    """What is the same at all sizes of a region that a plan runs: its dimensions, the bytes of scratch memory that it wants over
+    these, and what takes its inputs and outputs from the values of a run. `alike`: all its dimensions and shapes are those of the
+    plan's values, so that there is nothing to compare."""
+
+    def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion) -> None:
+        self.region = region
+        self.inputs, self.outputs = _picker(instruction.inputs), _picker(instruction.outputs)
+        signature = region.artifact.signature
+        self.dims = tuple(SizeVar(source.name) for source in signature.dims)
+        self.workspace = Formula(region.artifact.workspace.get("", 0))
+        inputs, outputs = ([plan.values[number].shape for number in side] for side in (instruction.inputs, instruction.outputs))
+        self.alike = (
+            inputs == [spec.shape for spec in signature.inputs]
+            and outputs == [spec.shape for spec in signature.outputs]
+            and all(
+                source.input is not None and inputs[source.input][source.axis] == name
+                for source, name in zip(signature.dims, self.dims, strict=True)
+            )
+        )
 
 
 class PreparedPlan:
@@ -154,7 +180,10 @@ class PreparedPlan:
 
     `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
     takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
-    numbers of the inputs, and `results` takes the outputs from the values of a run.
+    numbers of the inputs, `declared` for each the first position of the same declared shape; `results` takes the outputs from the
+    values of a run. `fixed_shapes` has the shapes that are the same at all sizes, None for the others and for what is no tensor;
+    `open_shapes` the numbers of the others, those of equal shapes together. `arena` is the size of the arena; `invoked` are the
+    regions of the instructions.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -168,6 +197,19 @@ class PreparedPlan:
         self.tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
         self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
         self.results = _picker(self.outputs)
+        self.fixed_shapes = [known_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
+        equal: dict[tuple[Dim, ...], list[int]] = {}
+        for number, value in enumerate(plan.values):
+            if self.fixed_shapes[number] is None and value.dtype is not None:
+                equal.setdefault(value.shape, []).append(number)
+        self.open_shapes = tuple(map(tuple, equal.values()))
+        self.arena = Formula(plan.workspace)
+        self.invoked = tuple(
+            Invoked(plan, item, regions[item.symbol]) if isinstance(item, Invoke) else None for item in plan.instructions
+        )
+        self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
+        known_shapes: dict[tuple[Dim, ...], int] = {}
+        self.declared = tuple(known_shapes.setdefault(value.shape, place) for place, (_, _, value) in enumerate(self.inputs))
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
@@ -199,9 +241,12 @@ class PreparedPlan:
         """The sizes that input shapes show, beside those given. Raises `InputError`."""
         sizes = dict(given)
         pending: list[tuple[int, int, arith.Expr]] = []
+        checked: dict[int, Shape] = {}
         for position, ((_, _, value), actual) in enumerate(zip(self.inputs, shapes, strict=True)):
-            if actual is None:
+            # Inputs of one declared shape, such as caches of many layers, are mostly of one shape.
+            if actual is None or checked.get(self.declared[position]) == actual:
                 continue
+            checked[self.declared[position]] = actual
             if len(actual) != len(value.shape):
                 raise self._misfit(position, actual, "")
             for axis, (dim, size) in enumerate(zip(value.shape, actual, strict=True)):
@@ -270,12 +315,10 @@ class Workspace:
         """Make the workspace one for a layout."""
         prepared = self.prepared
         if self.arena.size < layout.arena:
-            self.arena = aligned_empty((layout.arena,), "uint8")
+            self.arena = _grown(self.arena, layout.arena)
         self.want_scratch(layout.scratch)
         values = prepared.plan.values
-        self.template = [None] * len(values)
-        for number, array in prepared.constants.items():
-            self.template[number] = array
+        self.template = prepared.template.copy()
         for number, offset in layout.offsets.items():
             value, shape = values[number], layout.shapes[number]
             assert value.dtype is not None and shape is not None
@@ -289,8 +332,14 @@ class Workspace:
     def want_scratch(self, size: int) -> Array:
         """Scratch memory of at least `size` bytes."""
         if self.scratch.size < size:
-            self.scratch = aligned_empty((size,), "uint8")
+            self.scratch = _grown(self.scratch, size)
         return self.scratch
+
+
+def _grown(memory: Array, size: int) -> Array:
+    """Memory of so many bytes in place of less. Where it grows it will go on growing, as for sequences that get longer: there is
+    room for that, which takes no memory before it is written to, since fresh pages cost as much as what is computed in them."""
+    return aligned_empty((size + size // 4 if memory.size else size,), "uint8")
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
@@ -33,6 +34,59 @@ def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
     if value < 0:
         raise KernelFault(f"the size {dim!r} is {value}, which no buffer can have")
     return value
+
+
+class Formula:
+    """An expression as a list of operations, each of which is done once: several times as fast as to walk the expression."""
+
+    def __init__(self, dim: Dim) -> None:
+        self.dim = dim
+        self._values: list[int] = []
+        self._names: list[tuple[int, arith.Expr]] = []
+        self._steps: list[tuple[Callable[[int, int], int], int, int, int]] | None = []
+        places: dict[arith.Expr, int] = {}
+        stack = [(arith.wrap(dim), False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in places:
+                continue
+            if node.operands and not ready:
+                stack += [(node, True), *((operand, False) for operand in node.operands)]
+                continue
+            places[node] = len(self._values)
+            self._values.append(node.value if isinstance(node, arith.Const) else 0)
+            operation = _OPERATIONS.get(type(node))
+            if isinstance(node, SizeVar):
+                self._names.append((places[node], node))
+            elif operation is not None and self._steps is not None:
+                a, b = node.operands
+                self._steps.append((operation, places[a], places[b], places[node]))
+            elif not isinstance(node, arith.Const):
+                self._steps = None  # what is rare is walked
+
+    def known(self, sizes: Mapping[arith.Expr, int]) -> int | None:
+        """As `known`."""
+        if self._steps is None or any(name not in sizes for _, name in self._names):
+            return known(self.dim, sizes)
+        values = self._values.copy()
+        for place, name in self._names:
+            values[place] = sizes[name]
+        try:
+            for operation, a, b, place in self._steps:
+                values[place] = operation(values[a], values[b])
+        except ZeroDivisionError:
+            return known(self.dim, sizes)
+        return values[-1] if 0 <= values[-1] < LIMIT else known(self.dim, sizes)
+
+
+_OPERATIONS: Mapping[type[arith.Expr], Callable[[int, int], int]] = {
+    arith.Add: operator.add,
+    arith.Mul: operator.mul,
+    arith.FloorDiv: operator.floordiv,
+    arith.FloorMod: operator.mod,
+    arith.Min: min,
+    arith.Max: max,
+}
 
 
 def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:

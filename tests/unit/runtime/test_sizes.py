@@ -1,0 +1,42 @@
+"""Formulas give what walking an expression gives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.errors import InlaidError
+from inlaid.runtime.sizes import Formula, known
+
+A, B = SizeVar("a"), SizeVar("b")
+BINARY = (arith.add, arith.mul, arith.floordiv, arith.floormod, arith.minimum, arith.maximum)
+EXPRESSIONS = st.recursive(
+    st.sampled_from([A, B]) | st.integers(-3, 70).map(arith.Const),
+    lambda inner: (
+        st.builds(lambda of, a, b: of(a, b), st.sampled_from(BINARY), inner, inner)
+        | st.builds(lambda a, b: arith.compare("<", a, b), inner, inner)
+    ),
+    max_leaves=12,
+)
+
+
+def outcome(function, *given):
+    try:
+        return function(*given)
+    except InlaidError as error:
+        return str(error)
+
+
+@given(EXPRESSIONS, st.integers(0, 9), st.sampled_from([0, 1, 1 << 30]))
+def test_formulas(expr, a, b):
+    for sizes in ({A: a, B: b}, {A: a}, {}):
+        assert outcome(Formula(expr).known, sizes) == outcome(known, expr, sizes)
+
+
+@pytest.mark.parametrize("dim", [7, 0, A, A * B - 5])
+def test_edges(dim):
+    for sizes in ({A: 3, B: 4}, {A: 0, B: 4}, {B: 1}):
+        assert outcome(Formula(dim).known, sizes) == outcome(known, dim, sizes)
