@@ -12,8 +12,8 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.register_tile import Tile, choose_tile
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile
+from inlaid.schedules.rule import Given, KernelContext, Offer, Version
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -119,7 +119,13 @@ class MatmulRule:
         tile = choose_tile(product.likely_rows, *product.expected[1:], lanes, context.capabilities.vector_registers, threads)
         layouts = _layouts(program, merged, product, tile, given)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
-        return Offer(params, lambda _: _schedule(merged, product, tile, layouts, context))
+        versions: tuple[Version, ...] = ()
+        if layouts and product.row is not None and product.rows is None:
+            # One row, which an LSTM of one sequence has in each step, would wait for its own additions.
+            low = replace(tile, vectors=max(LONGEST_ROW // tile.vectors, 1) * tile.vectors, rows=1)
+            single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
+            versions = (Version(single, lambda _: _schedule(merged, product, low, layouts, context)),)
+        return Offer(params, lambda _: _schedule(merged, product, tile, layouts, context), versions=versions)
 
 
 def _known(extent: arith.Expr) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
@@ -146,3 +146,29 @@ def test_panels_that_rows_share_stay_in_cache():
 
 def test_rows_in_the_same_sets_make_tiles_lower():
     assert choose_tile(1024, 1024, 1024, 16, 32).rows < choose_tile(1024, 1040, 1040, 16, 32).rows
+
+
+@CHECKED
+@given(st.integers(1, 9), st.integers(0, 20), st.integers(4, 40))
+def test_depth_need_not_be_known(rows, depth, columns):
+    length, keys = SizeVar("length", 0), SizeVar("keys", 0)
+    check(product((2, length, keys), (2, keys, columns)), 1, False, [(2, rows, depth), (2, depth, columns)])
+
+
+@pytest.mark.parametrize("columns", [24, 70])
+def test_one_row_of_a_symbolic_number_has_a_version(columns):
+    program = product((SizeVar("length", 0), 5), (5, columns), True)
+    offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, 1), tuple(Given(ROW_MAJOR, number == 1) for number in range(3)))
+    (version,) = offer.versions
+    generator = np.random.default_rng(0)
+    for rows in (0, 1, 3):
+        assert arith.evaluate(version.condition, {program.inputs[0].shape[0]: rows}) == (rows == 1)
+        arrays = [generator.integers(-4, 5, shape).astype(np.float32) for shape in ((rows, 5), (5, columns), (columns,))]
+        packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+        for schedule in (offer.schedule, version.schedule):
+            found = interp.run(finish(schedule(program)), packed, {}, SEMANTICS)[0]
+            assert np.array_equal(found, interp.run(program, arrays)[0])
+
+
+def test_rows_of_symbolic_number_are_tiled_for_several():
+    assert choose_tile((2, 4, 8, 16, 32, 64, 128), 768, 768, 8, 16).rows == 4
