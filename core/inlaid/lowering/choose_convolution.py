@@ -24,6 +24,7 @@ from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
+from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.plugins.contract import Capabilities
@@ -143,12 +144,25 @@ def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
-    outputs, positions = problem.outputs, problem.positions
+    outputs = problem.outputs
     for lanes in (widest, widest // 2):
         whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
-        if lanes > 1 and len(positions) == 2 and whole and problem.inputs > 1:
-            return problem.images * choose_pixels(-(-outputs // lanes), *positions, problem.depth, lanes, registers)[1]
+        if lanes > 1 and whole and problem.inputs > 1:
+            return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers)[1]
     return problem.images * outputs * problem.pixels * problem.depth / (UNITS * ONE_BY_ONE)
+
+
+def _lines(problem: _Problem) -> tuple[int, int]:
+    """Height and width of a result; of a flat one, with what lies between its lines, where they are symbolic or it is no plane."""
+    image = tensor_type(problem.call.type).shape[2:]
+    if len(image) == 2 and all(isinstance(dim, int) for dim in image):
+        height, width = problem.positions
+        return height, width
+    pixels = problem.positions[0]
+    for axis, size in zip(window_axes(problem.attrs, problem.window)[1:], problem.positions[1:], strict=True):
+        shared = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
+        pixels *= size + size_hint(axis.span - 1) // axis.stride - shared
+    return 1, pixels
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:

@@ -8,6 +8,7 @@ from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.align import align_buffers
 from inlaid.tensor.compact import compact_buffers
+from inlaid.tensor.divisions import hoist_divisions
 from inlaid.tensor.guards import nest_guards
 from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
 from inlaid.tensor.peel import peel_loops
@@ -23,6 +24,7 @@ def finish(program: ir.LoopProgram) -> ir.LoopProgram:
     """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
     program = align_buffers(compact_buffers(simplify_program(flatten_blocks(program))))
     program = simplify_program(nest_guards(unroll_loops(peel_loops(lower_vthreads(program)))))
+    program = hoist_divisions(program)
     check_registers(program)
     return hoist_scratch(program)
 

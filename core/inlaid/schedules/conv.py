@@ -2,7 +2,7 @@
 
 Activations lie as N C/v H W v, weights as O/b C/v KH KW v b, with v lanes a vector and b some vectors of output channels. A tile of
 pixels times b channels is accumulated in registers over all input channels and taps; what follows the convolution is applied before
-the only store.
+the only store. Images of symbolic size, and those that are no planes, are copied as `flat_conv` has it, so that tiles are whole.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.direct_conv import (
     ConvTile,
@@ -24,6 +25,7 @@ from inlaid.schedules.direct_conv import (
     schedule_padding,
     stream_weights,
 )
+from inlaid.schedules.flat_conv import FLAT_PIXELS, FlatAxis, fit_lines, flat_axes, flat_pixels, flatten, join_pixels, needs_copy
 from inlaid.schedules.register_tile import seconds, steps
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -49,24 +51,25 @@ MANY_PANELS = 8
 @dataclass(frozen=True)
 class _Plan:
     """A convolution whose channels fill vectors, and its tile. The input has blocks of so many channels (0: its channels are not
-    blocked), of which `run` at a time are summed together. `cost` is in seconds."""
+    blocked), of which `run` at a time are summed together. `cost` is in seconds. Images are flat along the axes `flat`."""
 
     conv: DirectConv
     tile: ConvTile
     block: int
     run: int
     cost: float
+    flat: tuple[FlatAxis, ...] = ()
 
 
 class ConvRule:
-    """Two-dimensional convolution of float32 where the output channels of a group fill vectors, or are alone and fill half."""
+    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half."""
 
     name = "conv2d"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a convolution, or has dimensions besides the batch that are not static."""
+        """Declines what is not such a convolution, or has symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
-        if conv is None or conv.inputs < 2 or not conv.is_plane:
+        if conv is None or conv.inputs < 2:
             return ()
         widest = context.capabilities.vector_bits // 32
         found: list[Offer] = []
@@ -102,11 +105,20 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
         return None
     images, channels, *size = map(expected_extent, filled.anchor.spatial)
     outputs = channels if conv.alone else conv.outputs
-    tile, cycles = choose_pixels(
-        outputs // lanes, size[0], size[1], conv.inputs * conv.taps, lanes, context.capabilities.vector_registers
-    )
+    flat: tuple[FlatAxis, ...] | None = ()
+    most = None
+    if not conv.is_plane:
+        flat = flat_axes(filled)
+        if not flat:
+            return None
+        size = [1, arith.size_hint(arith.unwrap(flat_pixels(flat)))]
+        most = FLAT_PIXELS if len(flat) > 1 and needs_copy(filled, flat) else None
+    depth, registers = conv.inputs * conv.taps, context.capabilities.vector_registers
+    tile, cycles = choose_pixels(outputs // lanes, size[0], size[1], depth, lanes, registers, most)
+    if flat and needs_copy(filled, flat):
+        flat = fit_lines(flat, tile.pixels)
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
-    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost)
+    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, flat or ())
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
@@ -116,11 +128,15 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 @cache
-def choose_pixels(count: int, height: int, width: int, depth: int, lanes: int, registers: int) -> tuple[ConvTile, float]:
-    """The tile for `count` vectors of output channels that takes the fewest cycles, and these."""
+def choose_pixels(
+    count: int, height: int, width: int, depth: int, lanes: int, registers: int, most: int | None = None
+) -> tuple[ConvTile, float]:
+    """The tile, of at most so many pixels, for `count` vectors of output channels that takes the fewest cycles, and these."""
     best: tuple[float, int, ConvTile] | None = None
     for tile in conv_tiles(count, height, width, lanes, registers):
         size = tile.rows * tile.pixels
+        if most is not None and size > most:
+            continue
         lines, length = (1, height * width) if tile.pixels == width else (height, width)
         whole, edge = (steps(extent, tile.vectors, lanes, depth, length > size, crowded=False) for extent in (size, length % size))
         cycles = count // tile.vectors * lines * depth * (length // size * whole + (edge if length % size else 0))
@@ -150,10 +166,18 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         out = after(acc)
     """
     s, conv, anchor, tile = Schedule(plan.conv.program), plan.conv, plan.conv.anchor, plan.tile
-    for block in anchor.before:
-        schedule_padding(s, block.name, plan.block, context)
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
-    registers = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
+    local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
+    copies = [block.name for block in anchor.before]
+    if plan.flat and needs_copy(conv, plan.flat):
+        program, copy = flatten(s.program, name, conv.data.buffer.name, plan.flat, final, tile.pixels)
+        s, copies = Schedule(program), [copy]
+        if plan.block:
+            local[copy] = Layout(((1, plan.block),))
+    elif plan.flat:
+        s = Schedule(join_pixels(s.program, name, conv.data.buffer.name, plan.flat, final))
+    for copy in copies:
+        schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
     blocks, c = s.split(nest.channels, (None, plan.run)) if plan.run >= LEAST_RUN else (nest.channels, nest.channels)
     s.reorder(*dict.fromkeys((blocks, *nest.taps, c, *nest.pixels, nest.vector, nest.lane)))
@@ -164,7 +188,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     if context.threads != 1:
         rows = None if _shares_panels(plan, context) else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    program = with_layouts(s.program, layouts_by_name(s.program, layouts, registers))
+    program = with_layouts(s.program, layouts_by_name(s.program, layouts, local))
     return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
 
 

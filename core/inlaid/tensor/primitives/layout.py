@@ -12,7 +12,7 @@ from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.primitives.cache import nest_of
 from inlaid.tensor.primitives.independence import determined
 from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
-from inlaid.tensor.transform import nest, rebuilt, remapped, sites, unique_name, with_body
+from inlaid.tensor.transform import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
 
 ALIGNMENTS = "storage_align"
 """Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.align` reads it."""
@@ -33,11 +33,9 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
     index_map = arith.parse_index_map(layout)
     if len(index_map.variables) != len(old.shape):
         raise failed(program, f"{layout} maps {len(index_map.variables)} indices, {buffer} has {len(old.shape)} dimensions")
-    analyzer = arith.Analyzer(
-        {var: (0, arith.unwrap(arith.wrap(dim) - 1)) for var, dim in zip(index_map.variables, old.shape, strict=True)}
-    )
+    ranges: Ranges = {var: (0, arith.unwrap(arith.wrap(dim) - 1)) for var, dim in zip(index_map.variables, old.shape, strict=True)}
     for var, dim in zip(index_map.variables, old.shape, strict=True):
-        if not determined(var, arith.wrap(dim), index_map.results, analyzer):
+        if not determined(var, arith.wrap(dim), index_map.results, ranges):
             raise failed(program, f"{layout} puts elements of {buffer} that differ in {var} at the same place")
     for site in sites(program.body):
         if site.reads(old) or site.writes(old):

@@ -1,0 +1,323 @@
+"""Convolutions over flat images: lines of a padded copy lie one behind the other, so that a tile of pixels may run from one into
+the next.
+
+Pixels of a result are counted through as they would lie between those that no window belongs to: what a window reads for pixel p is
+then at p plus a constant offset for each of its places, wherever lines end. Tiles are whole for every height and width; the results
+beside the image are computed and not stored. Lines share their halo: the zeros to the right of one are those to the left of the
+next. A stride divides the copy into phases, one for each remainder, in which neighbours lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+from inlaid import arith
+from inlaid.arith import Const, Expr, Var
+from inlaid.schedules.direct_conv import DirectConv
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import with_footprint
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform import fresh_iters, nest, remapped, unique_name
+
+FLAT_PIXELS = 8
+"""Pixels of a tile at most: lines are no shorter than a tile, so that a long one would leave much of small images' lines empty."""
+
+
+@dataclass(frozen=True)
+class FlatAxis:
+    """One axis of an image: how many results it has, how many places of the window, what lies between those of neighbouring results
+    and between neighbouring ones of a window, and how many places lie between the starts of neighbouring lines along it."""
+
+    size: Expr
+    taps: int
+    stride: int
+    dilation: int
+    pitch: Expr
+
+    @property
+    def step(self) -> int:
+        """The remainders by the stride at which windows read are multiples of this."""
+        return gcd(self.stride, self.dilation) if self.taps > 1 else self.stride
+
+    @property
+    def phases(self) -> int:
+        """How many remainders by the stride there are at which windows read."""
+        return max(tap * self.dilation % self.stride // self.step for tap in range(self.taps)) + 1
+
+    @property
+    def reach(self) -> int:
+        """How many places of a phase lie between the first and the last that a window reads."""
+        return (self.taps - 1) * self.dilation // self.stride
+
+
+def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
+    """The axes of a convolution's image; None where windows do not move along them in constant steps."""
+    anchor, found = conv.anchor, []
+    items = zip(anchor.spatial[2:], anchor.reduced[1:], conv.data.indices[2:], strict=True)
+    for axis, (item, tap, index) in enumerate(items, 2):
+        parts = arith.affine(index, item.var)
+        steps = None if parts is None else arith.affine(parts[1], tap.var)
+        if parts is None or steps is None or not isinstance(parts[0], Const) or not isinstance(steps[0], Const):
+            return None
+        stride, dilation, taps = parts[0].value, steps[0].value, constant_extent(tap)
+        if stride < 1 or dilation < 0 or steps[1] != arith.ZERO:
+            return None
+        whole = FlatAxis(item.extent, taps, stride, dilation, item.extent)
+        shared = _shared_halo(conv, axis, whole.reach) if stride == 1 else 0
+        found.append(replace(whole, pitch=arith.simplify(item.extent + (whole.reach - shared))))
+    return tuple(found)
+
+
+def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
+    """How many elements at the start of a line of the padded copy, and as many at its end, are padding."""
+    for block in conv.anchor.before:
+        value = block.body.value if isinstance(block.body, ir.Store) else None
+        if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
+            item, condition = block.iters[axis], value.condition.index
+            for count in range(most):
+                ends = (arith.Const(count), item.extent - (count + 1))
+                if any(arith.simplify(arith.substitute(condition, {item.var: end})) != arith.ZERO for end in ends):
+                    return count
+            return most
+    return 0
+
+
+def fit_lines(axes: Sequence[FlatAxis], pixels: int) -> tuple[FlatAxis, ...]:
+    """The axes with lines that are no shorter than a tile of so many pixels, which ends at most one line then: its places follow
+    from that of its first pixel without divisions. Nor are they shorter than windows reach, so that what windows of the last tile
+    read beyond the image is less than two steps along the first axis."""
+    first, *others = axes
+    least = [axis.reach + 1 for axis in others[:-1]] + [max(pixels, axis.reach) for axis in others[-1:]]
+    pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(others, least, strict=True))
+    return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(others, pitches, strict=True)))
+
+
+def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
+    """How many pixels of an image are counted through, those beside it included."""
+    return arith.simplify(axes[0].size * _strides(axes)[0])
+
+
+def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
+    """How many pixels lie between neighbours along each axis."""
+    strides: list[Expr] = [arith.ONE]
+    for axis in reversed(axes[1:]):
+        strides.insert(0, arith.simplify(strides[0] * axis.pitch))
+    return strides
+
+
+def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
+    """Whether flat images are copies: not where windows are single pixels of images without padding, which are flat as they are."""
+    return bool(conv.anchor.before) or any(axis.taps > 1 or axis.stride > 1 for axis in axes)
+
+
+def flatten(
+    program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int
+) -> tuple[ir.LoopProgram, str]:
+    """A kernel whose sum runs over flat images, by whole tiles of so many pixels, and the name of the copy of what it sums, which
+    takes the place of one that pads.
+
+    `name` is the block of the sum, `data` the buffer that it sums; `final` the element-wise block that stores results, and alone
+    reads sums. Raises ValueError where it reads them otherwise than element by element.
+    """
+    anchor = find_anchor(program)
+    assert anchor is not None and anchor.block.name == name
+    strides = _strides(axes)
+    count = arith.simplify(arith.ceildiv(flat_pixels(axes), pixels) * pixels)
+    # Of lines no division tells how many there are: a size that is part of every address must be cheap.
+    rows = arith.simplify(axes[0].size + (axes[0].reach + 2) if len(axes) > 1 else count + axes[0].reach)
+    source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
+    phases = [axis.phases for axis in axes if axis.phases > 1]
+    length = arith.unwrap(arith.simplify(rows * strides[0]))
+    copy = ir.Buffer(unique_name(program, "flat"), (*source.shape[:2], *phases, length), source.dtype)
+    padding = next((block for block in anchor.before if block.writes[0].buffer is source), None)
+    moved = _over_pixels(program, anchor, final, axes, count, source, copy)
+    made = _copy(copy, source, padding, axes, strides, rows)
+
+    def change(stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.Alloc(buffer=buffer, body=body):
+                return change(body) if padding is not None and buffer is source else ir.Alloc(buffer, change(body))
+            case ir.Seq(stmts=stmts):
+                return joined(*map(change, stmts))
+        (block,) = (node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Block))
+        if padding is not None and block is padding:
+            return ir.Seq(())
+        return joined(made, stmt) if block.name == name else stmt
+
+    return replace(program, body=ir.Alloc(copy, change(moved))), copy.name
+
+
+def join_pixels(program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str) -> ir.LoopProgram:
+    """A kernel whose windows are single pixels, over the pixels of an image: images become one line each, which takes no copy. The
+    names are those of `flatten`."""
+    anchor = find_anchor(program)
+    assert anchor is not None and anchor.block.name == name
+    source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
+    count, strides = flat_pixels(axes), _strides(axes)
+    program = replace(program, body=_over_pixels(program, anchor, final, axes, count, source, None))
+    maps = {}
+    for buffer in program.params:
+        if len(buffer.shape) == 2 + len(axes) and all(
+            arith.simplify(axis.size - dim) == arith.ZERO for axis, dim in zip(axes, buffer.shape[2:], strict=True)
+        ):
+            line = ir.Buffer(buffer.name, (*buffer.shape[:2], arith.unwrap(count)), buffer.dtype)
+            maps[buffer] = (line, lambda indices: (*indices[:2], _place(indices[2:], strides)))
+    return remapped(program, maps)
+
+
+def _over_pixels(
+    program: ir.LoopProgram,
+    anchor: Anchor,
+    final: str,
+    axes: Sequence[FlatAxis],
+    count: Expr,
+    source: ir.Buffer,
+    copy: ir.Buffer | None,
+) -> ir.Stmt:
+    """The body of a kernel with the sum and the results over so many pixels; the sum reads a flat copy where there is one."""
+    strides, buffer = _strides(axes), anchor.buffer
+    sums = ir.Buffer(buffer.name, (*buffer.shape[:2], arith.unwrap(count)), buffer.dtype, buffer.scope)
+
+    def change(stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.Alloc(buffer=buffer, body=body):
+                return ir.Alloc(sums if buffer is anchor.buffer else buffer, change(body))
+            case ir.Seq(stmts=stmts):
+                return joined(*map(change, stmts))
+        (block,) = (node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Block))
+        if block.name == anchor.block.name:
+            return _sum(block, anchor, source, copy, sums, axes, strides)
+        return _results(block, sums, axes, strides) if block.name == final else stmt
+
+    return change(program.body)
+
+
+def _copy(
+    copy: ir.Buffer, source: ir.Buffer, padding: ir.Block | None, axes: Sequence[FlatAxis], strides: list[Expr], rows: Expr
+) -> ir.Stmt:
+    """
+    for n, c, phases, y in rows, x in pitch:
+        flat[n, c, phases, y * pitch + x] = padded[n, c, y * stride + phase, x * stride + phase]
+    """
+    n, c = Var("n"), Var("c")
+    iters = [ir.IterVar(n, arith.wrap(source.shape[0])), ir.IterVar(c, arith.wrap(source.shape[1]))]
+    phases = [Var(f"f{number}") if axis.phases > 1 else None for number, axis in enumerate(axes)]
+    iters += [ir.IterVar(var, Const(axis.phases)) for var, axis in zip(phases, axes, strict=True) if var is not None]
+    places = [Var(f"y{number}") for number in range(len(axes))]
+    iters += [
+        ir.IterVar(place, axis.pitch if number else rows) for number, (place, axis) in enumerate(zip(places, axes, strict=True))
+    ]
+    read: list[Expr] = []
+    inside: Expr = arith.ONE
+    for place, phase, axis, dim in zip(places, phases, axes, source.shape[2:], strict=True):
+        read.append(place * axis.stride + (0 if phase is None else phase * axis.step))
+        inside = arith.logical_and(inside, arith.compare("<", read[-1], dim))
+    if padding is None:
+        value: ir.Expr = ir.load(source, (n, c, *read))
+    else:
+        assert isinstance(padding.body, ir.Store)
+        mapping: dict[Expr, Expr] = dict(zip((item.var for item in padding.iters), (n, c, *read), strict=True))
+        value = Rewriter(mapping).expr(padding.body.value)
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in iters})
+    value = _where(analyzer.simplify(inside), value, ir.const(0, copy.dtype))
+    own = tuple(item.var for item in iters[: len(iters) - len(axes)])
+    store = ir.Store(copy, (*own, _place(places, strides)), value)
+    return _nest(copy.name, tuple(iters), store)
+
+
+def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
+    """A value where a condition holds, as part of the condition that it has itself."""
+    if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
+        return ir.select(arith.logical_and(inside, value.condition.index), value.then, value.otherwise)
+    return ir.select(inside, value, otherwise)
+
+
+def _place(places: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
+    total: Expr = arith.ZERO
+    for place, stride in zip(places, strides, strict=True):
+        total = total + place * stride
+    return total
+
+
+def _sum(
+    block: ir.Block,
+    anchor: Anchor,
+    source: ir.Buffer,
+    copy: ir.Buffer | None,
+    sums: ir.Buffer,
+    axes: Sequence[FlatAxis],
+    strides: list[Expr],
+) -> ir.Stmt:
+    n, o = anchor.spatial[:2]
+    pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
+    offset: list[Expr] = []
+    phases: list[Expr] = []
+    for axis, tap in zip(axes, anchor.reduced[1:], strict=True):
+        at = tap.var * axis.dilation
+        offset.append(at // axis.stride)
+        if axis.phases > 1:
+            phases.append(at % axis.stride // axis.step)
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.reduced})
+    place = analyzer.simplify(_place(offset, strides) + pixel.var)
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if isinstance(node, ir.Load) and node.buffer is source:
+            if copy is None:
+                return ir.load(source, (*node.indices[:2], *_lines(pixel.var, axes, strides)))
+            return ir.load(copy, (*node.indices[:2], *map(analyzer.simplify, phases), place))
+        if isinstance(node, ir.Load) and node.buffer is anchor.buffer:
+            return ir.load(sums, (*node.indices[:2], pixel.var))
+        return None
+
+    def store(stmt: ir.Stmt | None) -> ir.Stmt:
+        assert isinstance(stmt, ir.Store)
+        return ir.Store(sums, (n.var, o.var, pixel.var), Rewriter(expr=load).expr(stmt.value))
+
+    return _nest(block.name, (n, o, pixel, *anchor.reduced), store(block.body), store(block.init))
+
+
+def _lines(pixel: Expr, axes: Sequence[FlatAxis], strides: list[Expr]) -> list[Expr]:
+    """The place of a pixel along each axis."""
+    others = zip(axes[1:], strides[1:], strict=True)
+    return [pixel // strides[0], *(pixel // stride % axis.pitch for axis, stride in others)]
+
+
+def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides: list[Expr]) -> ir.Stmt:
+    n, o, *image = block.iters
+    pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
+    places = _lines(pixel.var, axes, strides)
+    inside: Expr = arith.ONE
+    for place, axis in zip(places[1:], axes[1:], strict=True):
+        if axis.pitch != axis.size:
+            inside = arith.logical_and(inside, arith.compare("<", place, axis.size))
+    if inside != arith.ONE:
+        inside = arith.logical_and(arith.compare("<", places[0], axes[0].size), inside)
+    elif arith.unwrap(flat_pixels(axes)) != sums.shape[2]:
+        inside = arith.compare("<", pixel.var, flat_pixels(axes))
+    own = tuple(item.var for item in block.iters)
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if not isinstance(node, ir.Load) or node.buffer.name != sums.name:
+            return None
+        if node.indices != own:
+            raise ValueError(f"block {block.name} reads sums at {node.indices}, expected its own place {own}")
+        return ir.load(sums, (n.var, o.var, pixel.var))
+
+    body = Rewriter(expr=load).stmt(block.body)
+    moved: dict[Expr, Expr] = dict(zip((item.var for item in image), places, strict=True))
+    body = Rewriter(moved).stmt(body)
+    return _nest(block.name, (n, o, pixel), body, None, inside)
+
+
+def _nest(
+    name: str, iters: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None = None, predicate: Expr = arith.ONE
+) -> ir.Stmt:
+    """Loops around a block, one for each of its iteration variables."""
+    loops, mapping = fresh_iters(iters)
+    bindings = tuple(item.var for item in loops)
+    block = with_footprint(ir.Block(name, iters, bindings, (), (), body, init, arith.substitute(predicate, mapping)))
+    return nest([(item.var, item.extent) for item in loops], block)

@@ -1,0 +1,45 @@
+"""Direct convolution of symbolic sizes through the compiler, against numpy in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.ir import constant, function, var
+from inlaid.types import TensorType
+
+
+@pytest.mark.parametrize(
+    ("cpu", "threads", "channels", "outputs", "kernel", "stride", "groups"),
+    [
+        ("native", 2, 32, 32, (3, 3), 2, 1),
+        ("native", 1, 3, 24, (5, 5), 1, 1),
+        ("native", 1, 32, 32, (3, 3), 1, 2),
+        ("x86-64-v3", 0, 16, 32, (3,), 1, 1),
+        ("x86-64-v3", 1, 16, 16, (2, 3, 3), 1, 1),
+        ("x86-64-v2", 2, 16, 16, (1, 1), 2, 1),
+    ],
+)
+def test_symbolic_sizes(cpu, threads, channels, outputs, kernel, stride, groups):
+    rng, rank = np.random.default_rng(0), len(kernel)
+    w = rng.standard_normal((outputs, channels // groups, *kernel)).astype(np.float32)
+    symbols = [SizeVar(name) for name in ("batch", "height", "width", "depth")[: rank + 1]]
+    x = var("x", TensorType((symbols[0], channels, *symbols[1:]), "float32"))
+    pads = tuple(size // 2 for size in kernel) * 2
+    conv = ops.conv(x, constant(w), strides=(stride,) * rank, pads=pads, groups=groups)
+    executable = inlaid.compile(function([x], ops.relu(conv)), [f"x86:threads={threads},cpu={cpu}"])
+    for batch, *sizes in [(1, 1, 1, 1), (2, 3, 2, 2), (1, 8, 7, 4), (1, 9, 17, 3), (0, 3, 3, 3), (2, 28, 15, 5)]:
+        data = rng.standard_normal((batch, channels, *sizes[:rank])).astype(np.float32)
+        (found,) = executable.run({"x": data}).values()
+        padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), *((size // 2,) * 2 for size in kernel)])
+        view = np.lib.stride_tricks.sliding_window_view(padded, kernel, tuple(range(2, 2 + rank)))
+        view = view[(slice(None), slice(None), *(slice(None, None, stride),) * rank)]
+        parts = [
+            np.tensordot(part, weights, ((1, *range(2 + rank, 2 + 2 * rank)), range(1, 2 + rank)))
+            for part, weights in zip(np.split(view, groups, 1), np.split(w, groups), strict=True)
+        ]
+        wanted = np.maximum(np.moveaxis(np.concatenate(parts, -1), -1, 1), 0)
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)

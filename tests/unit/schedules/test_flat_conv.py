@@ -1,0 +1,112 @@
+"""Convolutions over flat images: any sizes, ranks, strides and dilations compute the same as the unscheduled kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import arith, ops
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.direct_conv import find_conv
+from inlaid.schedules.flat_conv import FLAT_PIXELS, flat_axes
+from inlaid.schedules.rule import Given, KernelContext
+from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.types import ROW_MAJOR, Layout, TensorType
+
+CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
+BLOCKED = Layout(((1, 4),))
+
+
+def convolution(shape, outputs, kernel, stride, pad, dilation, groups=1, after=True):
+    rank = len(kernel)
+    x = graph.var("x", TensorType(shape, "float32"))
+    w = graph.var("w", TensorType((outputs, shape[1] // groups, *kernel), "float32"))
+    b = graph.var("b", TensorType((outputs, *(1,) * rank), "float32"))
+    y = ops.conv(x, w, strides=(stride,) * rank, pads=(pad,) * 2 * rank, dilations=(dilation,) * rank, groups=groups)
+    if not after:
+        return build(KernelSource("kernel", (x, w), y))
+    r = graph.var("r", y.type)
+    return build(KernelSource("kernel", (x, w, b, r), ops.relu(ops.add(ops.add(y, b), r))))
+
+
+def scheduled(program, threads=1, layout=ROW_MAJOR):
+    offers = ConvRule().offer(program, KernelContext(CAPABILITIES, threads), (Given(layout),) * len(program.inputs))
+    return offers[0], finish(offers[0].schedule(program))
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "stride", "pad", "dilation", "groups", "threads", "layout", "after"),
+    [
+        (4, 8, (3, 3), 1, 1, 1, 1, 1, BLOCKED, True),
+        (8, 6, (3, 3), 1, 1, 1, 1, 2, ROW_MAJOR, True),
+        (3, 8, (3, 2), 1, 0, 1, 1, 1, ROW_MAJOR, False),
+        (4, 4, (3, 3), 2, 1, 1, 1, 2, BLOCKED, True),
+        (8, 8, (1, 1), 2, 0, 1, 1, 1, BLOCKED, False),
+        (8, 8, (1, 1), 1, 0, 1, 1, 2, BLOCKED, True),
+        (8, 16, (2, 3), 3, 1, 2, 2, 1, BLOCKED, True),
+        (4, 8, (3, 3), 1, 4, 4, 1, 1, BLOCKED, True),
+        (4, 8, (3,), 1, 1, 1, 1, 2, BLOCKED, True),
+        (4, 8, (4,), 2, 1, 3, 1, 1, ROW_MAJOR, True),
+        (4, 4, (3, 2, 2), 1, 1, 1, 1, 2, BLOCKED, True),
+        (4, 4, (2, 1, 3), 2, 1, 1, 1, 1, BLOCKED, False),
+    ],
+)
+def test_any_size_computes_the_same(channels, outputs, kernel, stride, pad, dilation, groups, threads, layout, after):
+    rank = len(kernel)
+    arguments = outputs, kernel, stride, pad, dilation, groups, after
+    symbols = [arith.SizeVar(name) for name in "nhwd"[: rank + 1]]
+    offer, kernel_of_all = scheduled(convolution((symbols[0], channels, *symbols[1:]), *arguments), threads, layout)
+    parallel = any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(kernel_of_all.body))
+    assert parallel == (threads > 1)
+    generator = np.random.default_rng(len(kernel) + stride)
+    least = [max((size - 1) * dilation + 1 - 2 * pad, 1) for size in kernel]
+    for more in (0, 1, 7, 9) if rank < 3 else (0, 3):
+        batch, *sizes = 1 + more % 2, *(size + more + place for place, size in enumerate(least))
+        program = convolution((batch, channels, *sizes), *arguments)
+        arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in program.inputs]
+        wanted = interp.run(program, arrays)[0]
+        env = dict(zip(symbols, (batch, *sizes), strict=True))
+        assert_same(offer, kernel_of_all, arrays, wanted, env)
+        if rank != 2 and more:
+            assert_same(*scheduled(program, threads, layout), arrays, wanted, {})
+
+
+def assert_same(offer, program, arrays, wanted, sizes):
+    """Run a scheduled kernel; what lies in padding must not matter."""
+    there = offer.layouts[-1].pack(np.ones(wanted.shape)) > 0
+    packed = []
+    for layout, array, buffer in zip(offer.layouts, arrays, program.inputs, strict=False):
+        held = np.where(layout.pack(np.ones(array.shape)) > 0, layout.pack(array), np.nan).astype("float32")
+        packed.append(held.reshape([arith.evaluate(arith.wrap(dim), sizes) for dim in buffer.shape]))
+    got = interp.run(program, packed, sizes=sizes, intrinsics=SEMANTICS)[0].reshape(there.shape)
+    assert np.array_equal(got[there], offer.layouts[-1].pack(wanted)[there])
+
+
+def test_lines_share_their_halo():
+    """A line of a 3 x 3 window padded by 1 is followed by one zero, not by two."""
+    height, width = arith.SizeVar("h"), arith.SizeVar("w")
+    for stride, between in ((1, 1), (2, 1)):
+        program = convolution((1, 4, height, width), 4, (3, 3), stride, 1, 1)
+        conv = find_conv(program, lambda anchor: anchor.product)
+        assert conv is not None
+        axes = flat_axes(conv)
+        assert axes is not None
+        assert arith.simplify(axes[1].pitch - axes[1].size) == arith.Const(between)
+        assert [axis.phases for axis in axes] == [stride, stride]
+
+
+def test_no_tile_checks_what_it_sums():
+    """Results alone are stored under a condition, and each tile divides twice: for the line and the place of its first pixel."""
+    height, width = arith.SizeVar("h"), arith.SizeVar("w")
+    _, program = scheduled(convolution((1, 4, height, width), 4, (3, 3), 1, 1, 1))
+    sums = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store) and stmt.buffer.scope == "register"]
+    guarded = [part for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.If) for part in ir.walk_stmts(stmt)]
+    assert sums
+    assert not {id(stmt) for stmt in sums} & {id(part) for part in guarded}
+    assert len([stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Let)]) == 2
+    assert len(sums) <= 2 * FLAT_PIXELS * 4

@@ -1,0 +1,67 @@
+"""Divisions by symbolic numbers: shared and hoisted, with the same values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import arith
+from inlaid.arith import SizeVar, Var
+from inlaid.tensor import interp, ir
+from inlaid.tensor.divisions import hoist_divisions
+
+HEIGHT, WIDTH = SizeVar("h", 1), SizeVar("w", 3)
+
+
+def unrolled(pixels):
+    """out[y, x] of pixels that are numbered in runs of so many, each in a loop that divides for nothing."""
+    source = ir.Buffer("x", (HEIGHT, WIDTH), ir.const(0, "int32").dtype)
+    out = ir.Buffer("out", (HEIGHT, WIDTH), source.dtype)
+    tile, again = Var("t"), Var("r")
+    stores = []
+    for pixel in range(pixels):
+        place = tile * pixels + pixel
+        indices = (place // WIDTH, place % WIDTH)
+        inside = arith.compare("<", indices[0], HEIGHT)
+        value = ir.binary("add", ir.load(source, indices), ir.const(1, "int32"))
+        stores.append(ir.If(ir.Index(ir.const(True, "bool").dtype, inside), ir.Store(out, indices, value)))
+    body = ir.For(again, arith.Const(2), ir.Seq(tuple(stores)))
+    return ir.LoopProgram("p", (source,), (out,), ir.For(tile, arith.ceildiv(HEIGHT * WIDTH, pixels), body))
+
+
+def divisions(stmt):
+    """The divisions in a statement, those that are bound to variables left out."""
+    found = set()
+    for node in ir.walk_stmts(stmt):
+        if not isinstance(node, ir.Let):
+            values, indices = ir.statement_operands(node)
+            indices = [*indices, *(item.index for value in ir.walk_exprs(*values) if isinstance(item := value, ir.Index))]
+            indices += [index for value in ir.walk_exprs(*values) if isinstance(value, ir.Load) for index in value.indices]
+            found |= {part for index in indices for part in arith.walk(index) if isinstance(part, (arith.FloorDiv, arith.FloorMod))}
+    return found
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 4), (5, 3), (4, 9)])
+def test_neighbours_divide_once(height, width):
+    program = unrolled(4)
+    changed = hoist_divisions(program)
+    assert len([stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.Let)]) == 2
+    assert isinstance(changed.body, ir.For)
+    assert not divisions(changed.body.body)
+    x = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    assert np.array_equal(interp.run(changed, [x])[0], interp.run(program, [x])[0])
+
+
+def test_runs_that_may_pass_several_lines_divide_for_each():
+    """A width of 3 is less than what is added to the first pixel of five."""
+    changed = hoist_divisions(unrolled(5))
+    assert len([stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.Let)]) == 4
+    x = np.arange(12, dtype=np.int32).reshape(4, 3)
+    assert np.array_equal(interp.run(changed, [x])[0], x + 1)
+
+
+def test_static_programs_stay_the_same():
+    place = Var("t")
+    buffer = ir.Buffer("x", (8,), ir.const(0, "int32").dtype)
+    program = ir.LoopProgram("p", (), (buffer,), ir.For(place, arith.Const(8), ir.Store(buffer, (place,), ir.const(1, "int32"))))
+    assert hoist_divisions(program) is program
