@@ -157,8 +157,6 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
     flat = single and not anchor.before and not epilogue.reads(data.buffer)
     if arith.size_hint(arith.unwrap(height * width if flat else width)) < LEAST_ROWS:
         return None
-    if anchor.before and not is_constant(*anchor.spatial[2:]):
-        return None
     return _Conv(anchor, schedule, data, weights, unit, flat)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from math import prod
 
 from inlaid import arith
 from inlaid.arith import Dim, Expr, Var
@@ -24,9 +25,15 @@ from inlaid.tensor.footprint import whole
 from inlaid.tensor.lower_blocks import joined, truth
 from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.schedule import Schedule
+from inlaid.types import dtype
 
 LEAST_ROWS = 4
 """Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
+
+NEAR_BYTES = 1 << 19
+"""Bytes of a right factor that stay in the second-level cache beside what else is read: cores that have tiles have 2 MiB of it."""
+SHARES = 4
+"""Pieces of work for each thread, so that one more or less does not matter."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,8 @@ class TiledProduct:
 
     def nest(self, threads: int) -> ir.Stmt:
         """
-        for batches, panels of columns or blocks of rows, the more numerous:    # parallel
-            for the other:
+        for batches, runs of panels, blocks of rows:    # parallel
+            for panels of a run:
                 t[2, 2] = 0
                 for steps:
                     a[2], b[2] = left, right
@@ -124,13 +131,14 @@ class TiledProduct:
         tiles = arith.simplify(self.lines * per_line)
         rows = min(unit.side, tiles.value) if isinstance(tiles, arith.Const) else unit.side
         columns = min(unit.side, column_tiles)
-        blocks, panels = arith.simplify(arith.ceildiv(tiles, rows)), arith.Const(-(-column_tiles // columns))
-        by_panel = self.columns > arith.size_hint(arith.unwrap(self.lines * self.length))
-        outer, inner = (panels, blocks) if by_panel else (blocks, panels)
+        blocks, panels = arith.simplify(arith.ceildiv(tiles, rows)), -(-column_tiles // columns)
+        run = self._run(panels, columns * unit.columns, blocks, threads)
+        outer = (self.batches, arith.Const(panels // run), blocks)
         kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
-        with b.loop(arith.unwrap(self.batches * outer), "outer", kind) as number, b.loop(arith.unwrap(inner), "inner") as second:
-            batch, first = unravelled(number, (self.batches, outer))
-            panel, block = (first, second) if by_panel else (second, first)
+        extent = arith.unwrap(arith.simplify(arith.product(tuple(map(arith.unwrap, outer)))))
+        with b.loop(extent, "outer", kind) as number, b.loop(run, "inner") as second:
+            batch, first, block = unravelled(number, outer)
+            panel = first * run + second
             # The first row of tiles of a block is always there.
             partial = arith.simplify(tiles % rows) != arith.ZERO
             places = []
@@ -149,6 +157,15 @@ class TiledProduct:
                 with _where(b, place.there):
                     self._finish(b, sums, row, batch, place, panel * columns)
         return b.finish()
+
+    def _run(self, panels: int, width: int, blocks: Expr, threads: int) -> int:
+        """How many panels of some columns one block of rows takes after another: as many as stay in the second-level cache for the
+        next block, and leave enough for every thread."""
+        bytes_ = prod(extent for _, extent in self.steps) * self.depth * width * dtype(self.unit.types[1]).bytes
+        several = arith.size_hint(arith.unwrap(self.batches * blocks))
+        least = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(several, 1))
+        runs = (run for run in range(1, panels + 1) if panels % run == 0)
+        return max(run for run in runs if run == 1 or (run * bytes_ <= NEAR_BYTES and panels // run >= least))
 
     def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, places: list[_Place], tops: list[Expr]) -> None:
         unit, scope, rows = self.unit, self.unit.scope.name, arith.unwrap(self.rows)

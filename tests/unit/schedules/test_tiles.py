@@ -191,14 +191,17 @@ def test_convolutions_compute_the_same(pair, images, height, width, inputs, outp
 IMAGES = tuple({N: n, H: h, W: w} for n, h, w in ((1, 1, 1), (2, 2, 3), (1, 5, 4), (0, 3, 9), (2, 4, 13)))
 
 
-@pytest.mark.parametrize("image", [(N, 5, 9), (2, H, 9), (N, H, W)])
-@pytest.mark.parametrize(("window", "stride", "pad"), [((1, 1), 1, 0), ((3, 3), 1, 1), ((3, 3), 2, 1)])
-@pytest.mark.parametrize("after", ["chain", "itself"])
+@pytest.mark.parametrize(
+    ("image", "window", "stride", "pad", "after"),
+    [
+        ((N, 5, 9), (3, 3), 1, 1, "itself"),
+        ((2, H, 9), (3, 3), 2, 1, "chain"),
+        ((N, H, W), (3, 3), 1, 1, "chain"),
+        ((N, H, W), (1, 1), 1, 0, "chain"),
+        ((N, H, W), (1, 1), 1, 0, "itself"),
+    ],
+)
 def test_convolutions_of_symbolic_sizes_compute_the_same(image, window, stride, pad, after):
-    if after == "itself" and stride == 2:
-        after = ""
-    if pad and image[1] is H:
-        pad, window = 0, (1, 1)
     check(convolution(PAIRS[0], image, (8, 8), window, stride, pad, after), 2, TileConvRule, IMAGES)
 
 
