@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.collapse import collapse
+from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, find_product, place_tile, share_out
 from inlaid.schedules.register_tile import LONGEST_ROW, MOST_ROWS, Tile, cycles, fits
@@ -18,9 +18,7 @@ from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
-    expected_extent,
     find_anchor,
-    is_constant,
     layouts_by_name,
 )
 from inlaid.tensor import ir
@@ -56,12 +54,12 @@ class DotMatmulRule:
         """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
-        merged = collapse(program)
+        plain = without_empty(program)
+        merged = collapse(program if plain is None else plain)
         product = find_product(merged)
         if product is None or not _is_plain(merged, product):
             return None
-        columns = expected_extent(product.anchor.spatial[-1])
-        dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= columns), None)
+        dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= product.expected[1]), None)
         if dot is None:
             return None
         place = merged.inputs.index(product.right.buffer)
@@ -91,23 +89,28 @@ def _whole(extent: int, size: int) -> int:
 
 def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
     """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
-    anchor = product.anchor
-    columns, depth = expected_extent(anchor.spatial[-1]), expected_extent(anchor.reduced[0])
-    rows = 1 if product.row is None else expected_extent(anchor.spatial[product.row])
+    _, columns, depth = product.expected
+    rows = product.likely_rows
+    counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
     widest = min(LONGEST_ROW, -(-columns // dot.lanes))
-    if rows == 1:
+    if max(counts) == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.
         lines = [Tile(dot.lanes, vectors, 1) for vectors in range(widest, 0, -1)]
         return min(lines, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
     tiles = [
         Tile(dot.lanes, vectors, height)
         for vectors in range(widest, 0, -1)
-        for height in range(1, min(rows, MOST_ROWS) + 1)
+        for height in range(1, min(max(counts), MOST_ROWS) + 1)
         if fits(height, vectors, context.capabilities.vector_registers)
     ]
     steps = -(-depth // dot.group)
-    return min(tiles, key=lambda tile: cycles(rows, _whole(columns, tile.width), steps, tile, threads))
+
+    def cost(tile: Tile) -> float:
+        whole = _whole(columns, tile.width)
+        return sum(cycles(count, whole, steps, tile, threads) / count for count in counts)
+
+    return min(tiles, key=cost)
 
 
 def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
@@ -142,8 +145,7 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
     if plan.constant:
         # One row alone reads each panel once, at the speed of memory, as it is.
         name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
-        around = [item for place, item in enumerate(product.anchor.spatial) if place in (*product.free, product.row)]
-        if nest.rows is not None and product.rows != 1 and is_constant(*around):
+        if nest.rows is not None and tile.rows > 1:
             program, _ = stream(program, name, right, nest.columns, k)
     return program
 

@@ -93,7 +93,7 @@ def test_matrix_products_compute_the_same(pair, m, k, n, after, threads, operand
     check(DotMatmulRule(), matmul(m, k, n, a, b, total, after, batch, shared), {1} if constant else set(), threads)
 
 
-N, M, K, C = SizeVar("n"), SizeVar("m"), SizeVar("k", 1), SizeVar("c")
+N, M, K, C = (SizeVar(name) for name in "nmkc")
 SIZES = tuple(
     {N: n, M: m, K: k, C: c} for n, m, k, c in ((1, 1, 1, 4), (2, 3, 8, 12), (3, 12, 5, 13), (0, 13, 2, 0), (5, 7, 13, 33))
 )
