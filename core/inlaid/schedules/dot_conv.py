@@ -2,7 +2,8 @@
 
 Activations lie as N C/b H W b, with b channels a multiple of an instruction's group; weights as O/w C/r KH KW r/g w g, with w the
 output channels of a tile and r input channels that a block holds whole. Output channels that fill no vectors are padded. So are
-input channels that fill no groups, the colours of an image: they are copied first, with zeros beside them.
+input channels that fill no groups, the colours of an image: they are copied first, with zeros beside them. Images of symbolic size,
+and those that are no planes, are copied as `flat_conv` has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
+from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
@@ -25,6 +27,7 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
 )
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
+from inlaid.schedules.flat_conv import FLAT_PIXELS, FlatAxis, fit_lines, flat_axes, flat_pixels, flatten
 from inlaid.schedules.register_tile import Tile, cycles, seconds
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -49,7 +52,8 @@ SHORT_RUN = 2
 @dataclass(frozen=True)
 class _Plan:
     """A convolution whose channels fill vectors, the instruction that sums it, and its tile. The data has blocks of `block`
-    channels, of which `run` are summed together; it is copied where it is `padded`. `cost` is in seconds."""
+    channels, of which `run` are summed together; it is copied where it is `padded`. `cost` is in seconds. Images are flat along the
+    axes `flat`."""
 
     conv: DirectConv
     dot: Dot
@@ -58,19 +62,18 @@ class _Plan:
     run: int
     padded: bool
     cost: float
+    flat: tuple[FlatAxis, ...] = ()
 
 
 class DotConvRule:
-    """Two-dimensional convolution of narrow operands where the output channels of a group fill vectors, or are alone and fill
-    half."""
+    """Convolution of narrow operands where the output channels of a group fill vectors, or are alone and fill half."""
 
     name = "dot_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines groups of input channels that fill no groups of an instruction, results without elements, and images that are no
-        planes of static size."""
+        """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
         conv = find_conv(program, narrow_product) if context.intrinsics and 0 not in program.outputs[0].shape else None
-        if conv is None or not conv.is_plane:
+        if conv is None:
             return ()
         found: list[Offer] = []
         # Shorter vectors only where they leave less empty.
@@ -100,9 +103,19 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
         return None
     images, channels, *size = map(expected_extent, filled.anchor.spatial)
     outputs = channels if conv.alone else conv.outputs
-    tile, count = choose_dot_tile(dot, outputs, size[0], size[1], groups * conv.taps, context.capabilities.vector_registers)
+    flat: tuple[FlatAxis, ...] | None = ()
+    most = None
+    if not conv.is_plane:
+        flat = flat_axes(filled)
+        if not flat:
+            return None
+        size, most = [1, arith.size_hint(arith.unwrap(flat_pixels(flat)))], FLAT_PIXELS if len(flat) > 1 else None
+    depth, registers = groups * conv.taps, context.capabilities.vector_registers
+    tile, count = choose_dot_tile(dot, outputs, size[0], size[1], depth, registers, most)
     cost = seconds(images * channels // outputs * count, context.capabilities)
-    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost)
+    return _Plan(
+        filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, fit_lines(flat, tile.pixels) if flat else ()
+    )
 
 
 def _block(given: int, inputs: int, dot: Dot) -> int:
@@ -114,8 +127,11 @@ def _block(given: int, inputs: int, dot: Dot) -> int:
 
 
 @cache
-def choose_dot_tile(dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int) -> tuple[ConvTile, float]:
-    """The tile for a whole number of vectors of output channels that takes the fewest cycles, and these."""
+def choose_dot_tile(
+    dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, most: int | None = None
+) -> tuple[ConvTile, float]:
+    """The tile, of at most so many pixels, for a whole number of vectors of output channels that takes the fewest cycles, and
+    these."""
     best: tuple[float, int, ConvTile] | None = None
     count = outputs // dot.lanes
     for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):
@@ -123,6 +139,8 @@ def choose_dot_tile(dot: Dot, outputs: int, height: int, width: int, depth: int,
         if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MOST_VECTORS + 1)):
             continue
         size = tile.rows * tile.pixels
+        if most is not None and size > most:
+            continue
         times, length = (1, height * width) if tile.pixels == width else (height, width)
         taken = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size)) * depth
         if best is None or (taken, -size) < best[:2]:
@@ -153,14 +171,24 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     s, conv, tile = Schedule(plan.conv.program, context.intrinsics), plan.conv, plan.tile
     anchor, name, group = conv.anchor, conv.anchor.block.name, plan.dot.group
     local: dict[str, Layout] = {}
-    if plan.padded:
-        local[_pad_channels(s, plan, context)] = Layout(((1, plan.block),))
-    else:
-        for block in anchor.before:
-            schedule_padding(s, block.name, plan.block, context)
     final = accumulate_in_registers(s, anchor)
     if not anchor.after:
         local[final] = Layout(((1, tile.lanes),))
+    copies = [block.name for block in anchor.before]
+    data = conv.data.buffer.name
+    if plan.padded:
+        data = _pad_channels(s, plan)
+        copies = [data]
+    if plan.flat:
+        program, copy = flatten(s.program, name, data, plan.flat, final, tile.pixels)
+        s, copies = Schedule(program, context.intrinsics), [copy]
+    if plan.flat or plan.padded:
+        local[copies[0]] = Layout(((1, plan.block),))
+    for copy in copies:
+        if plan.padded:
+            _schedule_channels(s, copy, context)
+        else:
+            schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
     blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
     s.reorder(blocks, *nest.taps, groups, *nest.pixels, nest.vector, nest.lane, part)
@@ -175,17 +203,24 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
 
 
-def _pad_channels(s: Schedule, plan: _Plan, context: KernelContext) -> str:
-    """A copy of the data with channels of zeros, which takes the place of one that pads rows; the name of its buffer."""
+def _pad_channels(s: Schedule, plan: _Plan) -> str:
+    """A copy of the data with channels of zeros, which takes the place of one that pads rows; the name of its buffer and block."""
     anchor, known = plan.conv.anchor, s.blocks
-    multiples = tuple(plan.dot.group if item is anchor.reduced[0] else 1 for item in anchor.block.iters)
-    s.pad(anchor.block.name, multiples, (plan.conv.weights.buffer.name,))
+    (block,) = (block for block in blocks_of(s.program) if block.name == anchor.block.name)
+    inputs = next(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
+    multiples = tuple(plan.dot.group if item is inputs else 1 for item in block.iters)
+    s.pad(block.name, multiples, (plan.conv.weights.buffer.name,))
     (copy,) = (block for block in blocks_of(s.program) if block.name not in known)
-    for block in anchor.before:
-        s.compute_inline(block.name)
-    n, channel, y, x = s.loops(copy.name)
-    s.reorder(y, x, channel)
+    for before in anchor.before:
+        s.compute_inline(before.name)
+    assert copy.writes[0].buffer.name == copy.name
+    return copy.name
+
+
+def _schedule_channels(s: Schedule, block: str, context: KernelContext) -> None:
+    """A copy of few channels, pixel by pixel."""
+    n, channel, *image = s.loops(block)
+    s.reorder(*image, channel)
     s.unroll(channel)
     if context.threads != 1:
-        share_rows(s, [n], y, [], context.threads)
-    return copy.writes[0].buffer.name
+        share_rows(s, [n], image[0], [], context.threads)

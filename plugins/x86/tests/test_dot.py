@@ -127,21 +127,36 @@ def test_rows_do_not_touch_each_other(constant):
 @pytest.mark.parametrize(("channels", "stride", "pad"), [(32, 1, 1), (32, 2, 0), (3, 2, 1), (24, 1, 0), (13, 1, 1)])
 def test_integer_convolutions_are_exact(cpu, pair, channels, stride, pad):
     """With requantisation fused, as quantised models have it; padding holds the zero point, here 3."""
+    check_convolution((2, channels, 7, 9), [(2, 7, 9)], pair, 3, stride, pad, cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("channels", "size", "stride", "threads"), [(32, 3, 1, 1), (16, 1, 1, 2), (3, 3, 2, 2)])
+def test_integer_convolutions_of_any_image_are_exact(cpu, channels, size, stride, threads):
+    shape = (SizeVar("batch"), channels, SizeVar("height", 1), SizeVar("width", 1))
+    images = [(1, 1, 1), (2, 7, 9), (0, 5, 5), (1, 16, 33), (3, 2, 40)]
+    check_convolution(shape, images, BYTES, size, stride, size // 2, cpu, threads)
+
+
+def check_convolution(shape, images, pair, size, stride, pad, cpu, threads=1):
+    """One package of a convolution for all images: their number, height and width."""
     generator = np.random.default_rng(4)
     a, b = pair
-    data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (2, channels, 7, 9)).astype(a)
-    weights = generator.integers(np.iinfo(b).min, np.iinfo(b).max + 1, (48, channels, 3, 3)).astype(b)
-    x = graph.var("x", TensorType(data.shape, a))
+    weights = generator.integers(np.iinfo(b).min, np.iinfo(b).max + 1, (48, shape[1], size, size)).astype(b)
+    x = graph.var("x", TensorType(shape, a))
     padded = ops.pad(x, graph.constant(3, a), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else x
     total = ops.conv(padded, graph.constant(weights, b), strides=(stride, stride), pads=(), dilations=(1, 1), out_dtype="int32")
     scale = generator.uniform(1e-4, 2e-4, 48).astype(np.float32)
     y = ops.requantize(total, graph.constant(scale, "float32"), graph.constant(5, "uint8"), dtype="uint8", axis=1)
-    got = run(graph.function([x], y), {"x": data}, cpu)
-    wide = np.pad(data, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))[:, :, ::stride, ::stride]
-    exact = np.einsum("nchwyx,ocyx->nohw", windows, weights.astype(np.int64))
-    real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
-    assert np.array_equal(got, np.clip(real, 0, 255).astype(np.uint8))
+    executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads={threads},cpu={cpu}"])
+    for batch, *image in images:
+        data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (batch, shape[1], *image)).astype(a)
+        (got,) = executable.run({"x": data}).values()
+        wide = np.pad(data, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
+        windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
+        exact = np.einsum("nchwyx,ocyx->nohw", windows, weights.astype(np.int64))
+        real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
+        assert np.array_equal(got, np.clip(real, 0, 255).astype(np.uint8))
 
 
 @pytest.mark.parametrize("cpu", CPUS)

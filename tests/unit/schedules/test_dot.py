@@ -206,6 +206,37 @@ def test_grouped_convolutions_compute_the_same(pair, groups, depth, o, k, pad, w
     check(DotConvRule(), conv(pair, 1, groups * depth * pair[3], groups * o, k, 1, pad, width, after, groups), {1}, threads)
 
 
+H, W = SizeVar("h", 1), SizeVar("w", 1)
+IMAGES = tuple({N: n, H: h, W: w} for n, h, w in ((1, 1, 1), (2, 2, 3), (0, 3, 9), (1, 3, 19)))
+
+
+def images(shape, c, o, k, stride, pad, pair, groups=1):
+    """A convolution with a bias over images of a shape."""
+    a, b, total, _ = pair
+    axes = len(shape) - 1
+    x, w = graph.var("x", TensorType((shape[0], c, *shape[1:]), a)), graph.var("w", TensorType((o, c // groups, *(k,) * axes), b))
+    bias = graph.var("bias", TensorType((o, *(1,) * axes), total))
+    each = {"strides": (stride,) * axes, "pads": (pad,) * 2 * axes, "dilations": (1,) * axes}
+    y = ops.add(ops.conv(x, w, groups=groups, out_dtype=total, **each), bias)
+    return build(KernelSource("kernel", (x, w, bias), y))
+
+
+@pytest.mark.parametrize(
+    ("shape", "c", "o", "k", "stride", "pad", "groups", "threads"),
+    [
+        ((N, H, W), 8, 8, 3, 1, 1, 1, 2),
+        ((N, 5, 6), 4, 4, 3, 1, 1, 1, 1),
+        ((2, H, 7), 8, 12, 1, 1, 0, 1, 2),
+        ((N, H, W), 4, 6, 3, 2, 1, 1, 1),
+        ((1, H, W), 3, 8, 3, 2, 1, 1, 2),
+        ((N, W), 8, 8, 3, 1, 1, 2, 1),
+    ],
+)
+def test_convolutions_of_symbolic_sizes_compute_the_same(shape, c, o, k, stride, pad, groups, threads):
+    for pair in (PAIRS[0], PAIRS[3]):
+        check(DotConvRule(), images(shape, c, o, k, stride, pad, pair, groups), {1}, threads, every=IMAGES)
+
+
 @pytest.mark.parametrize(("c", "o", "groups"), [(6, 8, 2), (8, 6, 2), (8, 1, 1)])
 def test_channels_of_groups_that_fill_nothing_are_declined(c, o, groups):
     program = conv(PAIRS[0], 1, c, o, 1, 1, 0, 4, False, groups)
