@@ -212,7 +212,9 @@ def _schedule(
         # A vector that is cut off at the end of a row reaches into no other row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
     nest = place_tile(s, product, tile, final)
-    s.reorder(nest.k, *nest.tile_rows, nest.vector, nest.lane)
+    # Of columns of symbolic number all rows of a vector are left out together.
+    tile_loops = (*nest.tile_rows, nest.vector) if product.columns is not None else (nest.vector, *nest.tile_rows)
+    s.reorder(nest.k, *tile_loops, nest.lane)
     init = s.decompose_reduction(matmul, nest.k)
     for part in (init, matmul):
         mark_tile(s, *s.loops(part)[-2 - len(nest.tile_rows) :])
