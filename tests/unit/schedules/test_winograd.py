@@ -125,8 +125,8 @@ def test_schedule_computes_the_same(tile, n, c, o, height, width, after, threads
 def test_symbolic_sizes(tile, threads, pads):
     """One kernel for all sizes, those of less than a tile too; only what needs no more memory is in parallel."""
     batch, height, width = (SizeVar(name) for name in ("batch", "height", "width"))
-    u = transform_weights(w := normal(8, 4, 3, 3), tile)
-    params = [graph.var("x", TensorType((batch, 4, height, width), "float32")), graph.var("u", TensorType(u.shape, "float32"))]
+    u = transform_weights(w := normal(8, 8, 3, 3), tile)
+    params = [graph.var("x", TensorType((batch, 8, height, width), "float32")), graph.var("u", TensorType(u.shape, "float32"))]
     y = winograd_conv(*params, pads=pads, tile=tile)
     params.append(graph.var("r", y.type))
     program = build(KernelSource("kernel", tuple(params), ops.relu(ops.add(y, params[-1]))))
@@ -136,7 +136,7 @@ def test_symbolic_sizes(tile, threads, pads):
     parallel = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL]
     assert len(parallel) == (0 if threads == 1 else 3)
     for n, rows, columns in ((1, 1, 1), (2, 5, 3), (1, 13, 22), (0, 4, 4)):
-        x = normal(n, 4, rows, columns)
+        x = normal(n, 8, rows, columns)
         wanted = direct(x, w, pads)
         r = normal(*wanted.shape)
         arrays = [layout.pack(array) for layout, array in zip(offer.layouts, (x, u, r), strict=False)]
