@@ -33,6 +33,7 @@ from inlaid.schedules.shape import (
     accumulate_in_registers,
     channel_block,
     expected_extent,
+    is_static,
     layouts_by_name,
     mark_tile,
     share_rows,
@@ -62,7 +63,8 @@ class _Plan:
 
 
 class ConvRule:
-    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half."""
+    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half; any number of them that
+    are alone where sizes are symbolic or images no planes, since windows are not unfolded then."""
 
     name = "conv2d"
 
@@ -94,7 +96,9 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
 
 def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
     """The convolution with vectors of so many lanes; None where its output channels do not fill them, nor can be padded."""
-    if not conv.fills(lanes):
+    static = conv.is_plane and is_static(conv.program)
+    few = conv.alone and not static and 2 * lanes <= context.capabilities.vector_bits // 32
+    if not conv.fills(lanes) and not few:
         return None
     read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
     block = channel_block(given[conv.program.inputs.index(conv.source)].layout)

@@ -40,7 +40,7 @@ def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) 
         for buffer, indices in _accesses(block):
             for axis, index in enumerate(indices):
                 if var in arith.free_vars(index) and (
-                    analyzer.simplify(index) != var
+                    (index != var and analyzer.simplify(index) != var)
                     or buffer.shape[axis] != item.extent.value
                     or axes.setdefault(buffer, axis) != axis
                 ):
