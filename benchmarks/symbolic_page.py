@@ -175,7 +175,8 @@ def draw(rows: Sequence[Row]) -> str:
             "size; ratios are medians of those within a round, their geometric mean over sizes, in brackets the greatest. "
             "*compile* is the wall time of a fresh process. *differs* is the greatest difference from a peer's outputs, relative "
             f"to their greatest number. Goals: at most {OF_STATIC} of a static package; at most {OF_PEER} of the best peer in the "
-            f"geometric mean, no row above 1; at most {OF_COMPILE} of the time to compile for one size.",
+            f"geometric mean, no row above 1; at most {OF_COMPILE} of the time to compile for one size. Where Inlaid compiles for "
+            "another processor (`--cpu`), peers still use the instructions of this one.",
         ]
     ]
     titles = {"model": "Whole models", "kernel": "Single kernels"}
