@@ -44,10 +44,11 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
 
 
 def versions_of(
-    source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr]
+    source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
 ) -> Iterator[tuple[int, tuple[Predicate, ...], Callable[[LoopProgram], LoopProgram]]]:
     """The versions of a kernel that may run where it is called: their numbers, the predicates under which each is the first that
-    suits, and their schedules. `names` gives the kernel's dimensions in terms of the region's."""
+    suits, and their schedules. `names` gives the kernel's dimensions in terms of the region's. Without `branches` a version runs
+    only where its condition is known to hold."""
     others: tuple[Predicate, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
         condition = arith.substitute(version.condition, names)
@@ -56,6 +57,8 @@ def versions_of(
         if arith.prove(condition):
             yield number, others, version.schedule
             return
+        if not branches:
+            continue
         yield number, (*others, Predicate(condition)), version.schedule
         others = (*others, Predicate(condition, False))
     yield len(offer.versions), others, offer.schedule

@@ -372,7 +372,7 @@ class _RegionLowering:
         ]
         names, defines = self._names(source, origin.args, call.type)
         nodes = source_nodes(call, origin.body)
-        for version, predicates, schedule in versions_of(source, offer, names):
+        for version, predicates, schedule in versions_of(source, offer, names, self.context.capabilities.branches):
             key = (origin.key, offer.layouts, offer.cost, version)
             if key not in self.known:
                 self.known[key] = len(self.kernels)

@@ -177,7 +177,7 @@ def test_versions_of_a_kernel(rows):
         return lowered(ops.add(x, graph.constant(np.float32(number))), ())
 
     def lowered(value, rules):
-        context = KernelContext(Capabilities((F32,), vector_bits=256, vector_registers=16))
+        context = KernelContext(Capabilities((F32,), vector_bits=256, vector_registers=16, branches=True))
         return lower_region(RegionSource("region", graph.function([x], graph.tuple_([value]))), rules, context)
 
     region = lowered(ops.neg(x), (Rule(),))

@@ -364,7 +364,7 @@ def test_branches(rows):
 
     body = graph.if_(flag, ops.abs(x), x)
     source = RegionSource("region", graph.function([x, flag], graph.tuple_([body])))
-    region = lower_region(source, (Rule(),), KernelContext(Capabilities(("float32", "bool"))))
+    region = lower_region(source, (Rule(),), KernelContext(Capabilities(("float32", "bool"), branches=True)))
     kernel, values = load(region), np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
     for value in (True, False):
         found = np.zeros_like(values)

@@ -23,7 +23,7 @@ from inlaid.tensor.to_python import execute
 from inlaid.tensor.verify import verify
 
 Array = np.ndarray[Any, Any]
-CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2)
+CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2, branches=True)
 
 
 def lowered(function: graph.Function, rules: Sequence[ScheduleRule] = SHARED_RULES, fused: bool = True) -> RegionProgram:

@@ -211,3 +211,11 @@ def test_versions_inside_an_arm() -> None:
             given = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
             (found,) = run(region, [given, np.array(value)])
             np.testing.assert_allclose(found, np.exp(given) if value else -given, rtol=1e-6)
+
+
+def test_targets_without_branches_have_no_versions_that_sizes_decide() -> None:
+    x = ir.var("x", TensorType((N, 4), "float32"))
+    context = KernelContext(Capabilities(("float32",)))
+    source = RegionSource("region", ir.function([x], ir.tuple_([ops.exp(x)])))
+    region = lower_region(source, (rule := Versions(),), context)
+    assert rule.built == ["many"] and not any(call.predicates for call in region.calls)
