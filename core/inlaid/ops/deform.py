@@ -18,6 +18,7 @@ from inlaid.ops.define import (
     as_array,
     common_dtype,
     dims_may_equal,
+    loop_nest,
     quiet,
     tensor_type,
     widen,
@@ -27,6 +28,7 @@ from inlaid.ops.define import (
 from inlaid.ops.product import accumulator_dtype, rounded
 from inlaid.ops.window import Axis, WindowAttrs, tap_axes, window_axes, window_shape
 from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type, from_numpy
 
 
@@ -204,31 +206,41 @@ def _reference_col2im(attrs: Col2ImAttrs, x: Array) -> Array:
 
 
 def _compute_col2im(attrs: Col2ImAttrs, x: te.Tensor) -> te.Tensor:
-    """Each element of the image sums what the windows over it hold."""
+    """Tap by tap, the elements of its windows that are inside the image are added to where they were cut from."""
     axes, counts = _columns(attrs)
     acc = accumulator_dtype(x.dtype)
     taps = arith.product(attrs.kernel)
-    ks = tap_axes(axes)
 
-    def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
-        row: Dim = c
-        column: Dim = 0
-        inside: arith.Expr = arith.ONE
-        for k, at, axis, count in zip(ks, position, axes, counts, strict=True):
-            row = row * axis.kernel + k.var
-            offset = at + axis.before - k.var * axis.dilation
-            window = offset // axis.stride
-            for condition in (
-                arith.compare("==", offset % axis.stride, 0) if axis.stride > 1 else arith.ONE,
-                arith.compare(">=", offset, 0),
-                arith.compare("<", window, count),
-            ):
-                inside = arith.logical_and(inside, condition)
-            column = column * count + window
-        total: ir.Expr = te.sum_(te.select(inside, te.cast(x[n, row, column], acc), te.const(0, acc)), ks)
-        return total
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        with loop_nest(b, (x.shape[0], x.shape[1] // taps), ir.ForKind.PARALLEL) as (n, c):
+            apart = acc is not x.dtype
+            total, before = (b.alloc(attrs.shape, acc, "total"), ()) if apart else (outputs[0], (n, c))
+            with b.loops(attrs.shape) as at:
+                b.store(total, (*before, *at), te.const(0, acc))
+            with b.loops(attrs.kernel) as tap:
+                row: Dim = c
+                firsts: list[Dim] = []
+                extents: list[Dim] = []
+                for k, axis, size, count in zip(tap, axes, attrs.shape, counts, strict=True):
+                    row = row * axis.kernel + k
+                    offset = arith.wrap(axis.before) - k * axis.dilation
+                    first = arith.maximum(arith.ceildiv(offset, axis.stride), 0)
+                    end = arith.minimum((offset + size - 1) // axis.stride + 1, count)
+                    firsts.append(first)
+                    extents.append(arith.maximum(end - first, 0))
+                with b.loops(extents) as moved:
+                    column: Dim = 0
+                    places: list[Dim] = [*before]
+                    for own, first, k, axis, count in zip(moved, firsts, tap, axes, counts, strict=True):
+                        window = own + first
+                        column = column * count + window
+                        places.append(window * axis.stride + k * axis.dilation - axis.before)
+                    b.store(total, tuple(places), total[tuple(places)] + te.cast(inputs[0][n, row, column], acc))
+            if apart:
+                with b.loops(attrs.shape) as at:
+                    b.store(outputs[0], (n, c, *at), te.cast(total[at], x.dtype))
 
-    return rounded(te.compute((x.shape[0], x.shape[1] // taps, *attrs.shape), element, "col2im"), x.dtype)
+    return te.extern([((x.shape[0], x.shape[1] // taps, *attrs.shape), x.dtype)], [x], body, "col2im")[0]
 
 
 deform_conv = Operator(
