@@ -14,6 +14,7 @@ from inlaid.partitioning.place import by_priority
 from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.dead_channels import remove_dead_channels
 from inlaid.passes.decompose import decompose
+from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
 from inlaid.passes.pipeline import CANONICAL
@@ -35,10 +36,10 @@ PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_preci
 def graph_passes(
     takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
-    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole; the precision asked for;
-    channels that nothing needs removed, as far as vectors stay full; canonical form again, since these bring in what can be folded;
-    what loops need not repeat bound outside of them; then the targets' own passes. Raises `InputError` for a precision that there
-    is not."""
+    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole, and element-wise operators
+    brought before the rearrangements that it may leave; the precision asked for; channels that nothing needs removed, as far as
+    vectors stay full; canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of
+    them; then the targets' own passes. Raises `InputError` for a precision that there is not."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
@@ -48,6 +49,7 @@ def graph_passes(
     return (
         *CANONICAL,
         decomposed,
+        FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         *CANONICAL,

@@ -69,7 +69,7 @@ def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) ->
     Runs of dimensions that hold equally many elements are mapped separately, so that (n, 12) -> (n, 3, 4) divides nothing by n.
     """
     found: list[Dim] = []
-    for old, new in _runs(shape, other):
+    for old, new in matching_runs(shape, other):
         flat: Dim = 0
         for axis in range(*old):
             flat = flat * shape[axis] + index[axis]
@@ -89,7 +89,7 @@ def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
     return index
 
 
-def _runs(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def matching_runs(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Pairs of ranges of dimensions of two shapes of equal size, such that the ranges of a pair hold equally many elements."""
     end_a, end_b = len(a), len(b)
     tail: list[tuple[tuple[int, int], tuple[int, int]]] = []

@@ -1,0 +1,127 @@
+"""Element-wise operators in front of rearrangements of a convolution's result, where they can join the convolution.
+
+The phases of a transposed convolution are interleaved, and channels may be shuffled, before bias and activation follow: element by
+element, these may as well come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
+from inlaid.graph.uses import UseCounts
+from inlaid.ops.define import Array
+from inlaid.ops.shape import matching_runs
+from inlaid.types import TensorType
+
+REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
+
+
+def early_elementwise(function: Function) -> Function:
+    """The function with such operators, whose other operands are constants, in front. The same object where there are none."""
+    uses = UseCounts(function)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        moved = _moved(new, uses) or new
+        uses.note(old, moved)
+        return moved
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
+    """The rearrangement of what an element-wise operator gives, in place of the operator on a rearrangement."""
+    place = _varying(expr)
+    if place is None:
+        return None
+    assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
+    links = list(_rearrangements(expr.args[place], uses))
+    if not links or _shape(expr) != _shape(links[0]) or not _is_convolution(links[-1].args[0], uses):
+        return None
+    args: list[Expr] = []
+    for number, arg in enumerate(expr.args):
+        if number == place:
+            args.append(links[-1].args[0])
+            continue
+        assert isinstance(arg, Constant)
+        value: Array | None = arg.data
+        if value is not None and value.ndim:
+            value = value.reshape((1,) * (len(_shape(expr)) - value.ndim) + value.shape)
+            for link in links:
+                value = None if value is None else _before(link, value)
+        if value is None:
+            return None
+        args.append(constant(value, span=arg.span))
+    made: Expr = call(expr.callee, tuple(args), expr.attrs, expr.span)
+    if _shape(made) != _shape(links[-1].args[0]):
+        return None
+    for link in reversed(links):
+        assert isinstance(link.callee, Operator)
+        made = call(link.callee, (made,), link.attrs, link.span)
+    return made
+
+
+def _varying(expr: Expr) -> int | None:
+    """Which operand of an element-wise operator is no constant, where it is one alone and no constant has axes of another kind."""
+    if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
+        return None
+    varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
+    if len(varying) != 1 or not isinstance(expr.type, TensorType):
+        return None
+    by_axis = hasattr(expr.attrs, "axis") and any(isinstance(arg, Constant) and arg.data.ndim for arg in expr.args)
+    return None if by_axis else varying[0]
+
+
+def _rearrangements(expr: Expr, uses: UseCounts) -> Iterator[Call]:
+    """The operators that did nothing but move elements to where they are, the last first."""
+    while isinstance(expr, Call) and expr.callee in REARRANGEMENTS and uses.single(expr):
+        yield expr
+        expr = expr.args[0]
+
+
+def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
+    """Whether something is a convolution, or made of one element by element, and read once."""
+    while uses.single(expr) and (place := _varying(expr)) is not None:
+        assert isinstance(expr, Call)
+        expr = expr.args[place]
+    return isinstance(expr, Call) and expr.callee is ops.conv and uses.single(expr)
+
+
+def _shape(expr: Expr) -> tuple[object, ...]:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.shape
+
+
+def _before(link: Call, value: Array) -> Array | None:
+    """A constant that broadcasts to the result of a rearrangement, as one that broadcasts to what is rearranged; None where that
+    would take more than axes that are known."""
+    source, result = link.args[0].type, link.type
+    assert isinstance(source, TensorType) and isinstance(result, TensorType)
+    if isinstance(link.attrs, ops.transpose.attrs):
+        return value.transpose(np.argsort(link.attrs.perm))
+    if isinstance(link.attrs, ops.strided_slice.attrs):
+        alike = (one == 1 or old == new for one, old, new in zip(value.shape, source.shape, result.shape, strict=True))
+        cut = (abs(step) == 1 for step in link.attrs.strides)
+        return value if all(alike) and all(cut) else None
+    whole, shape = list(value.shape), [1] * len(source.shape)
+    for new, old in matching_runs(result.shape, source.shape):
+        if all(value.shape[axis] == 1 for axis in range(*new)):
+            continue
+        for axis in range(*new):
+            extent = result.shape[axis]
+            if not isinstance(extent, int):
+                return None
+            whole[axis] = extent
+        for axis in range(*old):
+            extent = source.shape[axis]
+            if not isinstance(extent, int):
+                return None
+            shape[axis] = extent
+    return np.broadcast_to(value, whole).reshape(shape)

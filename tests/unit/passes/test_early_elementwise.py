@@ -1,0 +1,59 @@
+"""Element-wise operators before what rearranges a convolution's result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
+from inlaid.passes.early_elementwise import early_elementwise
+from inlaid.types import TensorType
+
+RNG = np.random.default_rng(3)
+WEIGHTS = RNG.standard_normal((12, 2, 3, 3)).astype(np.float32)
+BIAS = RNG.standard_normal((3, 1, 1)).astype(np.float32)
+
+
+def shuffled(x: Expr, height: object, width: object) -> Expr:
+    """A convolution to 12 channels, which are 2 x 2 pixels of 3 channels each, cropped by a row and a column."""
+    y = ops.conv(x, constant(WEIGHTS), pads=(1, 1, 1, 1))
+    batch = x.type.shape[0]  # type: ignore[union-attr]
+    y = ops.reshape(y, shape=(batch, 2, 2, 3, height, width))
+    y = ops.reshape(ops.transpose(y, perm=(0, 3, 4, 1, 5, 2)), shape=(batch, 3, height * 2, width * 2))  # type: ignore[operator]
+    begin, end = (0, 0, 1, 0), (batch, 3, height * 2, width * 2 - 1)  # type: ignore[operator]
+    return ops.strided_slice(y, begin=begin, end=end, strides=(1,) * 4)
+
+
+def order(unit: Function) -> list[str]:
+    return [expr.callee.name for expr in post_order(unit) if isinstance(expr, Call)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_bias_and_activation_join_the_convolution(symbolic: bool) -> None:
+    batch, height, width = (SizeVar("n"), SizeVar("h", 1), SizeVar("w", 1)) if symbolic else (2, 4, 5)
+    x = var("x", TensorType((batch, 2, height, width), "float32"))
+    unit = function([x], ops.relu(ops.mul(constant(np.float32(0.5)), ops.add(shuffled(x, height, width), constant(BIAS)))))
+    made = early_elementwise(unit)
+    assert order(made) == ["conv", "add", "mul", "relu", "reshape", "transpose", "reshape", "strided_slice"]
+    assert made.type == unit.type
+    data = RNG.standard_normal((2, 2, 4, 5)).astype(np.float32)
+    np.testing.assert_array_equal(Interpreter().run(made, (data,)), Interpreter().run(unit, (data,)))
+
+
+@pytest.mark.parametrize("why", ["a constant of an axis that is split", "two readers", "no convolution", "broadcasting"])
+def test_what_stays(why: str) -> None:
+    x = var("x", TensorType((2, 2, 4, 5), "float32"))
+    y = shuffled(x, 4, 5)
+    if why == "a constant of an axis that is split":
+        last: Expr = ops.add(y, constant(RNG.standard_normal((7, 9)).astype(np.float32)))
+    elif why == "two readers":
+        last = ops.add(ops.relu(y), y)
+    elif why == "broadcasting":
+        last = ops.add(y, constant(np.zeros((5, 2, 3, 7, 9), np.float32)))
+    else:
+        last = ops.relu(ops.transpose(x, perm=(0, 2, 3, 1)))
+    unit = function([x], last)
+    assert early_elementwise(unit) is unit
