@@ -183,7 +183,7 @@ class CumulativeAttrs(Attrs):
     reverse: bool = False
 
 
-COLUMNS = 256
+COLUMNS = 1024
 """How many running values are kept at a time, along the axes behind the one that they run along."""
 
 
