@@ -231,8 +231,8 @@ def _compute_col2im(attrs: Col2ImAttrs, x: te.Tensor) -> te.Tensor:
                 with b.loops(extents) as moved:
                     column: Dim = 0
                     places: list[Dim] = [*before]
-                    for own, first, k, axis, count in zip(moved, firsts, tap, axes, counts, strict=True):
-                        window = own + first
+                    for own, begin, k, axis, count in zip(moved, firsts, tap, axes, counts, strict=True):
+                        window = own + begin
                         column = column * count + window
                         places.append(window * axis.stride + k * axis.dilation - axis.before)
                     b.store(total, tuple(places), total[tuple(places)] + te.cast(inputs[0][n, row, column], acc))

@@ -16,7 +16,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
 from inlaid.graph.uses import UseCounts
 from inlaid.ops.define import Array
-from inlaid.ops.shape import matching_runs
+from inlaid.ops.shape import SliceAttrs, TransposeAttrs, matching_runs
 from inlaid.types import TensorType
 
 REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
@@ -104,9 +104,9 @@ def _before(link: Call, value: Array) -> Array | None:
     would take more than axes that are known."""
     source, result = link.args[0].type, link.type
     assert isinstance(source, TensorType) and isinstance(result, TensorType)
-    if isinstance(link.attrs, ops.transpose.attrs):
+    if isinstance(link.attrs, TransposeAttrs):
         return value.transpose(np.argsort(link.attrs.perm))
-    if isinstance(link.attrs, ops.strided_slice.attrs):
+    if isinstance(link.attrs, SliceAttrs):
         alike = (one == 1 or old == new for one, old, new in zip(value.shape, source.shape, result.shape, strict=True))
         cut = (abs(step) == 1 for step in link.attrs.strides)
         return value if all(alike) and all(cut) else None
