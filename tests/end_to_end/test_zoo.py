@@ -168,7 +168,7 @@ def test_the_networks_of_the_light_models(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1"])
+@pytest.mark.parametrize("name", ["squeezenet", "inception_v1"])
 def test_light_models_with_symbolic_sizes(name):
     """At the sizes of the files they are the same networks, at others they run."""
     given, free = LIGHT_MODELS[name].full(), LIGHT_MODELS[name].symbolic.build()
@@ -176,7 +176,7 @@ def test_light_models_with_symbolic_sizes(name):
     expected = Expected(free)
     for other in expected.run({free.graph.input[0].name: image}).values():
         (known,) = Expected(given).run({given.graph.input[0].name: image}).values()
-        np.testing.assert_allclose(other.ravel(), known.ravel(), atol=1e-5)
+        np.testing.assert_allclose(other.ravel(), known.ravel(), rtol=0, atol=TOLERANCE * np.abs(known).max())
     executable = inlaid.compile(free, [TARGET])
     assert_native(executable)
     arrays = feeds(free, sizes={"batch": 2, "height": 97, "width": 130})
