@@ -8,6 +8,7 @@ the outermost ones. Coordinates and weights are formed in float64.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,9 @@ COORDINATES = (
     "tf_crop_and_resize",
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+FEW_TAPS = 4
+"""Inputs up to which an output is one expression of them, and no reduction."""
 
 _Number = float | ir.Expr
 
@@ -327,6 +331,8 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
         weights = te.compute(
             (axis.after, taps), lambda o, t: raw[o, t] / te.select(total[o].equal(0), te.const(1, "float64"), total[o]), "weight"
         )
+    if taps <= FEW_TAPS:
+        return _sum_of_taps(axis, data, shape, tap_place, weights, taps)
     tap = te.reduce_axis(taps, "tap")
 
     places = te.compute((axis.after, taps), lambda o, t: _clamped(tap_place(o, t), axis.before), "place")
@@ -339,6 +345,26 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
 
     summed: te.Tensor = te.compute(shape, element, "resize")
     return summed
+
+
+def _sum_of_taps(
+    axis: _Axis, data: te.Tensor, shape: tuple[Dim, ...], tap_place: Callable[..., ir.Expr], weights: te.Tensor, taps: int
+) -> te.Tensor:
+    """The interpolated data as one expression, with a table of places and one of weights for each tap."""
+    places = [te.compute((axis.after,), lambda o, t=t: _clamped(tap_place(o, t), axis.before), "place") for t in range(taps)]
+    factors = [te.compute((axis.after,), lambda o, t=t: te.cast(weights[o, t], data.dtype), "factor") for t in range(taps)]
+
+    def element(*i: arith.Var) -> ir.Expr:
+        o = i[axis.index]
+        parts = [
+            data[_replace(i, axis.index, te.checked(place[o], 0, axis.before - 1))] * factor[o]
+            for place, factor in zip(places, factors, strict=True)
+        ]
+        total: ir.Expr = sum(parts[1:], parts[0])
+        return total
+
+    made: te.Tensor = te.compute(shape, element, "resize")
+    return made
 
 
 def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:

@@ -25,7 +25,8 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class BlockedRule:
-    """One element-wise block, some of whose inputs lie in channel blocks."""
+    """Element-wise blocks, some of whose inputs lie in channel blocks. Those without channels, such as tables, are left as they
+    are."""
 
     name = "blocked"
 
@@ -36,46 +37,55 @@ class BlockedRule:
             return None
         schedule = Schedule(program)
         merge_chains(schedule)
-        blocks = blocks_of(schedule.program)
         layout = counts.most_common(1)[0][0]
-        if len(blocks) != 1 or not _fits(blocks[0], program, layout):
+        rank = len(program.outputs[0].shape)
+        blocks = blocks_of(schedule.program)
+        if not all(_fits(block, rank, layout) for block in blocks) or not _is_blocked(blocks[-1], rank, layout):
             return None
-        output = program.outputs[0]
-        layouts = {buffer: layout for buffer in (*program.inputs, output) if _blockable(buffer, len(output.shape), layout)}
+        local = [stmt.buffer for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.Alloc)]
+        layouts = {buffer: layout for buffer in (*program.params, *local) if _blockable(buffer, rank, layout)}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda source: _schedule(schedule, blocks[0].name, layout, layouts, context))
+        names = [block.name for block in blocks if _is_blocked(block, rank, layout)]
+        return Offer(params, lambda source: _schedule(schedule, names, layout, layouts, context))
 
 
 def _blockable(buffer: ir.Buffer, rank: int, layout: Layout) -> bool:
     return len(buffer.shape) == rank and rank > 2 and not layout.pads(buffer.shape) and buffer.shape[1] != 1
 
 
-def _fits(block: ir.Block, program: ir.LoopProgram, layout: Layout) -> bool:
-    """Whether the block stores at its own variables, and reads what is blocked at its own channel, moved or not."""
-    output = program.outputs[0]
-    if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer is not output:
+def _is_blocked(block: ir.Block, rank: int, layout: Layout) -> bool:
+    """Whether a block writes a buffer that lies in blocks of channels."""
+    return isinstance(block.body, ir.Store) and _blockable(block.body.buffer, rank, layout)
+
+
+def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
+    """Whether a block stores at its own variables, and reads what is blocked at its own channel, moved or not."""
+    if block.init is not None or not isinstance(block.body, ir.Store):
         return False
-    if block.body.indices != tuple(item.var for item in block.iters) or not _blockable(output, len(block.iters), layout):
+    loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
+    blocked = [node for node in loads if _blockable(node.buffer, rank, layout)]
+    if not _is_blocked(block, rank, layout):
+        return not blocked
+    if block.body.indices != tuple(item.var for item in block.iters):
         return False
     channel = block.iters[1].var
-    for node in ir.walk_exprs(block.body.value):
-        if isinstance(node, ir.Load) and _blockable(node.buffer, len(output.shape), layout):
-            found = arith.affine(node.indices[1], channel)
-            if found is None or found[0] != arith.ONE:
-                return False
-    return True
+    found = [arith.affine(node.indices[1], channel) for node in blocked]
+    return all(parts is not None and parts[0] == arith.ONE for parts in found)
 
 
-def _schedule(s: Schedule, block: str, layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+def _schedule(
+    s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> ir.LoopProgram:
     """
     for n, channels, rows...:                 # parallel over n, runs of rows, channels
         lane vectorised
     """
-    n, channel, *rest = axis_loops(s, block)
-    assert channel is not None
-    outer, lane = s.split(channel, (None, channel_block(layout)))
-    s.reorder(*present(n, outer, *rest), lane)
-    s.vectorize(lane)
-    if context.threads != 1:
-        share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
+    for name in names:
+        n, channel, *rest = axis_loops(s, name)
+        assert channel is not None
+        outer, lane = s.split(channel, (None, channel_block(layout)))
+        s.reorder(*present(n, outer, *rest), lane)
+        s.vectorize(lane)
+        if context.threads != 1:
+            share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
     return with_layouts(s.program, layouts_by_name(s.program, layouts))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.names import unique
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, writes
+from inlaid.tensor.footprint import reads, with_footprint, writes
 from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.transform import nest
 
@@ -187,8 +188,8 @@ def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffe
 
 
 def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
-    """The program without the nests that fill results of empty reductions, for rules that initialise reductions in any case, and
-    with buffers of distinct names; None where a block is no single store."""
+    """The program without the nests that fill results of empty reductions, for rules that initialise reductions in any case, with
+    buffers of distinct names, and without iteration variables of one value in sums; None where a block is no single store."""
     blocks = blocks_of(program)
     if any(
         not isinstance(block.body, ir.Store) or not (block.init is None or isinstance(block.init, ir.Store)) for block in blocks
@@ -202,6 +203,8 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
     }
 
     def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(stmt, ir.Block):
+            return _without_zeros(stmt)
         if not isinstance(stmt, ir.If) or stmt.otherwise is not None:
             return None
         inside = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
@@ -211,6 +214,23 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
     return ir.LoopProgram(
         program.name, program.inputs, program.outputs, changed, program.defines, program.annotations, program.sizes
     )
+
+
+def _without_zeros(block: ir.Block) -> ir.Block | None:
+    """A block whose loads add no iteration variables of one value to others: x[y + k] where y is 0 becomes x[k]."""
+    spatial = (item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+    zeros: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in spatial if item.extent == arith.ONE}
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if not isinstance(node, ir.Load) or all(
+            index in zeros or zeros.keys().isdisjoint(arith.free_vars(index)) for index in node.indices
+        ):
+            return None
+        changed = (index if index in zeros else arith.simplify(arith.substitute(index, zeros)) for index in node.indices)
+        return ir.load(node.buffer, tuple(changed))
+
+    body = Rewriter(expr=load).stmt(block.body) if zeros else block.body
+    return None if body is block.body else with_footprint(replace(block, body=body))
 
 
 def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:

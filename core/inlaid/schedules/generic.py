@@ -15,6 +15,8 @@ PARALLEL_WORK = 1 << 15
 """Iterations of a block from which on threads are worth waking."""
 PIECE = 256
 """Columns that are reduced together where columns are all there is to run in parallel."""
+REPEATS = 8
+"""How often an element may be repeated along a row for its copies to be written out."""
 CHUNKS = 64
 """Parallel iterations that are enough for any number of threads: more loops are not merged for it."""
 
@@ -35,6 +37,8 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram
     for block in blocks_of(s.program):
         if _sums_rows(block):
             _add_row_by_row(s, block)
+        else:
+            _write_repeats(s, block)
     if context.threads != 1:
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:
@@ -75,10 +79,34 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
     s.decompose_reduction(block.name, rows[0])
 
 
+def _write_repeats(s: Schedule, block: ir.Block) -> None:
+    """
+    for x in 3 * n: out[x] = row[x // 3]    becomes    for x in n: out[3 * x] = row[x]; out[3 * x + 1] = row[x]; ...
+
+    which divides nothing, and whose stores fill each other's gaps in vectors.
+    """
+    loops = s.loops(block.name)
+    if not loops or not block.iters or block.bindings[-1] is not loops[-1] or not isinstance(block.body, ir.Store):
+        return
+    column = block.iters[-1].var
+    indices = [index for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) for index in node.indices]
+    times = {
+        part.operands[1].value
+        for index in indices
+        for part in arith.walk(index)
+        if isinstance(part, arith.FloorDiv) and part.operands[0] is column and isinstance(part.operands[1], arith.Const)
+    }
+    if len(times) == 1 and times <= set(range(2, REPEATS + 1)):
+        (count,) = times
+        if arith.simplify(block.iters[-1].extent % count) == arith.ZERO:
+            s.unroll(s.split(loops[-1], (None, count))[1])
+
+
 def _iterations(block: ir.Block) -> int:
-    """How often a block runs; for symbolic extents, enough."""
+    """How often a block is expected to run; often enough where its loops end at one another's variables, or at data."""
     size = block_size(block)
-    return size.value if isinstance(size, arith.Const) else PARALLEL_WORK
+    known = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
+    return arith.size_hint(arith.unwrap(size)) if known else PARALLEL_WORK
 
 
 def _parallel(s: Schedule, block: ir.Block) -> None:

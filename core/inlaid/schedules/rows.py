@@ -13,7 +13,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import axis_loops, block_size, blocks_of, present, worth_inlining
+from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, present, worth_inlining
 from inlaid.tensor import ir
 from inlaid.tensor.footprint import with_footprint
 from inlaid.tensor.rewrite import Rewriter
@@ -24,8 +24,6 @@ ACCUMULATORS = 8
 """Vectors that a long row is reduced into side by side: additions take 3 to 4 cycles, and two start in each."""
 UNROLLED = 4
 """Vectors of a row, or of columns, that an iteration of an element-wise loop takes."""
-CHEAP = 8
-"""Operations that are rather done again by each reader than kept for all."""
 LONG = 2048
 """Columns of rows that are taken one at a time."""
 STEP = 4
@@ -111,7 +109,7 @@ def _inline(s: Schedule) -> None:
             late.add(block.body.buffer)
             if block.init is not None or str(block_size(block)) in size:
                 continue
-        if block.body.buffer not in s.program.params and (worth_inlining(s.program, block) or _is_cheap(block.body.value)):
+        if block.body.buffer not in s.program.params and (worth_inlining(s.program, block) or is_cheap(block.body.value)):
             s.compute_inline(name)
 
 
@@ -123,21 +121,12 @@ def _spatial(block: ir.Block) -> ir.Block | None:
     return ir.Block(block.name, kept, (), (), (), block.body)
 
 
-def _is_cheap(value: ir.Expr) -> bool:
-    nodes = list(ir.walk_exprs(value))
-    dear = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
-    slow = ("div", "mod", "sqrt")
-    return len(nodes) <= CHEAP and not any(
-        isinstance(node, dear) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
-    )
-
-
 def _row_buffers(producers: list[ir.Block]) -> list[str]:
-    """The names of the buffers that hold a value per reduction, reduced or computed from such."""
+    """The names of the buffers that hold a value per reduction, reduced or computed from such and from single values."""
     found: dict[ir.Buffer, None] = {}
     for block in producers:
         assert isinstance(block.body, ir.Store)
-        own = [region.buffer for region in block.reads]
+        own = [region.buffer for region in block.reads if any(dim != 1 for dim in region.buffer.shape)]
         if block.init is not None or (own and all(buffer in found for buffer in own)):
             found[block.body.buffer] = None
     return [buffer.name for buffer in found]
@@ -249,8 +238,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
         block = next(block for block in blocks_of(s.program) if block.name == name)
         own = row if group is None else _after(s, name, group)[0]
         if block.init is not None:
-            size = block_size(block)
-            work = max(work, size.value if isinstance(size, arith.Const) else PARALLEL_WORK)
+            work = max(work, _work(block))
             _reduce_row(s, name, own, lanes, group)
         else:
             _vectorise_last(s, name, own, lanes)
@@ -269,10 +257,9 @@ def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
 
 def _together(rows: arith.Expr, columns: list[arith.Expr]) -> int:
     """How many rows to take at a time, one after another in each step: what they write stays in the first-level cache."""
-    known = [extent.value for extent in (rows, *columns) if isinstance(extent, arith.Const)]
-    if not columns or len(known) <= len(columns) or prod(known[1:]) > LONG:
+    if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
-    return next((count for count in TOGETHER if known[0] % count == 0), 1)
+    return next((count for count in TOGETHER if arith.simplify(rows % count) == arith.ZERO), 1)
 
 
 def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None) -> None:
@@ -339,7 +326,9 @@ def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None
     inner = _after(s, name, row)
     if not inner:
         return
-    count = _vectors(_extent(s, inner[-1]), lanes, UNROLLED)
+    extent = _extent(s, inner[-1])
+    # Of a row whose length is not known a vector at a time: of several the last ones would often do nothing.
+    count = _vectors(extent, lanes, UNROLLED) if isinstance(extent, arith.Const) else 1
     _, vector, lane = s.split(inner[-1], (None, count, lanes))
     s.unroll(vector)
     s.vectorize(lane)
@@ -386,8 +375,7 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
 
 
 def _work(block: ir.Block) -> int:
-    size = block_size(block)
-    return size.value if isinstance(size, arith.Const) else PARALLEL_WORK
+    return arith.size_hint(arith.unwrap(block_size(block)))
 
 
 def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int) -> None:

@@ -141,6 +141,8 @@ def mark_tile(schedule: Schedule, *loops: Var) -> None:
     schedule.vectorize(loops[-1])
 
 
+CHEAP = 8
+"""Operations that are rather done again by each reader than kept for all."""
 PIECES = 4
 """Into how many runs of rows a kernel is cut for threads whose number is not known."""
 
@@ -205,8 +207,8 @@ def merge_chains(schedule: Schedule) -> None:
 
 
 def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
-    """Whether an element-wise block is a constant, or has one reader, which reads each element once: nothing is computed twice
-    then."""
+    """Whether an element-wise block is a constant, or has one reader, which reads each element once, or more often what takes few
+    operations: nothing dear is computed twice then."""
     if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
         return False
     if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
@@ -222,7 +224,28 @@ def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
     if not isinstance(reader.body, ir.Store):
         return False
     loads = [node for node in ir.walk_exprs(reader.body.value) if isinstance(node, ir.Load) and node.buffer is buffer]
-    return len(loads) == 1 and (reader.init is None or block_size(block) == block_size(reader))
+    if len(loads) != 1 or block_size(block) == block_size(reader):
+        return len(loads) == 1
+    return reader.init is None and (_reads_once(reader, loads[0]) or is_cheap(block.body.value))
+
+
+def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
+    """Whether a block is known to read each element at most once by a load: all its variables are in the indices, and none is
+    divided or looks one up."""
+    used = frozenset().union(*map(arith.free_vars, load.indices))
+    repeats = (arith.FloorDiv, arith.FloorMod, arith.Opaque)
+    divided = any(isinstance(part, repeats) for index in load.indices for part in arith.walk(index))
+    return not divided and all(item.var in used or item.extent == arith.ONE for item in reader.iters)
+
+
+def is_cheap(value: ir.Expr) -> bool:
+    """Whether a value takes so few operations that each reader had better do them again than that it is kept for all."""
+    nodes = list(ir.walk_exprs(value))
+    dear = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
+    slow = ("div", "mod", "sqrt")
+    return len(nodes) <= CHEAP and not any(
+        isinstance(node, dear) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
+    )
 
 
 def block_size(block: ir.Block) -> arith.Expr:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid import arith
+from inlaid.schedules.borders import split_borders
+from inlaid.schedules.collapse import without_empty
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.fill import filled
 from inlaid.schedules.last_tile import shift_last_tile
@@ -19,6 +21,7 @@ from inlaid.schedules.shape import (
     constant_extent,
     find_anchor,
     layouts_by_name,
+    loop_extent,
     mark_tile,
     present,
     share_rows,
@@ -29,6 +32,8 @@ from inlaid.tensor.layouts import with_layouts
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
+UNROLLED = 5
+"""Places of a row of a window that are written out: their addresses then differ by constants."""
 PIXELS = 8
 """Pixels of a row that are reduced at a time, one vector each."""
 
@@ -48,11 +53,13 @@ class WindowRule:
     name = "window"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a window, or has channels or a window that are not static."""
-        anchor = find_anchor(program) if context.capabilities.vector_bits else None
-        if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
+        """Declines what is not such a window, or has channels that are not static."""
+        # Of a window that may be empty what that gives is left to the sum's init.
+        plain = without_empty(program) if context.capabilities.vector_bits else None
+        anchor = None if plain is None else find_anchor(plain)
+        if plain is None or anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
             return ()
-        if not all(isinstance(item.extent, arith.Const) for item in (anchor.spatial[1], *anchor.reduced)):
+        if not isinstance(anchor.spatial[1].extent, arith.Const):
             return ()
         loads = _loads(anchor)
         if loads is None or _multiplies_matrices(anchor, loads):
@@ -62,7 +69,7 @@ class WindowRule:
         found: list[Offer] = []
         # Half vectors only where they leave less empty.
         for lanes in (widest, widest // 2):
-            if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(program, anchor, lanes, context)):
+            if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(plain, anchor, lanes, context)):
                 found.append(offer)
             if channels % lanes == 0:
                 break
@@ -88,10 +95,13 @@ def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelC
     assert loads is not None
     layouts = _layouts(program, anchor, loads, lanes, axes)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-    taps = prod(constant_extent(item) for item in anchor.reduced)
-    pixels = prod(arith.size_hint(arith.unwrap(item.extent)) for item in anchor.spatial) // lanes
+    taps, pixels = (
+        prod(arith.size_hint(arith.unwrap(item.extent)) for item in items) for items in (anchor.reduced, anchor.spatial)
+    )
     return Offer(
-        params, lambda _: _schedule(program, anchor, lanes, layouts, context), seconds(pixels * taps, context.capabilities)
+        params,
+        lambda _: _schedule(program, anchor, lanes, layouts, context),
+        seconds(pixels // lanes * taps, context.capabilities),
     )
 
 
@@ -185,7 +195,14 @@ def _schedule(
         parts.append(s.decompose_reduction(window, taps[0]))
     for part in parts:
         mark_tile(s, *s.loops(part)[-1 - len(pixels) :])
+    for tap in taps[-1:]:
+        extent = loop_extent(s, tap)
+        if isinstance(extent, arith.Const) and extent.value <= UNROLLED:
+            s.unroll(tap)
     if context.threads != 1:
         share_rows(s, [n], y, [outer], context.threads)
     program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size)
+    for block in anchor.before:
+        *_, columns, _ = (None, *s.loops(block.name))
+        program = program if columns is None else split_borders(program, block.name, columns)
     return with_layouts(program, layouts_by_name(program, layouts, registers))

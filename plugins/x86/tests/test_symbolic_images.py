@@ -74,6 +74,29 @@ def test_layouts_stay_between_windows(cpu: str) -> None:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
+def test_resizes(cpu: str) -> None:
+    """By rows and in blocks of channels, to multiples and to other sizes."""
+    x = image(16)
+    blocked = pooled(x, "max", 3, 1, 1)
+    double, other = (N, 16, H * 2, W * 3), (N, 16, H + 3, W + 1)
+    results = [ops.resize(x, shape=double, mode="nearest"), ops.resize(x, shape=other, mode="nearest")]
+    results += [ops.resize(x, shape=double, mode=mode, coordinates="align_corners") for mode in ("linear", "cubic")]
+    results += [pooled(ops.resize(blocked, shape=double, mode=mode), "max", 2, 2, 0) for mode in ("nearest", "linear")]
+    check(function([x], tuple_(results)), cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_reductions(cpu: str) -> None:
+    """Of whole images, and of rows whose length is not known."""
+    x = image(16)
+    mean = ops.avg_pool(x, kernel=(H, W))
+    blocked = ops.avg_pool(pooled(x, "max", 3, 1, 1), kernel=(H, W))
+    centred = ops.sub(x, mean)
+    deviation = ops.sqrt(ops.add(ops.avg_pool(ops.mul(centred, centred), kernel=(H, W)), constant(np.float32(1))))
+    check(function([x], tuple_([mean, blocked, ops.div(centred, deviation), ops.softmax(x, axis=3)])), cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
 def test_permutations(cpu: str) -> None:
     x, few = image(32), image(3, "y")
     results = [ops.transpose(x, perm=perm) for perm in ((0, 2, 3, 1), (1, 0, 3, 2), (3, 2, 1, 0))]

@@ -103,6 +103,13 @@ def test_convolution_computes_the_same(n, c, k, height, o, after, stride, pad, w
     assert offer.layouts[-1] in (BLOCKED, Layout(((1, 2),)))
 
 
+def test_padding_is_decided_by_rows():
+    x = graph.var("x", TensorType((1, 8, 9, 9), "float32"))
+    _, scheduled = check(WindowRule(), kernel([x], ops.max_pool(x, kernel=(3, 3), pads=(1, 1, 1, 1))))
+    stores = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Store)]
+    assert not any(isinstance(node, ir.Select) for stmt in stores for node in ir.walk_exprs(stmt.value))
+
+
 def test_convolution_blocks_channels_and_packs_weights():
     offer, _ = check(ConvRule(), conv(1, 8, 6, 6, 16, 3, 1, 1, after=2))
     blocked = Layout(((1, 4),))

@@ -1,0 +1,104 @@
+"""Padded copies without a condition for each element: what lies inside is copied by rows, borders are filled apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import with_footprint
+from inlaid.tensor.lower_blocks import bound_iters, conjuncts, joined, truth
+from inlaid.tensor.rewrite import Rewriter
+
+
+def split_borders(program: ir.LoopProgram, block: str, columns: Var) -> ir.LoopProgram:
+    """A scheduled program whose padded copy decides by rows, and by runs of columns, what is inside.
+
+        for x in n + 2: block pad(v = x): t[v] = select(y >= 1 and v >= 1 and v < n + 1, a[y - 1, v - 1], 0)
+    becomes
+        if y >= 1:
+            for x in 1: block pad(v = x): t[v] = 0
+            for x in n: block pad(v = 1 + x): t[v] = a[y - 1, v - 1]
+            for x in 1: block pad(v = 1 + n + x): t[v] = 0
+        else: for x in n + 2: block pad(v = x): t[v] = 0
+
+    `columns` is the loop along rows; vectors may be inside. Conditions must not depend on those. Anything else stays as it is.
+    """
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.For) or stmt.var is not columns or stmt.kind is not ir.ForKind.SERIAL:
+            return None
+        blocks = [item for item in ir.walk_stmts(stmt.body) if isinstance(item, ir.Block)]
+        return _split(stmt, blocks[0]) if [item.name for item in blocks] == [block] else None
+
+    return Rewriter(stmt=change).program(program)
+
+
+@dataclass
+class _Run:
+    """The columns from `low` to `high`, exclusive, where conditions hold if `others`, which do not depend on the column, do."""
+
+    low: arith.Expr
+    high: arith.Expr
+    others: arith.Expr = arith.ONE
+
+
+def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
+    match block.body:
+        case ir.Store(value=ir.Select(condition=ir.Index(index=condition), then=inside, otherwise=outside)) if block.init is None:
+            bound = bound_iters(block)
+            inner = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
+            present = _run(block.predicate, loop, inner)
+            found = _run(arith.substitute(condition, bound), loop, inner)
+        case _:
+            return None
+    if present is None or found is None:
+        return None
+    end = arith.simplify(arith.minimum(present.high, loop.extent))
+    low = arith.simplify(arith.minimum(arith.maximum(found.low, 0), end))
+    high = arith.simplify(arith.maximum(arith.minimum(found.high, end), low))
+    if present.low != arith.ZERO:
+        return None
+
+    def part(first: arith.Expr, last: arith.Expr, value: ir.Expr) -> ir.Stmt:
+        def stored(stmt: ir.Stmt) -> ir.Stmt | None:
+            if not isinstance(stmt, ir.Block):
+                return None
+            assert isinstance(stmt.body, ir.Store)
+            return with_footprint(replace(stmt, body=replace(stmt.body, value=value), predicate=arith.ONE))
+
+        column = Var(loop.var.name)
+        body = Rewriter({loop.var: first + column}).stmt(Rewriter(stmt=stored).stmt(loop.body))
+        return ir.For(column, arith.simplify(last - first), body)
+
+    rows = joined(part(arith.ZERO, low, outside), part(low, high, inside), part(high, end, outside))
+    if found.others != arith.ONE:
+        rows = ir.If(truth(found.others), rows, part(arith.ZERO, end, outside))
+    return rows if present.others == arith.ONE else ir.If(truth(present.others), rows)
+
+
+def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
+    """Where along a loop a condition holds; None where that is no run of columns."""
+    low: arith.Expr = arith.ZERO
+    high: arith.Expr = loop.extent
+    others: arith.Expr = arith.ONE
+    for item in conjuncts(condition):
+        used = arith.free_vars(item)
+        if arith.reads_data(item) or not inner.isdisjoint(used):
+            return None
+        if loop.var not in used:
+            others = arith.logical_and(others, item)
+            continue
+        if not isinstance(item, arith.Compare) or item.op not in ("<", "<="):
+            return None
+        # The condition as `stride * column + rest >= 0`.
+        less, more = item.operands
+        found = arith.affine(more - less - int(item.op == "<"), loop.var)
+        if found is None or found[0] not in (arith.ONE, arith.Const(-1)):
+            return None
+        if found[0] == arith.ONE:
+            low = arith.simplify(arith.maximum(low, -found[1]))
+        else:
+            high = arith.simplify(arith.minimum(high, found[1] + 1))
+    return _Run(low, high, others)
