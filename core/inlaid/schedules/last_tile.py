@@ -12,8 +12,8 @@ from inlaid.tensor.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.rewrite import Rewriter
 
 
-def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int) -> ir.LoopProgram:
-    """A scheduled program whose loop over tiles of an axis computes full ones only.
+def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, extent: arith.Expr) -> ir.LoopProgram:
+    """A scheduled program whose loop over tiles of an axis of `extent` computes full ones only.
 
         for t in (n + 7) // 8: for p in 8: block(v = 8*t + p) where 8*t + p < n: out[v] = acc[v]
     becomes
@@ -22,14 +22,16 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int) -> ir.LoopPr
 
     The last tile computes elements of the one before again, and where there is no tile before, the first element several times: so
     the blocks must do nothing but compute elements, each for itself, and the output must share no memory with an input. Buffers of
-    registers are indexed as before. The loop's body holds blocks, whose iteration variables follow the loop as 8*t + p, or not.
+    registers are indexed as before, and a program with other conditions on the loop stays as it is. The loop's body holds blocks,
+    whose iteration variables follow the loop as 8*t + p, or not.
     """
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.For) or stmt.var is not tiles:
             return None
-        extent = _tiled_extent(stmt, size)
-        if extent is None:
+        predicates = [inner.predicate for inner in ir.walk_stmts(stmt.body) if isinstance(inner, ir.Block)]
+        guards = [part for predicate in predicates for part in conjuncts(predicate) if tiles in arith.free_vars(part)]
+        if not guards or not all(_is_guard(part, tiles, size, extent) for part in guards):
             return None
         whole = arith.simplify(extent // size)
         body = Rewriter(stmt=lambda inner: _unguarded(inner, tiles, size, extent)).stmt(stmt.body)
@@ -40,24 +42,17 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int) -> ir.LoopPr
     return Rewriter(stmt=change).program(program)
 
 
-def _tiled_extent(loop: ir.For, size: int) -> arith.Expr | None:
-    """The extent that guards inside a loop over tiles compare with; None where there are none."""
-    for stmt in ir.walk_stmts(loop.body):
-        if isinstance(stmt, ir.Block):
-            for part in conjuncts(stmt.predicate):
-                end = _guard(part, loop.var, size)
-                if end is not None:
-                    return end
-    return None
-
-
-def _guard(condition: arith.Expr, tiles: Var, size: int) -> arith.Expr | None:
-    """What a condition `size * tiles + place < end` compares with; None for others."""
+def _is_guard(condition: arith.Expr, tiles: Var, size: int, extent: arith.Expr) -> bool:
+    """Whether a condition says that a place in a tile is inside: `size * tiles + place < extent`, constants on either side."""
     match condition:
-        case arith.Compare(op="<", operands=(place, end)):
-            found = arith.affine(place, tiles)
-            return end if found is not None and found[0] == arith.Const(size) else None
-    return None
+        case arith.Compare(op="<", operands=(left, right)):
+            found = arith.affine(left - right + extent, tiles)
+            if found is None or found[0] != arith.Const(size):
+                return False
+            variables = arith.free_vars(found[1])
+            start = arith.substitute(found[1], dict.fromkeys(variables, arith.ZERO))
+            return not any(isinstance(item, arith.SizeVar) for item in variables) and arith.simplify(start) == arith.ZERO
+    return False
 
 
 def _unguarded(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stmt | None:
@@ -66,7 +61,7 @@ def _unguarded(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.S
         return None
     predicate: arith.Expr = arith.ONE
     for part in conjuncts(stmt.predicate):
-        if _guard(part, tiles, size) != extent:
+        if not _is_guard(part, tiles, size, extent):
             predicate = arith.logical_and(predicate, part)
     return replace(stmt, predicate=predicate)
 

@@ -201,7 +201,7 @@ def _schedule(
             s.unroll(tap)
     if context.threads != 1:
         share_rows(s, [n], y, [outer], context.threads)
-    program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size)
+    program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size, width)
     for block in anchor.before:
         *_, columns, _ = (None, *s.loops(block.name))
         program = program if columns is None else split_borders(program, block.name, columns)

@@ -48,6 +48,15 @@ def pooled(x: Expr, kind: str, size: int, stride: int, pad: int) -> Expr:
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 2)])
+def test_windows_without_padding(cpu: str, threads: int) -> None:
+    """Whose extents have constants of their own."""
+    x = image(32)
+    results = [pooled(x, "max", 3, 2, 0), depthwise(x, 3, 1, 0), depthwise(x, 2, 1, 0)]
+    sizes = tuple((n, h + 1, w + 1) for n, h, w in (*SIZES, (1, 6, 6), (1, 32, 32)))
+    check(function([x], tuple_(results)), cpu, sizes, threads)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 2)])
 def test_windows(cpu: str, threads: int) -> None:
     """Padded and not, of channels that fill vectors and that do not, with what may follow in the same kernel."""
     x, y = image(24), image(24, "y")
