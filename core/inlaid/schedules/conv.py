@@ -36,6 +36,7 @@ from inlaid.schedules.shape import (
     is_static,
     layouts_by_name,
     mark_tile,
+    present,
     share_rows,
 )
 from inlaid.tensor import ir
@@ -71,7 +72,8 @@ class ConvRule:
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
         """Declines what is not such a convolution, or has symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
-        if conv is None or conv.inputs < 2:
+        # A static plane of one channel is unfolded, and a group of one has windows of its own.
+        if conv is None or (conv.inputs < 2 and (not conv.alone or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))):
             return ()
         widest = context.capabilities.vector_bits // 32
         found: list[Offer] = []
@@ -183,9 +185,12 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     for copy in copies:
         schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
-    blocks, c = s.split(nest.channels, (None, plan.run)) if plan.run >= LEAST_RUN else (nest.channels, nest.channels)
-    s.reorder(*dict.fromkeys((blocks, *nest.taps, c, *nest.pixels, nest.vector, nest.lane)))
-    init = s.decompose_reduction(name, blocks)
+    blocks = c = nest.channels
+    if c is not None and plan.run >= LEAST_RUN:
+        blocks, c = s.split(c, (None, plan.run))
+    turns = present(blocks, *nest.taps)
+    s.reorder(*dict.fromkeys((*turns, *present(c), *nest.pixels, nest.vector, nest.lane)))
+    init = s.decompose_reduction(name, turns[0])
     for part in (init, name):
         mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
     panels: Var | None = nest.panels
@@ -193,7 +198,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         rows = None if _shares_panels(plan, context) else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
     program = with_layouts(s.program, layouts_by_name(s.program, layouts, local))
-    return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+    return stream_weights(program, conv, tile, panels, turns[-1])
 
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:

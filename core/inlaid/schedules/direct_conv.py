@@ -176,12 +176,12 @@ def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Lay
 @dataclass(frozen=True)
 class ConvNest:
     """The loops of a convolution over tiles: outside of the tile, images, panels of output channels and rows, or tiles where there
-    are no rows; inside, input channels, the places of the window, and what is in registers."""
+    are no rows; inside, input channels (None for a single one), the places of the window, and what is in registers."""
 
     images: Var | None
     panels: Var
     rows: Var | None
-    channels: Var
+    channels: Var | None
     taps: tuple[Var, ...]
     pixels: tuple[Var, ...]
     vector: Var
@@ -206,7 +206,6 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
     s.compute_at(name, outside[-1])
     mark_tile(s, *present(row, pixel), vector, lane)
     c, *taps = axis_loops(s, name)[3 + len(lines) :]
-    assert c is not None
     channel, *pixels = [loop for loop in s.loops(name)[len(outside) :] if loop not in (c, *taps)]
     vector, lane = s.split(channel, (tile.vectors, tile.lanes))
     return ConvNest(n, outer, y or x, c, tuple(present(*taps)), tuple(pixels), vector, lane)
@@ -231,10 +230,11 @@ def count_elements(buffer: ir.Buffer) -> int:
 
 def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
     """A padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not blocked)."""
-    n, channel, *image = s.loops(block)
+    n, channel, *image = axis_loops(s, block)
     if lanes:
+        assert channel is not None
         channel, lane = s.split(channel, (None, lanes))
-        s.reorder(n, channel, *image, lane)
+        s.reorder(*present(n, channel, *image), lane)
         s.vectorize(lane)
     if context.threads != 1:
         share_rows(s, [n], image[0], [channel], context.threads)

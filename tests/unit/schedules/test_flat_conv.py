@@ -47,6 +47,7 @@ def scheduled(program, threads=1, layout=ROW_MAJOR):
         (3, 8, (3, 2), 1, 0, 1, 1, 1, ROW_MAJOR, False),
         (4, 1, (3, 3), 1, 1, 1, 1, 1, BLOCKED, True),
         (3, 2, (3,), 1, 1, 1, 1, 1, ROW_MAJOR, True),
+        (1, 8, (3, 3), 1, 1, 1, 1, 2, ROW_MAJOR, True),
         (4, 4, (3, 3), 2, 1, 1, 1, 2, BLOCKED, True),
         (8, 8, (1, 1), 2, 0, 1, 1, 1, BLOCKED, False),
         (8, 8, (1, 1), 1, 0, 1, 1, 2, BLOCKED, True),
