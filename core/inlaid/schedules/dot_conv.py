@@ -190,6 +190,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         else:
             schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
+    assert nest.channels is not None, "an instruction sums several channels"
     blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
     s.reorder(blocks, *nest.taps, groups, *nest.pixels, nest.vector, nest.lane, part)
     if plan.run <= SHORT_RUN * group:
