@@ -11,6 +11,7 @@ from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, LIGHT_MODELS, feeds
 from zoo.detector import TINY_DETECTOR, detector
 from zoo.images import TINY_DCGAN, TINY_SUPER, TINY_UNET, dcgan, super_resolution, unet
+from zoo.kernels import KERNELS
 from zoo.language import TINY_BERT, TINY_GPT2, TINY_LSTM, TINY_SEQ2SEQ, Bert, bert, gpt2, lstm, seq2seq
 from zoo.ocr import TINY_CRNN, TINY_FINDER, crnn, text_finder
 from zoo.speech import TINY_SPEECH, speech
@@ -150,6 +151,24 @@ def test_one_executable_for_all_sizes(name, bounded):
     for sizes in cases:
         arrays = feeds(model, sizes=sizes)
         assert_same(executable.run(arrays), expected.run(arrays))
+
+
+@pytest.mark.parametrize("most", [2, 8])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_few_sizes(name, most):
+    """Bounds that are no larger than a tile."""
+    kernel = KERNELS[name]
+    model = kernel.build()
+    executable = inlaid.compile(model, [TARGET], dims=dict.fromkeys(kernel.sizes, (1, most)))
+    reference = inlaid.compile(model, ["reference"])
+    for size in (1, most):
+        arrays = feeds(model, sizes=dict.fromkeys(kernel.sizes, size))
+        found, expected = executable.run(arrays), reference.run(arrays)
+        for output, other in expected.items():
+            assert found[output].shape == other.shape
+            # Integers may round to the neighbouring step.
+            tolerance = 0.03 if "int8" in name else TOLERANCE
+            np.testing.assert_allclose(found[output], other, rtol=0, atol=tolerance * np.abs(other).max(initial=0))
 
 
 def test_some_sizes_fixed():

@@ -19,8 +19,8 @@ _BY_NAME = Remedy.of("give sizes by name, such as ", dims_setting({"batch": 1}))
 
 
 def checked_dims(dims: Mapping[str, Any] | None) -> dict[str, DimSpec]:
-    """Sizes and bounds by name, as plain integers. Raises `InputError`, naming the dimension, for what is neither a size nor a pair
-    of bounds in order."""
+    """Sizes and bounds by name, as plain integers; bounds that are equal are a size. Raises `InputError`, naming the dimension, for
+    what is neither a size nor a pair of bounds in order."""
     if dims is not None and not isinstance(dims, Mapping):
         raise InputError(f"dims is given as {type(dims).__name__}", remedy=_BY_NAME)
     return {_name(name): _spec(name, value) for name, value in (dims or {}).items()}
@@ -40,7 +40,7 @@ def _spec(name: str, value: object) -> DimSpec:
     low, high = (_size(name, item, value) for item in value)
     if low > high:
         raise _wrong(name, value, "the least comes first")
-    return low, high
+    return low if low == high else (low, high)
 
 
 def _size(name: str, size: object, value: object) -> int:

@@ -69,9 +69,11 @@ class Product:
     @property
     def likely_rows(self) -> int | tuple[int, ...]:
         """How many rows there are; where that is symbolic, the powers of two up to the representative size: tiles that are good for
-        these serve few rows as well as many."""
+        these serve few rows as well as many. No tile then holds all rows that there ever are."""
         most = self.expected[0]
-        return most if self.rows is not None else tuple(1 << power for power in range(1, max(most.bit_length(), 2)))
+        if self.rows is not None or most < 2:
+            return most
+        return tuple(1 << power for power in range(1, most.bit_length()))
 
     @property
     def columns(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlaid import arith
@@ -40,7 +40,8 @@ def is_static(program: ir.LoopProgram) -> bool:
 
 
 def find_anchor(program: ir.LoopProgram) -> Anchor | None:
-    """The anchor of a kernel; None where it has no reduction or several, or blocks that are loop programs of their own."""
+    """The anchor of a kernel; None where it has no reduction or several, blocks that are loop programs of their own, or blocks that
+    read sums at places that only a run knows, as an operator that broadcasts by sizes does."""
     blocks = blocks_of(program)
     reductions = [place for place, block in enumerate(blocks) if block.init is not None]
     if len(reductions) != 1 or any(not isinstance(block.body, ir.Store) for block in blocks):
@@ -53,7 +54,21 @@ def find_anchor(program: ir.LoopProgram) -> Anchor | None:
     if block.body.indices != tuple(item.var for item in spatial):
         return None
     before, after = _needed(block, blocks[:place])
-    return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, (*after, *blocks[place + 1 :]))
+    after = (*after, *blocks[place + 1 :])
+    made = {block.body.buffer, *(region.buffer for other in after for region in other.writes)}
+    if any(_is_found_late(index) for other in after for index in _places(other, made)):
+        return None
+    return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, after)
+
+
+def _places(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]:
+    """The indices by which a block reads buffers."""
+    loads = ir.walk_exprs(block.body.value) if isinstance(block.body, ir.Store) else ()
+    return [index for node in loads if isinstance(node, ir.Load) and node.buffer in buffers for index in node.indices]
+
+
+def _is_found_late(index: arith.Expr) -> bool:
+    return any(isinstance(node, (arith.Opaque, arith.Select)) for node in arith.walk(index))
 
 
 def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:

@@ -105,6 +105,14 @@ def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelC
     )
 
 
+def _tile(width: arith.Expr) -> int:
+    """Pixels of a tile. It must not hold all that there ever are of an unknown number: half of the most do."""
+    if isinstance(width, arith.Const):
+        return tile_size(width.value, PIXELS)
+    most = arith.bounds(width)[1]
+    return PIXELS if most is None or most > PIXELS else max(most // 2, 1)
+
+
 def _loads(anchor: Anchor) -> _Loads | None:
     """The buffers that the window reads; None where a load is neither by channel nor the accumulator."""
     n, c, *_ = (item.var for item in anchor.spatial)
@@ -176,7 +184,7 @@ def _schedule(
     assert channel is not None
     outer, lane = s.split(channel, (None, lanes))
     width = anchor.spatial[3].extent
-    size = tile_size(width.value, PIXELS) if isinstance(width, arith.Const) else PIXELS
+    size = _tile(width)
     x, pixel = (None, None) if x is None else s.split(x, (None, size))
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), lane)

@@ -129,7 +129,6 @@ def test_layers_that_differ_in_integers_alone_have_one_function(cpu: str, tmp_pa
 
 REFUSED = {
     "perceptron-symbolic": r"does not take matmul.*are not static",
-    "branches": "has no control flow",
     "with-fallback": "does not take sequence_construct.*live on the host",
 }
 
