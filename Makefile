@@ -18,10 +18,12 @@ PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build
 MODELS := ../shared/models
 # After how many minutes `make bench` and `make bench-symbolic` begin nothing more; the next call goes on.
 MINUTES := 35
+# Where `make test-avx2` keeps what makes this processor look older.
+OLDER_HOST := $(CURDIR)/build/older_host
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-fast check lint format types contracts docs conformance bench bench-symbolic bench-operators bench-micro bench-real peers clean
+.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-operators bench-micro bench-real peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -46,6 +48,13 @@ demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResN
 
 test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
 	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
+
+test-avx2: $(DEVELOPING) ## all tests as on a processor with AVX2 alone, by masking CPUID (Linux, cpuid_fault); PLUGIN=name
+	@mkdir -p $(OLDER_HOST)
+	cc -O1 -shared -fPIC -o $(OLDER_HOST)/older_host.so plugins/x86/tests/older_host.c
+	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
+	OLDER_HOST_CPUINFO=$(OLDER_HOST)/cpuinfo LD_PRELOAD=$(OLDER_HOST)/older_host.so \
+		$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
