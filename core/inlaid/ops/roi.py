@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,17 +113,32 @@ def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Ar
     return as_array(result, of)
 
 
+def _channels_last(x: te.Tensor) -> te.Tensor:
+    """x (N, C, H, W) as (N, H, W, C): an element of a region is then one of all channels, which lie side by side."""
+    last: te.Tensor = te.compute((x.shape[0], *x.shape[2:], x.shape[1]), lambda n, y, x_, c: x[n, c, y, x_], "channels_last")
+    return last
+
+
+def _channels_second(pooled: te.Tensor, like: te.Tensor) -> te.Tensor:
+    """(R, height, width, C) in the working type as (R, C, height, width) of the dtype of `like`."""
+    regions, *bins, channels = pooled.shape
+    result: te.Tensor = te.compute(
+        (regions, channels, *bins), lambda r, c, y, x: te.cast(pooled[r, y, x, c], like.dtype), "channels_second"
+    )
+    return result
+
+
 def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
-    """A loop program: how many samples a region takes is known only when it is read."""
+    """A loop program: how many samples a region takes is known only when it is read. All channels share places and weights."""
     working = working_dtype(x.dtype)
-    shape = (rois.shape[0], x.shape[1], *attrs.shape)
+    channels = x.shape[1]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         data, regions, image_of = inputs
-        total = b.alloc((), working, "total")
-        with b.loop(shape[0], "r") as r:
-            image = b.let(te.cast(image_of[r], "int64"), "image", (0, x.shape[0] - 1))
-            start, step, counts = b.alloc((2,), working, "start"), b.alloc((2,), working, "step"), []
+        total, weights = b.alloc((channels,), working, "total"), b.alloc((4,), working, "weights")
+        start, step = b.alloc((2,), working, "start"), b.alloc((2,), working, "step")
+        with b.loop(rois.shape[0], "r") as r:
+            image, counts = b.let(te.cast(image_of[r], "int64"), "image", (0, x.shape[0] - 1)), []
             for axis in range(2):
                 low, high = (
                     te.cast(regions[r, column], working) * attrs.scale - (0.5 if attrs.half_pixel else 0.0)
@@ -133,8 +150,9 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                 wanted = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
                 counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(wanted, "count"))
             samples = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
-            with loop_nest(b, shape[1:]) as (c, *bins):
-                b.store(total, (), te.const(0, working))
+            with loop_nest(b, attrs.shape) as bins:
+                with b.loop(channels, "c") as c:
+                    b.store(total, c, te.const(0, working))
                 with b.loop(counts[0], "y") as y, b.loop(counts[1], "x") as x_:
                     lows: list[tuple[Dim, Dim]] = []
                     parts: list[ir.Expr] = []
@@ -149,27 +167,26 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                         place = b.let(te.cast(at, "int64"), "place", (0, extent - 1))
                         lows.append((place, arith.minimum(place + 1, extent - 1)))
                         parts.append(at - ir.as_expr(place, working))
-                    corners = [
-                        te.cast(data[image, c, lows[0][i], lows[1][j]], working)
-                        * ((parts[0] if i else 1 - parts[0]) * (parts[1] if j else 1 - parts[1]))
-                        for i in range(2)
-                        for j in range(2)
-                    ]
-                    value = (
-                        te.maximum(te.maximum(corners[0], corners[1]), te.maximum(corners[2], corners[3]))
-                        if attrs.maximum
-                        else corners[0] + corners[1] + corners[2] + corners[3]
-                    )
-                    value = te.select(counted, value, te.const(0, working))
-                    if attrs.maximum:
-                        first = arith.logical_and(arith.compare("==", y, 0), arith.compare("==", x_, 0))
-                        b.store(total, (), te.select(first, value, te.maximum(total[()], value)))
-                    else:
-                        b.store(total, (), total[()] + value)
-                mean = total[()] if attrs.maximum else total[()] / samples
-                b.store(outputs[0], (r, c, *bins), te.cast(mean, x.dtype))
+                    for i, j in np.ndindex(2, 2):
+                        b.store(weights, 2 * i + j, (parts[0] if i else 1 - parts[0]) * (parts[1] if j else 1 - parts[1]))
+                    inside = b.let(te.cast(counted, "int64"), "inside")
+                    with b.loop(channels, "c") as c:
+                        corners = [
+                            te.cast(data[image, lows[0][i], lows[1][j], c], working) * weights[2 * i + j]
+                            for i, j in np.ndindex(2, 2)
+                        ]
+                        value = functools.reduce(te.maximum if attrs.maximum else operator.add, corners)
+                        value = te.select(arith.compare("!=", inside, 0), value, te.const(0, working))
+                        if attrs.maximum:
+                            first = arith.logical_and(arith.compare("==", y, 0), arith.compare("==", x_, 0))
+                            b.store(total, c, te.select(first, value, te.maximum(total[c], value)))
+                        else:
+                            b.store(total, c, total[c] + value)
+                with b.loop(channels, "c") as c:
+                    b.store(outputs[0], (r, *bins, c), total[c] if attrs.maximum else total[c] / samples)
 
-    return te.extern([(shape, x.dtype)], [x, rois, images], body, "roi_align")[0]
+    shape = (rois.shape[0], *attrs.shape, channels)
+    return _channels_second(te.extern([(shape, working)], [_channels_last(x), rois, images], body, "roi_align")[0], x)
 
 
 @dataclass(frozen=True)
@@ -212,21 +229,21 @@ def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Ar
 
 
 def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor) -> te.Tensor:
+    """A loop program, where all channels share the windows."""
     working = working_dtype(x.dtype)
-    shape = (rois.shape[0], x.shape[1], *attrs.shape)
+    channels = x.shape[1]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        data, regions = inputs
-        best = b.alloc((), working, "best")
+        (data, regions), (best,) = inputs, outputs
         first, last = b.alloc((2,), working, "first"), b.alloc((2,), working, "last")
-        with b.loop(shape[0], "r") as r:
+        with b.loop(rois.shape[0], "r") as r:
             image = b.let(te.cast(regions[r, 0], "int64"), "image", (0, x.shape[0] - 1))
             for axis in range(2):
                 for edge, column in ((first, 2 - axis), (last, 4 - axis)):
                     scaled = te.cast(regions[r, column], working) * attrs.scale
                     away = te.select(scaled < 0, te.unary("ceil", scaled - 0.5), te.unary("floor", scaled + 0.5))
                     b.store(edge, axis, away)
-            with loop_nest(b, shape[1:]) as (c, *bins):
+            with loop_nest(b, attrs.shape) as bins:
                 edges: list[tuple[arith.Expr, arith.Expr]] = []
                 for axis, own in enumerate(bins):
                     extent = x.shape[2 + axis]
@@ -239,12 +256,14 @@ def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor)
                     edges.append((ends[0], arith.maximum(ends[1] - ends[0], 0)))
                 (top, height), (left, width) = edges
                 empty = arith.logical_or(arith.compare("==", height, 0), arith.compare("==", width, 0))
-                b.store(best, (), te.select(empty, te.const(0, working), te.lowest(working)))
-                with b.loop(height, "y") as y, b.loop(width, "x") as column_:
-                    b.store(best, (), te.maximum(best[()], te.cast(data[image, c, top + y, left + column_], working)))
-                b.store(outputs[0], (r, c, *bins), te.cast(best[()], x.dtype))
+                with b.loop(channels, "c") as c:
+                    b.store(best, (r, *bins, c), te.select(empty, te.const(0, working), te.lowest(working)))
+                with b.loop(height, "y") as y, b.loop(width, "x") as column_, b.loop(channels, "c") as c:
+                    value = te.cast(data[image, top + y, left + column_, c], working)
+                    b.store(best, (r, *bins, c), te.maximum(best[(r, *bins, c)], value))
 
-    return te.extern([(shape, x.dtype)], [x, rois], body, "roi_max_pool")[0]
+    shape = (rois.shape[0], *attrs.shape, channels)
+    return _channels_second(te.extern([(shape, working)], [_channels_last(x), rois], body, "roi_max_pool")[0], x)
 
 
 roi_align = Operator(
