@@ -110,8 +110,10 @@ def _broadcast_dims(a: Dim, b: Dim) -> Dim:
         require_broadcast(b, a)
         return a
     require_broadcast(a, b)
-    if isinstance(b, int):
+    if isinstance(b, int) or arith.prove(arith.compare("!=", b, 1)):
         return b
+    if arith.prove(arith.compare("!=", a, 1)):
+        return a
     return arith.unwrap(arith.select(arith.compare("==", a, 1), b, a))
 
 
@@ -125,7 +127,7 @@ def require_broadcast(dim: Dim, wanted: Dim) -> None:
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that all broadcast to, in numpy's manner. Raises ValueError where there is none.
 
-    A symbolic dimension beside a constant other than 1 is taken to be that constant or 1; `broadcast_read` has the run check it.
+    A dimension that is never 1, such as a constant or an even one, is the result: the other is it or 1, which the run checks.
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank

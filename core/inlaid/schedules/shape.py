@@ -56,7 +56,7 @@ def find_anchor(program: ir.LoopProgram) -> Anchor | None:
     before, after = _needed(block, blocks[:place])
     after = (*after, *blocks[place + 1 :])
     made = {block.body.buffer, *(region.buffer for other in after for region in other.writes)}
-    if any(_is_found_late(index) for other in after for index in _places(other, made)):
+    if any(_is_found_late(index, other) for other in after for index in _places(other, made)):
         return None
     return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, after)
 
@@ -67,8 +67,13 @@ def _places(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]
     return [index for node in loads if isinstance(node, ir.Load) and node.buffer in buffers for index in node.indices]
 
 
-def _is_found_late(index: arith.Expr) -> bool:
-    return any(isinstance(node, (arith.Opaque, arith.Select)) for node in arith.walk(index))
+def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
+    """Whether only a run knows an index of a block. A choice between sizes that is the same for all elements is a size itself."""
+    inner = {item.var for item in block.iters}
+    return any(
+        isinstance(node, arith.Opaque) or (isinstance(node, arith.Select) and not inner.isdisjoint(arith.free_vars(node)))
+        for node in arith.walk(index)
+    )
 
 
 def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:

@@ -189,3 +189,10 @@ def test_broadcasting_of_symbolic_dimensions():
     n, m = SizeVar("n"), SizeVar("m")
     assert ops.add.infer_type(ops.add.attrs(), (TensorType((n, 1), "int8"), TensorType((m,), "int8"))).shape == (n, m)
     assert ops.add.infer_type(ops.add.attrs(), (TensorType((n,), "int8"), TensorType((4,), "int8"))).shape == (4,)
+
+
+@pytest.mark.parametrize("other", [SizeVar("m") * 2, SizeVar("m") + 2, SizeVar("m", 2)])
+def test_what_is_never_1_is_the_result_of_broadcasting(other):
+    n = SizeVar("n")
+    for pair in ((n, other), (other, n)):
+        assert ops.add.infer_type(ops.add.attrs(), tuple(TensorType((dim,), "int8") for dim in pair)).shape == (other,)
