@@ -59,10 +59,10 @@ def region_of(programs: Sequence[ir.LoopProgram], name: str = "region") -> Regio
         return len(buffers) - 1
 
     for number, program in enumerate(programs):
-        for buffer in program.inputs:
+        for place, buffer in enumerate(program.inputs, len(inputs)):
             for axis, dim in enumerate(buffer.shape):
                 if isinstance(dim, SizeVar):
-                    dims.setdefault(dim, DimSource(dim.name, len(inputs), axis))
+                    dims.setdefault(dim, DimSource(dim.name, place, axis))
         given = [add(buffer, "input", inputs) for buffer in program.inputs]
         own = {buffer for _, buffer in program.defines}
         made = [add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own]

@@ -13,16 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
+from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.host import Interruption
-from inlaid.types import TensorType
+from inlaid.tensor import ir
+from inlaid.types import TensorType, dtype
 from inlaid_x86 import interrupts
 from inlaid_x86.compilers import Compilers
-from inlaid_x86.interrupts import checkpoints
+from inlaid_x86.interrupts import checkpoints, polled_loops
 
 from .native import check
 
@@ -36,7 +39,7 @@ class Stop(Exception):
     """What the handler of a test raises."""
 
 
-def product(size: int, threads: int) -> Executable:
+def product(size: int | SizeVar, threads: int) -> Executable:
     """One kernel, of a second or less."""
     x, w = (graph.var(name, TensorType((size, size), "float32")) for name in "xw")
     return compile_module(graph.Module({"main": graph.function([x, w], ops.matmul(x, w))}), [f"x86:threads={threads}"])
@@ -75,8 +78,9 @@ def test_a_kernel_stops_before_its_end(alarm: Callable[[Any], None], threads: in
     assert (y == SIZE).all()
 
 
-def test_what_handlers_raise_comes_out_of_run(alarm: Callable[[Any], None]) -> None:
-    executable = product(SIZE, 1)
+@pytest.mark.parametrize("size", [SIZE, SizeVar("n")])
+def test_what_handlers_raise_comes_out_of_run(alarm: Callable[[Any], None], size: int | SizeVar) -> None:
+    executable = product(size, 1)
     feeds = dict.fromkeys("xw", np.ones((SIZE, SIZE), np.float32))
     for handler, expected in ((stop, Stop), (signal.default_int_handler, KeyboardInterrupt)):
         alarm(handler)
@@ -154,12 +158,41 @@ def test_regions_of_many_kernels_ask_between_them() -> None:
     assert checkpoints([half, half, half, interrupts.CHUNK, half]) == {1, 3}
 
 
-@settings(max_examples=30, deadline=None)
+def test_short_iterations_of_symbolic_loops_add_up_to_a_poll() -> None:
+    """A row of 64 columns takes no poll of its own, since it may be one of 4096 columns."""
+    rows, columns = SizeVar("rows"), SizeVar("columns")
+    x = graph.var("x", TensorType((rows, columns), "float32"))
+    program = finish(build(KernelSource("kernel", (x,), ops.exp(x))))
+    ((loop, polls),) = polled_loops(program, 512).items()
+    assert loop is program.body and polls.operations is not None
+    assert 0 < 100 * arith.evaluate(polls.operations, {columns: 64}) < polls.step
+    assert arith.evaluate(polls.operations, {columns: 1 << 20}) > polls.step
+
+
+def test_loops_of_known_limit_poll_outside() -> None:
+    """A group of at most four rows is no loop of 4096 iterations."""
+    rows, group, row = SizeVar("rows"), arith.Var("group"), arith.Var("row")
+    x, y = (ir.Buffer(name, (rows, 16), dtype("float32")) for name in "xy")
+    lane = arith.Var("lane")
+    place = (group * 4 + row, lane)
+    body: ir.Stmt = ir.For(lane, arith.Const(16), ir.Store(y, place, ir.load(x, place)), ir.ForKind.VECTORIZED)
+    body = ir.For(row, arith.minimum(rows - group * 4, 4), body)
+    for _ in range(2):
+        body = ir.For(arith.Var("again"), arith.Const(100), body)
+    program = ir.LoopProgram("kernel", (x,), (y,), ir.For(group, arith.ceildiv(rows, 4), body))
+    (loop,) = polled_loops(program, 512)
+    assert loop is program.body
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_kernels_that_ask_compute_the_same(data: st.DataObject) -> None:
     """With limits so low that tiny kernels ask, in every loop that may, one iteration at a time or several."""
-    rows, inner, columns = (data.draw(st.integers(1, 9)) for _ in range(3))
-    x, w = graph.var("x", TensorType((rows, inner), "int64")), graph.var("w", TensorType((inner, columns), "int64"))
+    extents = [data.draw(st.integers(1, 9)) for _ in range(3)]
+    rows, inner, columns = extents
+    if data.draw(st.booleans()):
+        extents = [SizeVar(name) for name in ("rows", "inner", "columns")]
+    x, w = (graph.var(name, TensorType(tuple(extents[place : place + 2]), "int64")) for place, name in enumerate("xw"))
     expr = data.draw(st.sampled_from([ops.matmul(x, w), ops.reduce_sum(ops.matmul(x, w), axes=(0,)), ops.matmul(x, ops.neg(w))]))
     programs = [build(KernelSource("kernel", (x, w), expr))]
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))

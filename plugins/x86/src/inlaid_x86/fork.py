@@ -41,7 +41,9 @@ def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0)
             if kind is ir.ForKind.VECTORIZED:
                 return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual)
             return left(body, times * extent, budget, width, usual)
-        case ir.For(body=body) | ir.While(body=body) if usual:
+        case ir.For(extent=extent, body=body) if usual:
+            return left(body, times * _most(extent, usual), budget, width, usual)
+        case ir.While(body=body) if usual:
             return left(body, times * usual, budget, width, usual)
         case ir.Intrinsic() if usual:
             return budget - times * INTRINSIC
@@ -53,6 +55,31 @@ def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0)
         if budget > 0:
             budget = left(inner, times, budget, width, usual)
     return budget
+
+
+def issued(stmt: ir.Stmt, width: int, usual: int) -> arith.Expr:
+    """Operations of a statement in terms of sizes, of which a core issues `ISSUED` a cycle; `usual` as of `left`, for loops whose
+    length depends on anything but sizes."""
+    match stmt:
+        case ir.For(extent=arith.Const(value=extent), body=body, kind=ir.ForKind.VECTORIZED):
+            return max(extent * _bits(body) // width, 1) * issued(body, width, usual)
+        case ir.For(extent=extent, body=body):
+            if arith.reads_data(extent) or not all(isinstance(size, arith.SizeVar) for size in arith.free_vars(extent)):
+                extent = arith.Const(_most(extent, usual))
+            return arith.simplify(extent * issued(body, width, usual))
+        case ir.While(body=body):
+            return arith.simplify(usual * issued(body, width, usual))
+        case ir.Store(value=value):
+            return arith.Const(1 + sum(1 for _ in ir.walk_exprs(value)))
+        case ir.Intrinsic():
+            return arith.Const(int(ISSUED * INTRINSIC))
+    return arith.simplify(sum((issued(inner, width, usual) for inner in ir.substatements(stmt)), arith.ZERO))
+
+
+def _most(extent: arith.Expr, usual: int) -> int:
+    """Iterations of a loop, `usual` at most."""
+    most = arith.bounds(extent)[1]
+    return usual if most is None else max(min(usual, most), 0)
 
 
 def _bits(stmt: ir.Stmt) -> int:

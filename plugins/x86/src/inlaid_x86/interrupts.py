@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inlaid import arith
 from inlaid.tensor import ir
 from inlaid_x86.cpu import TILES
-from inlaid_x86.fork import left
+from inlaid_x86.fork import ISSUED, issued, left
+from inlaid_x86.llvm.kernel import Polls
 
 CHUNK = 1e7
 """Cycles that may pass without a poll: regions that take less have none."""
@@ -25,28 +27,28 @@ def cycles(kernel: ir.LoopProgram, width: int) -> float:
     return CHUNK - max(_left(kernel.body, width), 0.0)
 
 
-def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, int]:
-    """The loops of a kernel that poll, with the number of iterations between two polls: the outermost ones whose iterations take
-    less than `CHUNK`, in a kernel that takes more. Kernels that use tiles have none, since a call does not preserve tiles."""
+def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
+    """The loops of a kernel that poll, and when: the outermost ones whose iterations take less than `CHUNK`, in a kernel that takes
+    more. Kernels that use tiles have none, since a call does not preserve tiles."""
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
-    found: dict[ir.For, int] = {}
+    found: dict[ir.For, Polls] = {}
     _find(kernel.body, width, found)
     return found
 
 
-def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, int]) -> None:
+def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls]) -> None:
     if isinstance(stmt, ir.For):
         if stmt.kind is ir.ForKind.VECTORIZED or _left(stmt, width) > 0:
             return
         rest = _left(stmt.body, width)
-        if rest > 0:
-            found[stmt] = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
-            return
         before = len(found)
-        _find(stmt.body, width, found)
-        if len(found) == before:  # an iteration of several parts, each short
-            found[stmt] = 1
+        if rest <= 0:
+            _find(stmt.body, width, found)
+        if len(found) == before:  # where an iteration is long: one of several parts, each short
+            known = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
+            operations = issued(stmt.body, width, _USUAL)
+            found[stmt] = Polls(known) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
     elif not isinstance(stmt, ir.While):
         for inner in ir.substatements(stmt):
             _find(inner, width, found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from inlaid import arith
@@ -27,7 +28,16 @@ STACK_LIMIT = 1 << 16
 """Bytes of one local buffer that may lie on the stack."""
 
 
-NO_POLLS: Mapping[ir.For, int] = MappingProxyType({})
+@dataclass(frozen=True)
+class Polls:
+    """When a loop asks whether a signal has come: once in `step` iterations, or, where the operations of an iteration depend on
+    sizes, once in `step` `operations`, counted over all such loops of a function."""
+
+    step: int
+    operations: arith.Expr | None = None
+
+
+NO_POLLS: Mapping[ir.For, Polls] = MappingProxyType({})
 
 
 def is_explicit(program: ir.LoopProgram) -> bool:
@@ -68,8 +78,7 @@ def _accumulates(loop: ir.For) -> bool:
 
 
 class KernelPrinter(ExpressionPrinter):
-    """Prints a kernel and the functions of its parallel loops into `functions`. `polls` are the loops that ask whether a signal has
-    come, with the number of iterations between two polls."""
+    """Prints a kernel and the functions of its parallel loops into `functions`. `polls` are the loops that poll."""
 
     def __init__(
         self,
@@ -81,7 +90,7 @@ class KernelPrinter(ExpressionPrinter):
         files: Mapping[str, RegisterFile],
         math: Mapping[str, MathEmitter],
         check: bool = False,
-        polls: Mapping[ir.For, int] = NO_POLLS,
+        polls: Mapping[ir.For, Polls] = NO_POLLS,
     ) -> None:
         super().__init__(program.name, declarations, math)
         self.guard = AccessGuard(program) if check else None
@@ -94,6 +103,7 @@ class KernelPrinter(ExpressionPrinter):
         self.attributes = attributes
         self.functions: list[str] = []
         self.context = "%context"
+        self.budget = ""
 
     def print(self) -> list[str]:
         """The functions of the kernel, its entry last."""
@@ -162,9 +172,9 @@ class KernelPrinter(ExpressionPrinter):
             raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
 
     def _serial_loop(self, variable: arith.Var, start: Value, end: Value, loop: ir.For) -> None:
-        step = self.polls.get(loop, 0)
-        if step < 2:
-            self._iterations(variable, start, end, loop, poll=step == 1)
+        polls = self.polls.get(loop)
+        if polls is None or polls.step == 1 or polls.operations is not None:
+            self._iterations(variable, start, end, loop, polls)
             return
         # Polls come between pieces of the loop, whose own iterations are as they would be without.
         p = self.p
@@ -178,21 +188,43 @@ class KernelPrinter(ExpressionPrinter):
         p.label(piece)
         with p.scope():
             self._poll()
-            last = p.op(f"add nsw i64 {first}, {step}", INDEX)
+            last = p.op(f"add nsw i64 {first}, {polls.step}", INDEX)
             self.declarations["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
             last = p.op(f"call i64 @llvm.smin.i64({last}, {end})", INDEX)
             self._iterations(variable, Value(first, INDEX), last, loop)
         p.branch(latch)
         p.label(latch)
-        p.emit(f"{following} = add nsw i64 {first}, {step}")
+        p.emit(f"{following} = add nsw i64 {first}, {polls.step}")
         p.branch(head)
         p.label(done)
+
+    def _count(self, polls: Polls, operations: Value) -> None:
+        """Poll where the operations since the last poll are enough; so does a function of its own in its first iteration, as those
+        of parallel loops are."""
+        p = self.p
+        if not self.budget:
+            self.budget = f"%{p.fresh('budget')}"
+            first = polls.step if self.context == "%context" else 0
+            p.allocas += [f"  {self.budget} = alloca i64", f"  store i64 {first}, ptr {self.budget}"]
+        left = p.op(f"sub nsw i64 {p.op(f'load i64, ptr {self.budget}', INDEX).ref}, {operations.ref}", INDEX)
+        due, go = p.fresh("due"), p.fresh("go")
+        p.emit(f"store {left}, ptr {self.budget}")
+        p.branch_if(p.op(f"icmp slt {left}, 0", "i1"), due, go)
+        p.label(due)
+        p.emit(f"store i64 {polls.step}, ptr {self.budget}")
+        self._poll()
+        p.branch(go)
+        p.label(go)
 
     def _poll(self) -> None:
         self.p.return_if_failed(self.p.op(f"call i32 @inlaid_poll(ptr {self.context})", "i32"))
 
-    def _iterations(self, variable: arith.Var, start: Value, end: Value, loop: ir.For, poll: bool = False) -> None:
+    def _iterations(self, variable: arith.Var, start: Value, end: Value, loop: ir.For, polls: Polls | None = None) -> None:
         p = self.p
+        operations = None
+        if polls is not None and polls.operations is not None:
+            with p.scope():
+                operations = self.index.print(polls.operations)
         head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
         before = p.block
@@ -206,7 +238,9 @@ class KernelPrinter(ExpressionPrinter):
         high = bounds(loop.extent, self.index.ranges)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
             self.epoch += 1  # what was loaded before may have been stored to by the iteration before
-            if poll:
+            if polls is not None and operations is not None:
+                self._count(polls, operations)
+            elif polls is not None:
                 self._poll()
             self._statement(loop.body)
         self.epoch += 1
@@ -278,13 +312,13 @@ class KernelPrinter(ExpressionPrinter):
     ) -> None:
         """The iterations from `begin` to `end` as a function of what the closure holds, and one that reads the closure. The buffers
         are parameters, so that LLVM knows that they do not overlap."""
-        outer = (self.p, self.index, self.pointers, self.context)
+        outer = (self.p, self.index, self.pointers, self.context, self.budget)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
         self.index.ranges = dict(outer[1].ranges)
         self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
         names = [f"%c{number}" for number in range(len(kinds))]
-        self.context = names[0]
+        self.context, self.budget = names[0], ""
         self.pointers = {buffer: names[1 + number] for number, (buffer, _) in enumerate(pointers)}
         for size, buffer in self.program.defines:
             self._bind_cell(size, buffer)
@@ -299,7 +333,7 @@ class KernelPrinter(ExpressionPrinter):
         head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
         self.functions.append(self.p.finish(head))
         self.functions.append(self._read_closure(name, struct, kinds))
-        self.p, self.index, self.pointers, self.context = outer
+        self.p, self.index, self.pointers, self.context, self.budget = outer
 
     def _read_closure(self, name: str, struct: str, kinds: list[str]) -> str:
         """The function that is called back for some of a parallel loop's iterations."""

@@ -21,7 +21,7 @@ from inlaid_x86.llvm import access
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, RegisterFile
-from inlaid_x86.llvm.kernel import NO_POLLS, KernelPrinter
+from inlaid_x86.llvm.kernel import NO_POLLS, KernelPrinter, Polls
 from inlaid_x86.llvm.values import Value
 
 CONTEXT = "%inlaid.context"
@@ -97,7 +97,7 @@ leave:
 fine:
   ret i32 0
 }}"""
-POLL = "declare hidden i32 @inlaid_poll(ptr)"
+POLL = "declare hidden i32 @inlaid_poll(ptr) cold"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Dialect:
         return "\n\n".join([head, *parts, *attributes])
 
 
-def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect, polls: Mapping[ir.For, int] = NO_POLLS) -> str:
+def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect, polls: Mapping[ir.For, Polls] = NO_POLLS) -> str:
     """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel. `polls`
     as of `KernelPrinter`."""
     declarations = {"inlaid_parallel": "declare hidden i32 @inlaid_parallel(ptr, ptr, i64, ptr)"}
