@@ -20,19 +20,7 @@ from inlaid.plugins.contract import Kernel, ProfilingKernel
 from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
-from inlaid.runtime.layout import (
-    LoadedRegion,
-    OtherStep,
-    PreparedPlan,
-    RegionStep,
-    Workspace,
-    check_constraints,
-    check_shapes,
-    region_sizes,
-    region_workspace,
-    room,
-    upper_bounds,
-)
+from inlaid.runtime.layout import LoadedRegion, OtherStep, PreparedPlan, RegionStep, Workspace, check_constraints, region_sizes
 from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count, known_shape
 
@@ -158,23 +146,18 @@ class Executor:
         self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]
     ) -> Sequence[Any] | None:
         """Invoke a region of which not all sizes are known before it runs, and shape what it wrote."""
-        artifact = region.artifact
-        signature = artifact.signature
-        shapes = [array.shape for array in inputs]
-        sizes = region_sizes(artifact, shapes, run.sizes)
-        check_constraints(artifact, sizes)
-        check_shapes(artifact, signature.inputs, shapes, sizes)
-        bounds = upper_bounds(signature, sizes)
+        artifact, signature = region.artifact, region.artifact.signature
+        known = region.sizing([array.shape for array in inputs], run.sizes)
+        sizes, bounds = known.sizes.copy(), known.bounds
         outputs = []
-        for spec, number in zip(signature.outputs, instruction.outputs, strict=True):
-            shape = room(spec, sizes, bounds)
+        for shape, number in zip(known.outputs, instruction.outputs, strict=True):
             ready = run.frame[number]
             if ready is not None and ready.shape == shape:
                 outputs.append(ready)
                 continue
             outputs.append(self._reserve(run, number, shape))
-        dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
-        scratch = run.want_scratch(region_workspace(artifact, sizes))
+        dims = known.dims.copy()
+        scratch = run.want_scratch(known.workspace)
         assert region.kernel is not None
         parts = None
         if run.recorder is None:
@@ -187,7 +170,7 @@ class Executor:
                 if not 0 <= size <= bounds[name]:
                     raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bounds[name]}")
                 sizes[name] = size
-        check_constraints(artifact, sizes)
+        check_constraints(artifact, sizes, known.late)
         for spec, number, array in zip(signature.outputs, instruction.outputs, outputs, strict=True):
             actual = known_shape(spec.shape, sizes)
             if actual is None or math.prod(actual) > array.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,47 @@ _KEPT_LAYOUTS = 32
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
     """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes, `plugin` whose
-    runtime has loaded it."""
+    runtime has loaded it, `sizings` what `sizing` found."""
 
     artifact: Artifact
     info: RegionInfo
     plugin: str
     kernel: Kernel | None
     allocating: AllocatingKernel | None
+    sizings: dict[tuple[object, ...], Sizing] = field(default_factory=dict)
+
+    def sizing(self, shapes: Sequence[Shape], outer: Mapping[arith.Expr, int]) -> Sizing:
+        """The sizing for inputs of these shapes, in a plan of `outer` sizes, worked out once. Raises as `check_constraints` and
+        `check_shapes` do, and `Unsupported` where a size has no upper bound."""
+        artifact, signature = self.artifact, self.artifact.signature
+        sizes = region_sizes(artifact, shapes, outer)
+        key = (*shapes, *sizes.items())
+        found = self.sizings.get(key)
+        if found is None:
+            check_constraints(artifact, sizes)
+            check_shapes(artifact, signature.inputs, shapes, sizes)
+            bounds = upper_bounds(signature, sizes)
+            rooms = tuple(room(spec, sizes, bounds) for spec in signature.outputs)
+            dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
+            late = tuple(constraint for constraint in artifact.constraints if constraint.holds(sizes) is None)
+            if len(self.sizings) >= _KEPT_LAYOUTS:
+                self.sizings.clear()
+            workspace = region_workspace(artifact, {**sizes, **bounds})
+            found = self.sizings[key] = Sizing(sizes, bounds, rooms, dims, workspace, late)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizing:
+    """A region that works out sizes, at given ones of its inputs: these `sizes`, the upper `bounds` of the others, the shapes of
+    buffers for its `outputs`, its `dims` array, the bytes of scratch memory it wants, and constraints that the others decide."""
+
+    sizes: Sizes
+    bounds: Sizes
+    outputs: tuple[Shape, ...]
+    dims: np.ndarray[Any, np.dtype[np.int64]]
+    workspace: int
+    late: tuple[arith.Constraint, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -371,9 +405,10 @@ def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapp
     return sizes
 
 
-def check_constraints(artifact: Artifact, sizes: Sizes) -> None:
-    """Check what a region asks of sizes, as far as these are known. Raises `InputError`, which names operator, node, dimension."""
-    for constraint in artifact.constraints:
+def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[arith.Constraint] | None = None) -> None:
+    """Check what a region asks of sizes, or some `constraints` of that, as far as these are known. Raises `InputError`, which names
+    operator, node, dimension."""
+    for constraint in artifact.constraints if constraints is None else constraints:
         if constraint.holds(sizes) is False:
             remedy = None
             if found := arith.suggested_size(artifact.constraints, sizes):
@@ -392,7 +427,7 @@ def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequen
 def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
     """Bytes of main memory that a region wants."""
     wanted = artifact.workspace.get("", 0)
-    size = bounded(wanted, {**sizes, **upper_bounds(artifact.signature, sizes)})
+    size = bounded(wanted, sizes)
     if size is None:
         raise PackageError(f"the workspace of region {artifact.symbol}, {wanted!r} bytes, is not known before the run")
     return size

@@ -8,7 +8,9 @@ import pytest
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
+from inlaid.errors import InputError, KernelFault
 from inlaid.graph.ir import Module, function, tuple_, var
+from inlaid.runtime import layout
 from inlaid.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("host")
@@ -46,3 +48,26 @@ def test_buffers_of_sizes_that_fall() -> None:
         for value, wanted in ((0, most), (1, least)):
             (result,) = executable.run({"x": np.full(64, value, np.float32)}).values()
             np.testing.assert_allclose(result, np.full(wanted, 1 / wanted), rtol=1e-5)
+
+
+def test_what_sizes_decide_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a region that works out sizes, also where runs find others; what these must satisfy is checked in each run."""
+    x, y = var("x", TensorType((N,), "float32")), var("y", TensorType((M,), "float32"))
+    found = ops.nonzero(x)
+    body = ops.add(ops.cast(ops.reshape(found, shape=(found.type.shape[1],)), dtype="float32"), y)
+    executable = compile_module(Module({"main": function([x, y], tuple_([found, body]))}), ["x86:threads=1"])
+
+    def check(length: int, count: int) -> None:
+        feeds = {"x": (np.arange(length) < count).astype(np.float32), "y": np.ones(count, np.float32)}
+        places, total = executable.run(feeds).values()
+        assert np.array_equal(places, np.array(np.nonzero(feeds["x"])))
+        assert total.tolist() == [index + 1.0 for index in range(count)]
+
+    sizes = [(7, 5), (7, 2), (9, 5), (0, 0), *((length, 3) for length in range(3, 40))]
+    for length, count in sizes:
+        check(length, count)
+    monkeypatch.setattr(layout, "region_workspace", None)
+    for length, count in sizes[-2:]:
+        check(length, count)
+    with pytest.raises((InputError, KernelFault)):
+        executable.run({"x": np.ones(39, np.float32), "y": np.ones(3, np.float32)})
