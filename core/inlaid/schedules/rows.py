@@ -30,8 +30,9 @@ STEP = 4
 """Parts of a vector of partial results that are combined at a time, until so many are left: halves would take fewer additions one
 after another, but twice the primitives."""
 TOGETHER = (4, 3, 2)
-"""How many rows may be taken at a time, the first of these that divides how many there are: what is one value for each is then
-worked out for one row while the next is read. Softmax of rows of 128 takes 42 instead of 50 microseconds."""
+"""How many rows may be taken at a time, the first of these that divides how many there are, or the first of all where that is
+symbolic: what is one value for each is then worked out for one row while the next is read. Softmax of rows of 128 takes 42 instead
+of 50 microseconds."""
 SHORT = 8
 """Reductions of up to so many steps are written out."""
 PARALLEL_WORK = 1 << 15
@@ -259,7 +260,8 @@ def _together(rows: arith.Expr, columns: list[arith.Expr]) -> int:
     """How many rows to take at a time, one after another in each step: what they write stays in the first-level cache."""
     if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
-    return next((count for count in TOGETHER if arith.simplify(rows % count) == arith.ZERO), 1)
+    known = isinstance(rows, arith.Const)
+    return next((count for count in TOGETHER if not known or arith.simplify(rows % count) == arith.ZERO), 1)
 
 
 def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None) -> None:

@@ -1,4 +1,4 @@
-"""Products and rows whose number is a product of several computed sizes."""
+"""Rows, and products, of symbolic number and length, also where the number is a product of several computed sizes."""
 
 from __future__ import annotations
 
@@ -47,3 +47,19 @@ def test_rows_of_computed_number(name: str, merged: bool) -> None:
         wanted = evaluate(unit, list(feeds.values()))
         for found, expected in zip(executable.run(feeds).values(), wanted, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
+def test_rows_of_any_number_and_length(cpu: str) -> None:
+    """Fewer rows than are taken together, as many, and more; columns that fill vectors, and that do not."""
+    x = var("x", TensorType((B, H), "float32"))
+    centred = ops.sub(x, ops.reduce_max(x, axes=(1,), keepdims=True))
+    spread = ops.reduce_sum(ops.mul(centred, centred), axes=(1,), keepdims=True)
+    unit = function([x], tuple_([ops.softmax(x, axis=1), ops.mul(centred, spread)]))
+    executable = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"])
+    rng = np.random.default_rng(0)
+    for rows in (0, 1, 3, 4, 5, 8, 9):
+        for columns in (1, 7, 16, 55, 64, 130):
+            given = rng.normal(size=(rows, columns)).astype(np.float32)
+            for found, expected in zip(executable.run({"x": given}).values(), evaluate(unit, [given]), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
