@@ -43,6 +43,7 @@ from inlaid.arith.expr import (
     mul,
     reads_data,
     select,
+    substitute,
     wrap,
 )
 from inlaid.arith.interval import EVERYTHING, TRUTH, Interval
@@ -190,6 +191,8 @@ class Analyzer:
                 difference = chosen.plus(other, -1)
                 if not difference.terms and not difference.constant:
                     return chosen
+                if self._vanishes(difference, truth):
+                    return other
                 return self._atom(select(truth, chosen.expr(), other.expr()))
         raise AssertionError(type(expr).__name__)
 
@@ -200,6 +203,15 @@ class Analyzer:
         if lower is not None and lower == upper and not reads_data(atom):
             return _constant(lower)
         return Linear({atom: 1}, 0)
+
+    def _vanishes(self, form: Linear, condition: Expr) -> bool:
+        """Whether a form is 0 wherever a condition holds that says what a variable is, such as n - min(n, 512) where n == 1."""
+        match condition:
+            case Compare(op="==", operands=(Var() | SizeVar() as variable, Const() as value)):
+                if not reads_data(expr := form.expr()):
+                    found = self.linear(substitute(expr, {variable: value}))
+                    return not found.terms and not found.constant
+        return False
 
     def _folded(self, expr: Expr) -> Linear:
         return _constant(expr.value) if isinstance(expr, Const) else self._atom(expr)

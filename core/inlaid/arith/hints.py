@@ -16,7 +16,9 @@ def size_hint(dim: Dim) -> int:
     loops, which have no size."""
     if isinstance(dim, int):
         return dim
-    return evaluate(dim, {variable: _variable(variable) for variable in free_vars(dim)})
+    found = evaluate(dim, {variable: _variable(variable) for variable in free_vars(dim)})
+    # What a difference leaves at these sizes may be nothing, of which no cost can be told.
+    return max(found, 1) if dim.operands else found
 
 
 def _variable(variable: Expr) -> int:

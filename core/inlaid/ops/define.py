@@ -110,11 +110,12 @@ def _broadcast_dims(a: Dim, b: Dim) -> Dim:
         require_broadcast(b, a)
         return a
     require_broadcast(a, b)
-    if isinstance(b, int) or arith.prove(arith.compare("!=", b, 1)):
+    if isinstance(b, int):
         return b
-    if arith.prove(arith.compare("!=", a, 1)):
-        return a
-    return arith.unwrap(arith.select(arith.compare("==", a, 1), b, a))
+    # Where the dimensions do broadcast, both ways to write the result are right: one that leaves no choice is better.
+    ways = [arith.simplify(arith.select(arith.compare("==", x, 1), y, x)) for x, y in ((a, b), (b, a))]
+    decided = [dim for dim in ways if dim in (arith.simplify(a), arith.simplify(b))]
+    return arith.unwrap(min(decided or ways[:1], key=lambda dim: sum(1 for _ in arith.walk(dim))))
 
 
 def require_broadcast(dim: Dim, wanted: Dim) -> None:
@@ -127,7 +128,8 @@ def require_broadcast(dim: Dim, wanted: Dim) -> None:
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that all broadcast to, in numpy's manner. Raises ValueError where there is none.
 
-    A dimension that is never 1, such as a constant or an even one, is the result: the other is it or 1, which the run checks.
+    A dimension that is never 1, such as a constant or an even one, is the result: the other is it or 1, which the run checks. So is
+    n beside min(n, 512).
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank

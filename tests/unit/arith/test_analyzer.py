@@ -183,3 +183,10 @@ def test_comparison_forgets_what_is_too_small_to_matter():
     assert simplify(arith.compare("<", a * 16 + b, 64), ranges) == arith.compare("<", a, 4)
     assert simplify(arith.compare("<", a * 16 + b, 65), ranges) != arith.compare("<", a, 4)
     assert simplify(arith.compare("<=", 64, a * 16 + b), ranges) == arith.compare("<", 3, a)
+
+
+def test_choices_that_a_value_of_a_variable_makes_needless() -> None:
+    assert simplify(arith.select(arith.compare("==", X, 1), arith.minimum(X, 512), X)) == X
+    assert simplify(arith.select(arith.compare("==", X, 1), X * Y, Y)) == Y
+    kept = arith.select(arith.compare("==", X, 2), X * Y, Y)
+    assert simplify(kept) == kept

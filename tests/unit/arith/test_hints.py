@@ -28,6 +28,12 @@ def test_a_size_that_another_bounds_follows_its_hint():
     assert size_hint(SizeVar("?count", 0, arith.unwrap(SizeVar("n") * 2))) == UNKNOWN_SIZE
 
 
+def test_a_difference_that_cancels_has_an_element():
+    n = SizeVar("n")
+    assert size_hint(arith.unwrap(arith.minimum(n + 64, 64) - arith.minimum(n, 64))) == 1
+    assert size_hint(arith.ZERO) == 0
+
+
 def test_a_loop_variable_has_no_size():
     with pytest.raises(AssertionError, match="no dimension"):
         size_hint(Var("i"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.errors import KernelFault, TypeInferenceError
 from inlaid.tensor import interp, te
@@ -191,8 +191,17 @@ def test_broadcasting_of_symbolic_dimensions():
     assert ops.add.infer_type(ops.add.attrs(), (TensorType((n,), "int8"), TensorType((4,), "int8"))).shape == (4,)
 
 
-@pytest.mark.parametrize("other", [SizeVar("m") * 2, SizeVar("m") + 2, SizeVar("m", 2)])
-def test_what_is_never_1_is_the_result_of_broadcasting(other):
-    n = SizeVar("n")
-    for pair in ((n, other), (other, n)):
-        assert ops.add.infer_type(ops.add.attrs(), tuple(TensorType((dim,), "int8") for dim in pair)).shape == (other,)
+@pytest.mark.parametrize(
+    ("one", "other", "result"),
+    [
+        (SizeVar("n"), SizeVar("m") * 2, SizeVar("m") * 2),
+        (SizeVar("n"), SizeVar("m") + 2, SizeVar("m") + 2),
+        (SizeVar("n"), SizeVar("m", 2), SizeVar("m", 2)),
+        (arith.minimum(SizeVar("n"), 512), SizeVar("n"), SizeVar("n")),
+        (SizeVar("n", 2) * 3, SizeVar("n", 2), SizeVar("n", 2)),
+    ],
+)
+def test_of_dimensions_that_broadcast_one_is_the_result(one, other, result):
+    """One that is never 1, or that is 1 only where the other is; of two such the shorter expression."""
+    for pair in ((one, other), (other, one)):
+        assert ops.add.infer_type(ops.add.attrs(), tuple(TensorType((dim,), "int8") for dim in pair)).shape == (result,)
