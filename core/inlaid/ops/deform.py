@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require
+from inlaid.graph.ir import Expr
 from inlaid.graph.operator import FusionKind, Operator
+from inlaid.ops.compose import cast_to, count, join, scalar, tensor_of, widened
+from inlaid.ops.convolution import conv
 from inlaid.ops.define import (
     FLOAT,
     NUMERIC,
@@ -21,15 +24,16 @@ from inlaid.ops.define import (
     loop_nest,
     quiet,
     tensor_type,
-    widen,
     widen_array,
-    working_dtype,
 )
-from inlaid.ops.product import accumulator_dtype, rounded
-from inlaid.ops.window import Axis, WindowAttrs, tap_axes, window_axes, window_shape
+from inlaid.ops.elementwise import add, mul, sub
+from inlaid.ops.product import accumulator_dtype
+from inlaid.ops.sample import grid_sample
+from inlaid.ops.shape import broadcast_to, iota, reshape, simple, transpose
+from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid.types import DType, TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ def _infer_deform_conv(attrs: DeformConvAttrs, x: Type, w: Type, offset: Type, m
     if data.rank < 3 or weights.rank != data.rank or moves.rank != data.rank:
         raise ValueError("data, weights and offset have one rank, with a batch, a channel and spatial dimensions")
     kernel = weights.shape[2:]
+    for number, extent in enumerate(data.shape[2:], 2):
+        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
     spatial = window_shape(data.shape[2:], window_axes(attrs, kernel))
     taps = arith.product(kernel)
     inputs, outputs = data.shape[1], weights.shape[0]
@@ -102,58 +108,58 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
         samples += np.where(inside[..., None], value, 0) * weight[..., None]
     if mask is not None:
         samples *= widen_array(mask).reshape(len(x), attrs.offset_groups, *kernel, *spatial, 1)
-    columns = np.moveaxis(samples, -1, 2).reshape(len(x), attrs.groups, -1, int(np.prod(kernel)), *spatial)
+    columns = np.moveaxis(samples, -1, 2).reshape(len(x), attrs.groups, w.shape[1], int(np.prod(kernel)), *spatial)
     grouped_weights = weights.reshape(attrs.groups, -1, w.shape[1], int(np.prod(kernel)))
     total = np.einsum("ngck...,gock->ngo...", columns, grouped_weights)
     return as_array(total.reshape(len(x), w.shape[0], *spatial), from_numpy(x.dtype))
 
 
-def _compute_deform_conv(
-    attrs: DeformConvAttrs, x: te.Tensor, w: te.Tensor, offset: te.Tensor, mask: te.Tensor | None = None
-) -> te.Tensor:
-    """A stage "sample" (N, C, taps..., output positions...), then the sum over channels and taps."""
-    axes = window_axes(attrs, w.shape[2:])
-    rank, kernel, spatial = len(axes), w.shape[2:], offset.shape[2:]
-    working = working_dtype(x.dtype)
-    share = x.shape[1] // attrs.offset_groups
+def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Expr:
+    """The data sampled at all taps of an output position, side by side along the last dimension, and a convolution of these."""
+    x, w, offset, *masks = map(widened, args)
+    data, weights, spatial = tensor_of(x), tensor_of(w), tensor_of(offset).shape[2:]
+    kernel, rank, of = weights.shape[2:], len(spatial), tensor_of(offset).dtype
+    parts, taps = attrs.offset_groups, arith.product(kernel)
+    batch, columns = (simple(arith.wrap(dim) * times) for dim, times in ((data.shape[0], parts), (spatial[-1], taps)))
 
-    def sample(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
-        taps, position = rest[:rank], rest[rank:]
-        channel: Dim = c // share
-        for tap, size in zip(taps, kernel, strict=True):
-            channel = channel * size + tap
-        coordinates = []
-        for number, axis in enumerate(axes):
-            base = position[number] * axis.stride + taps[number] * axis.dilation - axis.before
-            coordinates.append(ir.as_expr(base, working) + widen(offset[(n, channel * rank + number, *position)]))
-        total: ir.Expr = te.const(0, working)
-        for corner in itertools.product((0, 1), repeat=rank):
-            weight: ir.Expr = te.const(1, working)
-            inside: ir.Expr = te.const(True, "bool")
-            places: list[Any] = []
-            for at, high, extent in zip(coordinates, corner, x.shape[2:], strict=True):
-                low = te.unary("floor", at)
-                weight = weight * (at - low if high else 1 - (at - low))
-                place = te.cast(low, "int64") + high
-                inside = inside & (place >= 0) & (place < extent)
-                last = ir.as_expr(arith.wrap(extent - 1), place.dtype)
-                places.append(te.checked(te.minimum(te.maximum(place, 0), last), 0, extent - 1))
-            total = total + te.select(inside, widen(x[(n, c, *places)]), te.const(0, working)) * weight
-        return total if mask is None else total * widen(mask[(n, channel, *position)])
+    def taps_last(given: Expr, *more: Dim) -> Expr:
+        """(N, offset groups x taps x `more`, positions...) as (N, offset groups, positions..., taps, `more`)."""
+        apart = reshape(given, shape=(data.shape[0], parts, taps, *more, *spatial))
+        first = 3 + len(more)
+        return transpose(apart, perm=(0, 1, *range(first, first + rank), *range(2, first)))
 
-    samples = te.compute((*x.shape[:2], *kernel, *spatial), sample, "sample")
-    per_group_in, per_group_out = w.shape[1], w.shape[0] // attrs.groups
-    channel_axis = te.reduce_axis(per_group_in, "c")
-    tap_iters = tap_axes(axes)
+    places = add(taps_last(offset, rank), _places(window_axes(attrs, kernel), kernel, spatial, of))
+    samples = grid_sample(
+        reshape(x, shape=(batch, simple(arith.wrap(data.shape[1]) // parts), *data.shape[2:])),
+        reshape(places, shape=(batch, *spatial[:-1], columns, rank)),
+        elements=True,
+    )
+    for mask in masks:
+        samples = mul(samples, reshape(taps_last(mask), shape=(batch, 1, *spatial[:-1], columns)))
+    # Windows side by side; where only the run knows how wide they are, so that they are no step, one in each row.
+    ones, fixed = (1,) * (rank - 1), isinstance(taps, int)
+    image, window = ((*spatial[:-1], columns), (*ones, taps)) if fixed else ((arith.product(spatial), taps), (1, taps))
+    result = conv(
+        reshape(samples, shape=(*data.shape[:2], *image)),
+        reshape(w, shape=(*weights.shape[:2], *window)),
+        strides=window if fixed else (),
+        groups=attrs.groups,
+    )
+    return cast_to(reshape(result, shape=(data.shape[0], weights.shape[0], *spatial)), tensor_of(args[0]).dtype)
 
-    def element(n: arith.Var, o: arith.Var, *position: arith.Var) -> ir.Expr:
-        source = o // per_group_out * per_group_in + channel_axis.var
-        total: ir.Expr = te.sum_(
-            samples[(n, source, *tap_iters, *position)] * widen(w[(o, channel_axis, *tap_iters)]), (channel_axis, *tap_iters)
-        )
-        return total
 
-    return rounded(te.compute((x.shape[0], w.shape[0], *spatial), element, "conv"), x.dtype)
+def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], of: DType) -> Expr:
+    """Where the taps of a window read that is not deformed, in elements of the data: (positions..., taps, dimensions)."""
+    rank, coordinates = len(axes), []
+    for number, axis in enumerate(axes):
+
+        def along(size: Dim, place: int, of: str = str(of)) -> Expr:
+            return iota(shape=(*(1,) * place, size, *(1,) * (2 * rank - place)), axis=place, dtype=of)
+
+        at = mul(along(spatial[number], number), scalar(axis.stride, of))
+        at = add(at, mul(along(kernel[number], rank + number), scalar(axis.dilation, of)))
+        coordinates.append(broadcast_to(sub(at, count([axis.before], of)), shape=(*spatial, *kernel, 1)))
+    return reshape(join(coordinates, 2 * rank), shape=(*spatial, arith.product(kernel), rank))
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,7 @@ deform_conv = Operator(
     _infer_deform_conv,
     DeformConvAttrs,
     reference=_reference_deform_conv,
-    compute=_compute_deform_conv,
+    decompose=_decompose_deform_conv,
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(3, 4),
     inputs=("x", "w", "offset", "mask"),

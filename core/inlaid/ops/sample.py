@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype, from_numpy
@@ -29,11 +29,14 @@ class GridSampleAttrs(Attrs):
         What lies beyond the borders: "zeros", "border" (the outermost element), "reflection".
     align_corners
         Whether -1 and 1 stand for the centres of the outermost elements, else for their outer edges.
+    elements
+        Whether coordinates are numbers of elements, the first spatial dimension first; `align_corners` has then no meaning.
     """
 
     mode: str = "linear"
     padding: str = "zeros"
     align_corners: bool = False
+    elements: bool = False
 
 
 def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
@@ -67,7 +70,9 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
     places, weights = [], []
     for axis in range(spatial):
         extent = x.shape[2 + axis]
-        at = _pad_array(attrs, _denormalise(attrs, widen_array(grid[..., spatial - 1 - axis]), extent), extent)
+        at = _pad_array(
+            attrs, _denormalise(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
+        )
         low = at if attrs.mode == "nearest" else np.floor(at)
         place = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
         outside = (place < 0) | (place > extent - 1)
@@ -91,7 +96,9 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
 
 
 def _denormalise(attrs: GridSampleAttrs, value: Any, extent: Any) -> Any:
-    """A coordinate in [-1, 1] in elements."""
+    """A coordinate in elements."""
+    if attrs.elements:
+        return value
     return (value + 1) / 2 * (extent - 1) if attrs.align_corners else ((value + 1) * extent - 1) / 2
 
 
@@ -140,7 +147,7 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
         length = ir.as_expr(arith.wrap(extent), of)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
-            at: ir.Expr = _denormalise(attrs, widen(grid[(*i, spatial - 1 - axis)]), length)
+            at: ir.Expr = _denormalise(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
             if attrs.mode == "nearest":
                 at = te.unary("round", at)
             if attrs.padding == "border":
@@ -149,28 +156,28 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
 
         at = te.compute(outputs, coordinate, "coordinate")
 
-        def place(*i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
-            found = te.unary("floor", at[i[:-1]]) + ir.as_expr(arith.wrap(i[-1] + first), at.dtype)
+        def place(tap: arith.Var, *i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
+            found = te.unary("floor", at[i]) + ir.as_expr(arith.wrap(tap + first), at.dtype)
             outside = (found < 0) | (found > length - 1)
             if attrs.padding == "reflection":
                 found = te.unary("trunc", _reflect_value(found, *_borders(attrs, length)))
-            last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
-            index = te.minimum(te.maximum(te.cast(found, "int64"), 0), last)
-            return te.select(outside, te.const(-1, "int64"), index) if attrs.padding == "zeros" else index
+            last = ir.as_expr(arith.wrap(extent - 1), dtype("int32"))
+            index = te.minimum(te.maximum(te.cast(found, "int32"), 0), last)
+            return te.select(outside, te.const(-1, "int32"), index) if attrs.padding == "zeros" else index
 
-        def weight(*i: arith.Var, at: te.Tensor = at) -> ir.Expr:
-            value = at[i[:-1]]
-            distance = ir.as_expr(arith.wrap(i[-1] + first), at.dtype) - (value - te.unary("floor", value))
+        def weight(tap: arith.Var, *i: arith.Var, at: te.Tensor = at) -> ir.Expr:
+            value = at[i]
+            distance = ir.as_expr(arith.wrap(tap + first), at.dtype) - (value - te.unary("floor", value))
             return te.cast(_kernel_value(attrs.mode, distance), working)
 
-        places.append(te.compute((*outputs, taps), place, "place"))
-        weights.append(te.compute((*outputs, taps), weight, "weight"))
+        places.append(te.compute((taps, *outputs), place, "place"))
+        weights.append(te.compute((taps, *outputs), weight, "weight"))
 
     def pixel(n: arith.Var, c: arith.Var, position: tuple[arith.Var, ...], tap: tuple[Any, ...]) -> ir.Expr:
         inside: ir.Expr = te.const(True, "bool")
         own: list[Any] = []
         for axis, (place_of, k) in enumerate(zip(places, tap, strict=True)):
-            found = place_of[(n, *position, k)]
+            found = place_of[(k, n, *position)]
             inside = inside & (found >= 0)
             own.append(te.checked(te.maximum(found, 0), 0, x.shape[2 + axis] - 1))
         value = x[(n, c, *own)]
@@ -185,7 +192,7 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
     def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(pixel(n, c, position, axes), working)
         for weight_of, k in zip(weights, axes, strict=True):
-            value = value * weight_of[(n, *position, k)]
+            value = value * weight_of[(k, n, *position)]
         total: ir.Expr = te.sum_(value, axes)
         return total
 
@@ -223,10 +230,11 @@ grid_sample = Operator(
     GridSampleAttrs,
     reference=_reference_grid_sample,
     compute=_compute_grid_sample,
+    fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(2, 2),
     inputs=("x", "grid"),
 )
 """x (N, C, spatial...) sampled at grid (N, positions..., coordinates), coordinates in [-1, 1] and the last spatial dimension first
-(Jaderberg et al., 2015)."""
+(Jaderberg et al., 2015), or as numbers of elements."""
 
 OPERATORS: tuple[Operator, ...] = (grid_sample,)

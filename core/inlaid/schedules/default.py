@@ -10,6 +10,7 @@ from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import RowsRule
 from inlaid.schedules.rule import ScheduleRule
+from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.tile_conv import TileConvRule
 from inlaid.schedules.tile_matmul import TileMatmulRule
 from inlaid.schedules.transpose import TransposeRule
@@ -25,6 +26,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     WinogradRule(),
     RowsRule(),
     WindowRule(),
+    SampleRule(),
     MatmulRule(),
     TransposeRule(),
     BlockedRule(),

@@ -11,7 +11,7 @@ import inlaid
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import Function, function, tuple_, var
+from inlaid.graph.ir import Function, constant, function, tuple_, var
 from inlaid.types import TensorType
 
 N, C, H, W, R = (SizeVar(name) for name in "nchwr")
@@ -61,3 +61,50 @@ def test_regions_are_read_by_vectors_of_channels() -> None:
         }
         times.append(min(executable.profile(feeds).rows()[0].seconds for _ in range(20)))
     assert times[1] < 16 * times[0]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("channels", [1, 3, 8, 24, 32])
+def test_samples_of_channels(cpu: str, channels: int) -> None:
+    """Channels that fill whole and half vectors and that do not; what follows joins the kernel."""
+    x, grid = var("x", TensorType((N, channels, H, W), "float32")), var("grid", TensorType((N, R, 5, 2), "float32"))
+    other = var("other", TensorType((N, channels, R, 5), "float32"))
+    results = (
+        ops.relu(ops.grid_sample(x, grid)),
+        ops.add(ops.grid_sample(x, grid, padding="border", align_corners=True), other),
+        ops.grid_sample(x, grid, mode="cubic", padding="reflection"),
+        ops.grid_sample(x, grid, mode="nearest"),
+        ops.grid_sample(x, grid, elements=True),
+    )
+    unit = function([x, grid, other], tuple_(results))
+    executable = inlaid.compile(unit, [f"x86:threads={1 + channels % 2},cpu={cpu}"])
+    rng = np.random.default_rng(0)
+    for n, _, h, w, r in (*SIZES, (0, 0, 5, 7, 4)):
+        places = rng.uniform(-1.3, 1.3, (n, r, 5, 2)).astype(np.float32)
+        feeds = [rng.standard_normal(shape).astype(np.float32) for shape in ((n, channels, h, w), (n, channels, r, 5))]
+        check(unit, executable, [feeds[0], places, feeds[1]])
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("groups", "offset_groups"), [(1, 1), (2, 1), (1, 2)])
+def test_deformed_convolutions(cpu: str, groups: int, offset_groups: int) -> None:
+    """At output positions that only the run knows, with and without a mask."""
+    x, mask = var("x", TensorType((N, 32, H, W), "float32")), var("mask", TensorType((N, 9 * offset_groups, H, W), "float32"))
+    offset = var("offset", TensorType((N, 18 * offset_groups, H, W), "float32"))
+    weights = constant(np.random.default_rng(1).standard_normal((16, 32 // groups, 3, 3)).astype(np.float32) / 16)
+    attrs = {"pads": (1,) * 4, "groups": groups, "offset_groups": offset_groups}
+    results = (ops.deform_conv(x, weights, offset, **attrs), ops.relu(ops.deform_conv(x, weights, offset, mask, **attrs)))
+    unit = function([x, offset, mask], tuple_(results))
+    executable = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"])
+    rng = np.random.default_rng(0)
+    for n, _, h, w, _ in (*SIZES, (0, 0, 5, 7, 4)):
+        shapes = ((n, channels, h, w) for channels in (32, 18 * offset_groups, 9 * offset_groups))
+        check(unit, executable, [rng.standard_normal(shape).astype(np.float32) for shape in shapes])
+
+
+def test_samples_are_read_by_vectors_of_channels() -> None:
+    """Of channels of symbolic images too, as places and weights are the same for all."""
+    x, grid = var("x", TensorType((N, 32, H, W), "float32")), var("grid", TensorType((N, R, 28, 2), "float32"))
+    executable = inlaid.compile(function([x, grid], ops.grid_sample(x, grid)), ["x86:threads=1"])
+    kernels = [kernel.name for artifact in executable.package.artifacts for kernel in artifact.kernels]
+    assert kernels.count("relayout") == 2

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from inlaid import ops
+from inlaid.arith import SizeVar
 
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import windows
@@ -32,7 +33,7 @@ def test_deform_conv_without_offsets_is_conv(window: Window) -> None:
     x, w = normal((2, 4, *spatial)), normal((2, 2, *kernel), seed=1)
     taps, out = int(np.prod(kernel)), positions(spatial, kernel, attrs)
     still = np.zeros((2, taps * len(kernel), *out), np.float32)
-    result = check(ops.deform_conv, x, w, still, groups=2, **attrs, **tolerance("float32"))[0]
+    result = check_decomposition(ops.deform_conv, x, w, still, groups=2, **attrs, **tolerance("float32"))[0]
     np.testing.assert_allclose(result, check(ops.conv, x, w, groups=2, **attrs, **tolerance("float32"))[0], rtol=1e-4, atol=1e-4)
 
 
@@ -43,14 +44,25 @@ def test_deform_conv(groups: int, offset_groups: int, of: str) -> None:
     attrs = {"strides": (2, 1), "pads": (1, 0, 1, 1), "groups": groups, "offset_groups": offset_groups}
     offset, mask = normal((2, offset_groups * 12, 3, 6), of, 2), normal((2, offset_groups * 6, 3, 6), of, 3)
     loose = {"rtol": 1e-1, "atol": 1e-1} if of == "float16" else {"rtol": 1e-4, "atol": 1e-4}
-    check(ops.deform_conv, x, w, offset, **attrs, **loose)
-    check(ops.deform_conv, x, w, offset, mask, **attrs, **loose)
+    check_decomposition(ops.deform_conv, x, w, offset, **attrs, **loose)
+    check_decomposition(ops.deform_conv, x, w, offset, mask, **attrs, **loose)
+
+
+def test_deform_conv_of_symbolic_sizes() -> None:
+    """Windows included, and places that are padded by a size."""
+    n, h, w, k = (SizeVar(name) for name in "nhwk")
+    arrays = normal((2, 4, 5, 6)), normal((2, 4, 3, 2), seed=1), normal((2, 12, 4, 6), seed=2)
+    shapes = ((n, 4, h, w), (2, 4, 3, 2), (n, 12, h - 1, w))
+    check_decomposition(ops.deform_conv, *arrays, shapes=shapes, pads=(0, 0, 1, 1), rtol=1e-4, atol=1e-4)
+    arrays = normal((2, 4, 5, 6)), normal((2, 4, 3, 2), seed=1), normal((2, 12, 5, 6), seed=2)
+    shapes = ((n, 4, h, w), (2, 4, k, 2), (n, 4 * k, h + 3 - k, w))
+    check_decomposition(ops.deform_conv, *arrays, shapes=shapes, pads=(1, 0, 1, 1), rtol=1e-4, atol=1e-4)
 
 
 def test_wild_offsets_read_nothing_outside() -> None:
     x, w = normal((1, 1, 3)), np.ones((1, 1, 1), np.float32)
     offset = np.array([1e30, -np.inf, -5], np.float32).reshape(1, 1, 3)
-    result = check(ops.deform_conv, x, w, offset)[0]
+    result = check_decomposition(ops.deform_conv, x, w, offset, rtol=0, atol=0)[0]
     assert result[0, 0, 2] == 0
 
 
@@ -59,6 +71,7 @@ def test_deform_conv_refuses() -> None:
     raises_for(ops.deform_conv, "the offset has shape", x, w, normal((1, 9, 3, 3)))
     raises_for(ops.deform_conv, "the mask has shape", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
     raises_for(ops.deform_conv, "do not divide", x, w, normal((1, 18, 3, 3)), offset_groups=3)
+    raises_for(ops.deform_conv, "dimension 2 of the data must be >= 1, got 0", normal((1, 4, 0, 5)), w, normal((1, 18, 1, 3)))
     raises_for(ops.deform_conv, "do not fit", x, w, normal((1, 18, 3, 3)), groups=2)
 
 

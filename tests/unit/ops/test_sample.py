@@ -50,6 +50,16 @@ def test_the_last_dimension_comes_first_in_the_grid() -> None:
     assert check(ops.grid_sample, x, grid, align_corners=True)[0].item() == 2
 
 
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_at_numbers_of_elements(mode: str, padding: str) -> None:
+    x, places = normal((2, 3, 4, 5)), np.random.default_rng(1).uniform(-3, 8, (2, 6, 7, 2)).astype(np.float32)
+    check(ops.grid_sample, x, places, mode=mode, padding=padding, elements=True, **LOOSE)
+    inside = np.array([[[[3, 4], [0, 2]]]] * 2, np.float32)
+    found = check(ops.grid_sample, x, inside, mode=mode, padding=padding, elements=True, **LOOSE)[0]
+    np.testing.assert_allclose(found, x[:, :, None, [3, 0], [4, 2]], rtol=1e-5)
+
+
 def test_grid_sample_refuses() -> None:
     x, grid = normal((1, 1, 3, 3)), normal((1, 2, 2, 2))
     raises_for(ops.grid_sample, "the grid has shape", x, normal((1, 2, 2, 3)))

@@ -182,7 +182,7 @@ def _grid_sample(choices: Choices, of: str) -> Example:
     grid = choices.ordinary((2, *(choices.pick(3, 1) for _ in spatial), len(spatial)), of)
     attrs = {
         "mode": choices.pick("linear", "nearest", "cubic"), "padding": choices.pick("zeros", "border", "reflection"),
-        "align_corners": choices.flag(),
+        "align_corners": choices.flag(), "elements": choices.flag(),
     }  # fmt: skip
     return Example(ops.grid_sample, (choices.ordinary((2, 3, *spatial), of), grid), attrs)
 

@@ -1,0 +1,94 @@
+"""Samples of images at places found in data, on vector CPUs: all channels of a place are read together, and fill vectors."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.shape import (
+    Anchor,
+    accumulate_in_registers,
+    axis_loops,
+    find_anchor,
+    layouts_by_name,
+    mark_tile,
+    present,
+    share_rows,
+)
+from inlaid.tensor import ir
+from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR, Layout
+
+
+class SampleRule:
+    """out[n, c, ...] = a reduction of x[n, c, places that are looked up], weighted or not by what is the same for all channels."""
+
+    name = "sample"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines channels that are not static, or fill no vectors."""
+        anchor = find_anchor(program)
+        if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):
+            return None
+        channels = anchor.spatial[1].extent
+        lanes = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
+        if isinstance(channels, arith.Const) and channels.value % lanes and channels.value % (lanes // 2) == 0:
+            lanes //= 2
+        if not isinstance(channels, arith.Const) or channels.value % lanes:
+            return None
+        rank, outputs = len(anchor.spatial), {region.buffer for block in (anchor.block, *anchor.after) for region in block.writes}
+        blocked = {node.buffer for block in (anchor.block, *anchor.after) for node in _by_channel(block)} | outputs
+        by_channel = {buffer: Layout(((1, lanes),)) for buffer in blocked if len(buffer.shape) == rank}
+        layouts = tuple(by_channel.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(layouts, lambda source: _schedule(source, anchor, by_channel, lanes, context))
+
+
+def _by_channel(block: ir.Block) -> list[ir.Load]:
+    """What a block reads that depends on the channel, which is its second variable."""
+    assert isinstance(block.body, ir.Store)
+    return [
+        node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and block.iters[1].var in node.free_vars()
+    ]
+
+
+def _samples(anchor: Anchor) -> bool:
+    """Whether data is read at places that are looked up, and only at the channel of the result."""
+    for block in (anchor.block, *anchor.after):
+        assert isinstance(block.body, ir.Store)
+        spatial = tuple(item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+        if len(spatial) != len(anchor.spatial) or block.body.indices != spatial:
+            return False
+        for node in _by_channel(block):
+            used = [spatial[1] in arith.free_vars(index) for index in node.indices]
+            if len(used) < 2 or node.indices[1] != spatial[1] or sum(used) > 1:
+                return False
+    return any(arith.reads_data(index) for node in _by_channel(anchor.block) for index in node.indices)
+
+
+def _schedule(
+    program: ir.LoopProgram, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext
+) -> ir.LoopProgram:
+    """
+    for n, places..., channels:               # parallel
+        acc[lane] = identity
+        for taps: acc = combine(acc, x)       # unrolled, lane vectorised
+        out = after(acc)
+    """
+    s = Schedule(program)
+    window, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    n, channel, *places = axis_loops(s, final)
+    assert channel is not None
+    outer, lane = s.split(channel, (None, lanes))
+    s.reorder(*present(n, *places, outer), lane)
+    s.compute_at(window, outer)
+    s.vectorize(lane)
+    taps = present(*axis_loops(s, window)[len(anchor.spatial) :])
+    lane = next(loop for loop in reversed(s.loops(window)) if loop not in taps)
+    s.reorder(*taps, lane)
+    init = s.decompose_reduction(window, taps[0]) if taps else window
+    for block in dict.fromkeys((init, window)):
+        mark_tile(s, *(loop for loop in s.loops(block) if loop in taps), s.loops(block)[-1])
+    if context.threads != 1:
+        share_rows(s, [n], present(*places)[0] if present(*places) else None, [*present(*places)[1:], outer], context.threads)
+    registers = {} if anchor.after else {final: Layout(((1, lanes),))}
+    return with_layouts(s.program, layouts_by_name(s.program, by_channel, registers))
