@@ -395,7 +395,15 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
     def element(*index: arith.Var) -> ir.Expr:
         source = tuple(i - before for i, before in zip(index, attrs.pads, strict=False))
         if value is None:
-            return x[tuple(_source_index(attrs.mode, i, extent) for i, extent in zip(source, x.shape, strict=True))]
+            pads = zip(attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True)
+            kept = [before == after == 0 for before, after in pads]
+            sides = zip(source, x.shape, kept, strict=True)
+            places = [i if whole else _source_index(attrs.mode, i, extent) for i, extent, whole in sides]
+            if kept[-1:] != [False]:
+                return x[tuple(places)]
+            # What lies inside of a row is a plain copy.
+            plain = arith.logical_and(arith.compare("<=", 0, source[-1]), arith.compare("<", source[-1], x.shape[-1]))
+            return te.select(plain, x[(*places[:-1], source[-1])], x[tuple(places)])
         inside: Dim = 1
         for axis, (i, extent) in enumerate(zip(source, x.shape, strict=True)):
             if attrs.pads[axis] != 0:

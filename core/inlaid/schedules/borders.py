@@ -62,6 +62,9 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
         return None
 
     def part(first: arith.Expr, last: arith.Expr, value: ir.Expr) -> ir.Stmt:
+        if first == last:
+            return ir.Seq(())
+
         def stored(stmt: ir.Stmt) -> ir.Stmt | None:
             if not isinstance(stmt, ir.Block):
                 return None
@@ -70,7 +73,9 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
 
         column = Var(loop.var.name)
         body = Rewriter({loop.var: first + column}).stmt(Rewriter(stmt=stored).stmt(loop.body))
-        return ir.For(column, arith.simplify(last - first), body)
+        run = ir.For(column, arith.simplify(last - first), body)
+        (inner,) = (stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Block))
+        return _split(run, inner) or run
 
     rows = joined(part(arith.ZERO, low, outside), part(low, high, inside), part(high, end, outside))
     if found.others != arith.ONE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
+from inlaid.schedules.borders import split_borders
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import block_size, blocks_of, merge_chains
 from inlaid.tensor import ir
@@ -43,7 +44,17 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:
                 _parallel(s, block)
-    return s.program
+    return _without_choices(s)
+
+
+def _without_choices(s: Schedule) -> ir.LoopProgram:
+    """The program, whose rows are copied by runs where elements are chosen by where in a row they are."""
+    program = s.program
+    for block in blocks_of(program):
+        loops = s.loops(block.name)
+        if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
+            program = split_borders(program, block.name, loops[-1])
+    return program
 
 
 def _sums_rows(block: ir.Block) -> bool:
@@ -82,6 +93,7 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
 def _write_repeats(s: Schedule, block: ir.Block) -> None:
     """
     for x in 3 * n: out[x] = row[x // 3]    becomes    for x in n: out[3 * x] = row[x]; out[3 * x + 1] = row[x]; ...
+    for x in 3 * n: out[x] = row[x % n]     becomes    for k in 3: for x in n: out[n * k + x] = row[x]
 
     which divides nothing, and whose stores fill each other's gaps in vectors.
     """
@@ -90,16 +102,23 @@ def _write_repeats(s: Schedule, block: ir.Block) -> None:
         return
     column = block.iters[-1].var
     indices = [index for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) for index in node.indices]
-    times = {
-        part.operands[1].value
+    divisions = {
+        (type(part), part.operands[1].value)
         for index in indices
         for part in arith.walk(index)
-        if isinstance(part, arith.FloorDiv) and part.operands[0] is column and isinstance(part.operands[1], arith.Const)
+        if isinstance(part, (arith.FloorDiv, arith.FloorMod))
+        and part.operands[0] is column
+        and isinstance(part.operands[1], arith.Const)
     }
-    if len(times) == 1 and times <= set(range(2, REPEATS + 1)):
-        (count,) = times
-        if arith.simplify(block.iters[-1].extent % count) == arith.ZERO:
-            s.unroll(s.split(loops[-1], (None, count))[1])
+    if len(divisions) != 1:
+        return
+    ((kind, count),) = divisions
+    if arith.simplify(block.iters[-1].extent % count) != arith.ZERO:
+        return
+    if kind is arith.FloorMod:
+        s.split(loops[-1], (None, count))
+    elif count in range(2, REPEATS + 1):
+        s.unroll(s.split(loops[-1], (None, count))[1])
 
 
 def _iterations(block: ir.Block) -> int:

@@ -243,10 +243,17 @@ def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
     reader = readers[0]
     if not isinstance(reader.body, ir.Store):
         return False
-    loads = [node for node in ir.walk_exprs(reader.body.value) if isinstance(node, ir.Load) and node.buffer is buffer]
+    value = reader.body.value
+    if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and len(_loads(value.otherwise, buffer)) < 2:
+        value = value.then  # of an element one of both is read
+    loads = _loads(value, buffer)
     if len(loads) != 1 or block_size(block) == block_size(reader):
         return len(loads) == 1
     return reader.init is None and (_reads_once(reader, loads[0]) or is_cheap(block.body.value))
+
+
+def _loads(value: ir.Expr, buffer: ir.Buffer) -> list[ir.Load]:
+    return [node for node in ir.walk_exprs(value) if isinstance(node, ir.Load) and node.buffer is buffer]
 
 
 def _reads_once(reader: ir.Block, load: ir.Load) -> bool:

@@ -303,3 +303,45 @@ def test_the_generic_rule_merges_chains():
     blocks = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Block)]
     assert len(blocks) == 1
     assert ir.ForKind.PARALLEL in kinds(scheduled)
+
+
+def selects(program):
+    """Choices between elements that a kernel makes, in its innermost loops."""
+    return [
+        node
+        for stmt in ir.walk_stmts(program.body)
+        if isinstance(stmt, ir.Store)
+        for node in ir.walk_exprs(stmt.value)
+        if isinstance(node, ir.Select)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 5), (7, 4)])
+def test_the_generic_rule_copies_what_is_padded_by_rows(mode, sizes):
+    h, w = arith.SizeVar("h"), arith.SizeVar("w")
+    x = graph.var("x", TensorType((2, h, w), "float32"))
+    value = (graph.constant(np.float32(3)),) if mode == "constant" else ()
+    # The operator before is computed on the way, though rows inside and borders read it at places of their own.
+    padded = ops.pad(ops.neg(x), *value, pads=(0, 1, 2, 0, 0, 1), mode=mode)
+    program = kernel([x], padded)
+    scheduled = check(GenericRule(), program, sizes={h: sizes[0], w: sizes[1]})[1]
+    assert not selects(scheduled)
+    assert not any(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(scheduled.body))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_generic_rule_joins_by_runs(axis):
+    n = arith.SizeVar("n")
+    x, y = (graph.var(name, TensorType((n, 5), "float32")) for name in "xy")
+    scheduled = check(GenericRule(), kernel([x, y], ops.concat(x, ops.relu(y), x, axis=axis)), sizes={n: 3})[1]
+    assert not selects(scheduled)
+    assert all(stmt.extent != arith.ZERO for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.For))
+
+
+def test_the_generic_rule_repeats_rows_without_division():
+    x = graph.var("x", TensorType((4, 6), "float32"))
+    scheduled = check(GenericRule(), kernel([x], ops.tile(x, repeats=(1, 3))))[1]
+    loads = [node for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Store) for node in ir.walk_exprs(stmt.value)]
+    indices = [index for node in loads if isinstance(node, ir.Load) for index in node.indices]
+    assert not any(isinstance(part, arith.FloorMod) for index in indices for part in arith.walk(index))
