@@ -44,13 +44,14 @@ from inlaid.arith.expr import (
     walk,
     wrap,
 )
-from inlaid.arith.hints import size_hint
+from inlaid.arith.hints import IMAGE_SIDE, size_hint
 from inlaid.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlaid.arith.interval import Interval
 from inlaid.arith.intset import Span, span
 from inlaid.arith.limits import limits
 
 __all__ = [
+    "IMAGE_SIDE",
     "ONE",
     "ZERO",
     "Add",

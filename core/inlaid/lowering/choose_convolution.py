@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import size_hint
+from inlaid.arith import IMAGE_SIDE, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform
 from inlaid.lowering.kernel import tensor_type
@@ -108,12 +108,13 @@ def _problem(expr: Expr) -> _Problem | None:
         return None
     if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
         return None
-    result, weights = tuple(map(size_hint, types[0].shape)), expr.args[1].data
+    batch, _, *image = types[0].shape
+    positions, weights = tuple(size_hint(dim, IMAGE_SIDE) for dim in image), expr.args[1].data
     groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
-    if not math.prod(result) * math.prod(weights.shape) or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
+    images, static = size_hint(batch) * groups, all(item.is_static for item in types)
+    if min(images, *positions) < 1 or not weights.size or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
         return None
-    images, static = result[0] * groups, all(item.is_static for item in types)
-    return _Problem(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), result[2:], static)
+    return _Problem(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), positions, static)
 
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:

@@ -71,7 +71,7 @@ def plan_winograd(
     symbolic count as `arith.size_hint` has them; None where channels fill no vectors, or a side of the result is not even two
     tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
-    down, across = (-(-arith.size_hint(side) // tile) for side in (height, width))
+    down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
     if not lanes_in or not lanes_out or min(down, across) < 2:
         return None
     places, count = (tile + 2) ** 2, down * across
@@ -93,11 +93,13 @@ def plan_winograd(
         chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers)
         # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
         product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
-        multiplied = places * cycles * (stripe // run)
+        whole, rest = divmod(count, run)
+        edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers)[1] if rest else 0
+        multiplied = places * (whole * cycles + edge)
         if weights + stripe * between > L2_BYTES:
-            multiplied = max(multiplied, weights / L3_BYTES)
+            multiplied = max(multiplied, weights / L3_BYTES * -(-count // stripe))
         spilt = 2 * between * count / L3_BYTES if stripe * between > L2_BYTES else 0
-        total = arith.size_hint(batch) * (multiplied * -(-count // stripe) + transforms + spilt)
+        total = arith.size_hint(batch) * (multiplied + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
     return min(plans, key=attrgetter("cycles"))
 

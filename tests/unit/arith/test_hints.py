@@ -15,6 +15,7 @@ def test_an_unbounded_size_has_one_hint_in_every_expression():
     n = SizeVar("n")
     assert size_hint(n) == UNKNOWN_SIZE
     assert size_hint(arith.unwrap(arith.ceildiv(n, 32) * 3)) == -(-UNKNOWN_SIZE // 32) * 3
+    assert size_hint(arith.unwrap(arith.ceildiv(n, 32) * 3), arith.IMAGE_SIDE) == 7 * 3
 
 
 @pytest.mark.parametrize(

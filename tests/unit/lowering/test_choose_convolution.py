@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from inlaid import ops, types
+from inlaid import arith, ops, types
 from inlaid.arith import Dim, SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
@@ -35,6 +35,12 @@ def model(
     weights = RNG.integers(-2, 3, (outputs, inputs // groups, *(window for _ in image))).astype(types.dtype(dtype).numpy)
     pads = (window // 2,) * 2 * len(image)
     return function([x], ops.relu(ops.conv(x, constant(weights), **{"pads": pads, "groups": groups, **attrs})))
+
+
+def part(divisor: int) -> tuple[Dim, Dim]:
+    """An image of so small a part of symbolic sides."""
+    height, width = (arith.unwrap(arith.ceildiv(SizeVar(name), divisor)) for name in "hw")
+    return height, width
 
 
 def changed(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[TensorIntrin, ...] = ()) -> Function:
@@ -79,6 +85,9 @@ def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[
         # Symbolic sizes: windows are not unfolded, which might take any amount of memory.
         (model(64, 64, SizeVar("h"), SizeVar("w"), batch=SizeVar("n")), "tiles of 4"),
         (model(64, 64, 28, 28, batch=SizeVar("n")), "tiles of 4"),
+        (model(256, 256, *part(16), batch=SizeVar("n")), "tiles of 4"),
+        (model(512, 512, *part(32)), "tiles of 2"),
+        (model(512, 512, *part(64)), "direct"),
         (model(64, 64, SizeVar("h"), SizeVar("w"), strides=(2, 2)), "direct"),
         (model(64, 3, SizeVar("h"), SizeVar("w")), "direct"),
         # Windows that would take too much memory.
