@@ -212,15 +212,15 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
 
 
 def stream_weights(program: ir.LoopProgram, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> ir.LoopProgram:
-    """The program that fetches a part of the next panel of weights in each turn of a loop, where there are several of them, the
-    weights are many and the size of images is known. `panels`: the loop over them; None where rows are shared out together with
-    them."""
+    """The program that fetches a part of the next panel of weights in each iteration of a loop, where there are several of them
+    and the weights are many. `panels`: the loop over them; None where rows are shared out together with them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
-    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES or not is_constant(*conv.anchor.spatial[2:]):
+    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES:
         return program
     name = next(block.name for block in blocks_of(program) if any(item.buffer.name == weights.name for item in block.reads))
-    return stream(program, name, weights.name, panels, along)[0]
+    pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])
+    return stream(program, name, weights.name, panels, along, expected=-(-pixels // (tile.rows * tile.pixels)))[0]
 
 
 def count_elements(buffer: ir.Buffer) -> int:

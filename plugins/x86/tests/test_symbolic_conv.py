@@ -23,6 +23,9 @@ from inlaid.types import TensorType
         ("x86-64-v3", 0, 16, 32, (3,), 1, 1),
         ("x86-64-v3", 1, 16, 16, (2, 3, 3), 1, 1),
         ("x86-64-v2", 2, 16, 16, (1, 1), 2, 1),
+        # Weights that are fetched ahead, panel by panel.
+        ("native", 1, 64, 128, (1, 1), 1, 1),
+        ("x86-64-v3", 1, 32, 64, (3, 3), 2, 1),
     ],
 )
 def test_symbolic_sizes(cpu, threads, channels, outputs, kernel, stride, groups):

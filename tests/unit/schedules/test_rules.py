@@ -144,6 +144,32 @@ def test_panels_of_weights_are_fetched_ahead(channels, k, threads):
     assert next(stmt.extent.value for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.For)) in (2, 4)
 
 
+@pytest.mark.parametrize(("k", "height"), [(1, 6), (3, 6), (1, 9)])
+def test_panels_are_fetched_ahead_where_images_have_any_size(k, height):
+    """Images of the size that is expected ask for all of the next panel; larger ones for no more."""
+    h, w = arith.SizeVar("h", 0, 12), arith.SizeVar("w", 0, 12)
+    program = conv(1, 128, h, w, 32, k, 1, k // 2)
+    scheduled = finish(ConvRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2)[0].schedule(program))
+    weights = scheduled.inputs[1]
+    seen = [place for place in fetched(scheduled.body, {h: height, w: 6}) if place[0] == 1]
+    lines = {int(np.ravel_multi_index(place, weights.shape)) * weights.dtype.bytes // 64 for place in seen}
+    assert len(lines) == np.prod(weights.shape[1:]) * weights.dtype.bytes // 64
+
+
+def fetched(stmt, known):
+    """The indices of all prefetches of a statement, in order."""
+    if isinstance(stmt, ir.For):
+        for place in range(arith.evaluate(stmt.extent, known)):
+            yield from fetched(stmt.body, {**known, stmt.var: place})
+    elif isinstance(stmt, ir.Intrinsic):
+        yield tuple(arith.evaluate(low, known) for low, _ in stmt.regions[0].ranges)
+    elif isinstance(stmt, ir.Let):
+        yield from fetched(stmt.body, {**known, stmt.var: arith.evaluate(stmt.value.index, known)})
+    elif not isinstance(stmt, ir.If) or arith.evaluate(stmt.condition.index, known):
+        for inner in ir.substatements(stmt):
+            yield from fetched(inner, known)
+
+
 def test_weights_that_stay_in_cache_are_not_fetched_ahead():
     _, scheduled = check(ConvRule(), conv(1, 8, 4, 4, 16, 3, 1, 0, after=1))
     assert not prefetches(scheduled)

@@ -18,7 +18,7 @@ LINE = 64
 
 
 def stream(
-    program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, *, each: bool = False
+    program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, *, each: bool = False, expected: int = 1
 ) -> tuple[ir.LoopProgram, str]:
     """What the next iteration of a loop will read of a buffer is asked for during this one, bit by bit: in each iteration of a loop
     inside it a share of the lines.
@@ -31,10 +31,10 @@ def stream(
 
     A line lies along the last dimensions. It is asked for several times where there are more iterations than lines, and where
     `each` run of the inner loop asks for all of them, because loops between may end early. Past the end of the buffer the last
-    element is asked for. Loops between the two may have symbolic extents: all lines are then asked for in their first iteration,
-    and one of them again and again in others, which costs less than a branch. Returns the new block's name. Raises `ScheduleError`
-    where the block is not in the inner loop, that is not in the outer one, the inner one has no constant extent, or the block does
-    not read the buffer, or reads no box of constant size.
+    element is asked for. Loops between the two may have symbolic extents: all lines are then asked for in their first `expected`
+    iterations, taken together, and again in others, which costs less than a branch. Returns the new block's name. Raises
+    `ScheduleError` where the block is not in the inner loop, that is not in the outer one, the inner one has no constant extent, or
+    the block does not read the buffer, or reads no box of constant size.
     """
     path = outer_loop(program, inner)
     around = loops_around(path)
@@ -60,15 +60,12 @@ def stream(
     steps = _line(source, sizes)
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
+    rounds *= 1 if all(isinstance(other.extent, arith.Const) for other in between) else expected
     share = -(-lines // rounds)
     some = Var("l")
     number: arith.Expr = arith.ZERO
-    asks: arith.Expr = arith.ONE
     for other in between:
-        if isinstance(other.extent, arith.Const):
-            number = number * other.extent + other.var
-        else:
-            asks = asks * arith.select(arith.compare("==", other.var, 0), 1, 0)
+        number = number * other.extent + other.var
     # Where lines do not suffice for all iterations, several ask for the same one.
     line = number * share + some if share > 1 else number * lines // rounds
     later: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
@@ -78,7 +75,7 @@ def stream(
     for axis, dim in enumerate(source.shape):
         left //= sizes[axis]
         offset = inside.simplify(line // left % sizes[axis] * steps[axis])
-        first = arith.substitute(box[axis][0], later) + offset * asks
+        first = arith.substitute(box[axis][0], later) + offset
         bindings.append(inside.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
