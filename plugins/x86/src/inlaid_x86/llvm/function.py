@@ -16,11 +16,11 @@ class FunctionPrinter:
 
     What was computed is remembered, so that it is printed once: what stays true, for all blocks that this one dominates (`scope`);
     what does not, because it was read from memory or differs by lane, for one statement (`statement`). `declarations` collects the
-    intrinsics used.
+    intrinsics used. Before each loop is a place for what is hoisted out of it (`open_loop`, `before_loop`).
     """
 
     def __init__(self, declarations: dict[str, str]) -> None:
-        self.lines: list[str] = []
+        self.lines: list[Any] = []
         self.allocas: list[str] = []
         self.declarations = declarations
         self.block = "entry"
@@ -28,6 +28,12 @@ class FunctionPrinter:
         self._zero = ""
         self._lasting: list[dict[Hashable, Any]] = [{}]
         self._passing: list[dict[Hashable, Any]] = [{}]
+        self._loops: list[tuple[list[Any], int]] = []
+
+    @property
+    def depth(self) -> int:
+        """Number of loops around the current block."""
+        return len(self._loops)
 
     def fresh(self, hint: str = "") -> str:
         """A name not used before in this function."""
@@ -64,6 +70,26 @@ class FunctionPrinter:
         with self.statement():
             yield
         self._lasting.pop()
+
+    def open_loop(self) -> None:
+        """Begin a loop: what is hoisted out of it comes here."""
+        place: list[Any] = []
+        self.lines.append(place)
+        self._loops.append((place, len(self._lasting)))
+
+    def close_loop(self) -> None:
+        """End the innermost loop."""
+        self._loops.pop()
+
+    @contextmanager
+    def before_loop(self, depth: int) -> Iterator[None]:
+        """Print what is printed inside before the loop that `depth` loops are around, and remember it there. It must be free of
+        side effects, and start no block."""
+        kept = self.lines, self._lasting, self._passing
+        self.lines, scopes = self._loops[depth]
+        self._lasting, self._passing = self._lasting[:scopes], [{}]
+        yield
+        self.lines, self._lasting, self._passing = kept
 
     @contextmanager
     def statement(self) -> Iterator[None]:
@@ -165,7 +191,8 @@ class FunctionPrinter:
 
     def finish(self, header: str) -> str:
         """The whole function."""
-        return "\n".join([f"{header} {{", "entry:", *self.allocas, *self.lines, "}"])
+        lines = (line for item in self.lines for line in ([item] if isinstance(item, str) else item))
+        return "\n".join([f"{header} {{", "entry:", *self.allocas, *lines, "}"])
 
 
 def mangle(scalar: str, lanes: int) -> str:

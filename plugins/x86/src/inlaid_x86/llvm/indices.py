@@ -47,21 +47,26 @@ class IndexPrinter:
         self.values: dict[arith.Expr, Value] = {}
         self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
         self.cells: dict[arith.Expr, str] = {}
+        self._depths: dict[arith.Expr, int] = {}
+        self._cheap: dict[arith.Expr, bool] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
         self.values[variable] = value
         self.ranges[variable] = (low, high)
+        self._depths[variable] = self.printer.depth
 
     @contextmanager
     def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
         """Give a variable its value and inclusive range for a while."""
         outer = self.values.get(variable), self.ranges.get(variable)
+        depth = self._depths.get(variable, 0)
         self.bind(variable, value, low, high)
         yield
         del self.values[variable], self.ranges[variable]
         if outer[0] is not None and outer[1] is not None:
             self.values[variable], self.ranges[variable] = outer[0], outer[1]
+            self._depths[variable] = depth
 
     def print(self, expr: arith.Expr) -> Value:
         """The value of an expression, i64 (comparisons give 0 or 1)."""
@@ -77,7 +82,32 @@ class IndexPrinter:
         if self._changes(expr):
             return self._node(expr)
         known: Value | None = self.printer.recall(expr)
-        return known if known is not None else self._remember(expr, expr, self._node(expr))
+        if known is not None:
+            return known
+        depth = self._invariant(expr)
+        if depth >= self.printer.depth:
+            return self._remember(expr, expr, self._node(expr))
+        with self.printer.before_loop(depth):
+            return self._remember(expr, expr, self._node(expr))
+
+    def _invariant(self, expr: arith.Expr) -> int:
+        """Number of loops that an expression of sizes is computed inside: it comes before those that do not change it, since LLVM
+        runs no pass that would move it. Other expressions are part of addresses and stay."""
+        used = arith.free_vars(expr)
+        if not self.printer.depth or not any(isinstance(var, arith.SizeVar) for var in used) or not self._is_cheap(expr):
+            return self.printer.depth
+        if any(var in self.values and self.values[var].lanes for var in used):
+            return self.printer.depth
+        return max(self._depths.get(var, 0) for var in used)
+
+    def _is_cheap(self, expr: arith.Expr) -> bool:
+        """Whether an expression may be computed although nothing reads it: it divides by constants only, and reads no data."""
+        known = self._cheap.get(expr)
+        if known is None:
+            divides = isinstance(expr, arith.FloorDiv | arith.FloorMod) and not isinstance(expr.operands[1], arith.Const)
+            known = not divides and not arith.reads_data(expr) and all(map(self._is_cheap, expr.operands))
+            self._cheap[expr] = known
+        return known
 
     def condition(self, expr: arith.Expr) -> Value:
         """An expression as i1: whether it is nonzero."""

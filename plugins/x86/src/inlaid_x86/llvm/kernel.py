@@ -227,10 +227,10 @@ class KernelPrinter(ExpressionPrinter):
                 operations = self.index.print(polls.operations)
         head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
-        before = p.block
+        before, latch = p.block, p.fresh("latch")
+        p.open_loop()
         p.branch(head)
         p.label(head)
-        latch = p.fresh("latch")
         p.emit(f"{counter} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
         more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
         p.branch_if(more, body, done)
@@ -243,6 +243,7 @@ class KernelPrinter(ExpressionPrinter):
             elif polls is not None:
                 self._poll()
             self._statement(loop.body)
+        p.close_loop()
         self.epoch += 1
         p.branch(latch)
         p.label(latch)
