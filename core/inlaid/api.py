@@ -84,6 +84,7 @@ def compile(
     precision: str = "model",
     placement: str = "priority",
     lock: str | Path | None = None,
+    donate: Sequence[str] = (),
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
@@ -93,11 +94,15 @@ def compile(
     are then taken of bfloat16 and summed in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
     `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
     "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
-    go where it says, and `LockWarning` tells where they would not without it. What was compiled before from an equal file in an
-    equal way is taken from the user's cache, unless `cache` is off. Raises
-    `ModelImportError`, `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
+    go where it says, and `LockWarning` tells where they would not without it. `donate` names inputs whose buffers outputs may take
+    over: where a scatter updates such an input, as it does a key-value cache, nothing is copied, and the array that was given for
+    it becomes the output; `DonationWarning` names those of which no output makes use. What was compiled before from an equal file
+    in an equal way is taken from the user's cache, unless `cache` is off. Raises `ModelImportError`,
+    `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
     """
-    settings = Settings(fusion, precision, placement, read_lock(lock))
+    if isinstance(donate, str):
+        raise InputError(f"donate takes a sequence of names, got {donate!r}", remedy=f"give [{donate!r}]")
+    settings = Settings(fusion, precision, placement, read_lock(lock), donate=tuple(donate))
     if isinstance(model, (str, Path)):
         found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
         if progress is not None:

@@ -174,5 +174,9 @@ class ScheduleWarning(InlaidWarning):
     """Kernels without a schedule of their own are predicted to take most of a region's time."""
 
 
+class DonationWarning(InlaidWarning):
+    """No output takes over the buffer of a donated input."""
+
+
 class FallbackWarning(InlaidWarning):
     """A region could not be compiled by its target's plugin, and went to other targets."""

@@ -23,13 +23,15 @@ class Settings:
     `inlaid.driver.prepare.PRECISIONS`. `placement`: by "priority", where the first target that can takes an operator; by "cost",
     the least predicted time, transfers included; or "measured", the least time with operators timed on their targets. `lock`: the
     text of a lock (see `inlaid.partitioning.lock`) that says where operators go; "" for none. `isolation`: code generators run in
-    processes of their own within these limits, and a region whose code generator fails goes to other targets."""
+    processes of their own within these limits, and a region whose code generator fails goes to other targets. `donate`: names of
+    inputs whose buffers outputs may take over."""
 
     fusion: bool = True
     precision: str = AS_MODEL
     placement: str = PRIORITY
     lock: str = ""
     isolation: Isolation | None = None
+    donate: tuple[str, ...] = ()
 
 
 DEFAULT = Settings()

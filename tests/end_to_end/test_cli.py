@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from inlaid.cli import main
 from inlaid.errors import PluginError
 from inlaid.plugins.blame import blame
+from inlaid.runtime import load
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -135,6 +136,27 @@ def test_compile(run: Run, folder: Path) -> None:
     # Equal models give equal bytes.
     good(run("compile", "small.onnx", "--target", "x86:threads=1"))
     assert (folder / "small.inlaid").read_bytes() == (folder / "a.inlaid").read_bytes()
+
+
+def test_donated_inputs(run: Run, folder: Path) -> None:
+    """An input whose buffer an output takes over, one of which no output makes use, and a name that no input has."""
+    nodes = [onnx.helper.make_node("ScatterND", ["cache", "at", "row"], ["held"])]
+    floats = onnx.TensorProto.FLOAT
+    inputs = [
+        onnx.helper.make_tensor_value_info("cache", floats, [6, 4]),
+        onnx.helper.make_tensor_value_info("at", onnx.TensorProto.INT64, [1, 1]),
+        onnx.helper.make_tensor_value_info("row", floats, [1, 4]),
+    ]
+    graph = onnx.helper.make_graph(nodes, "held", inputs, [onnx.helper.make_tensor_value_info("held", floats, [6, 4])])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), folder / "held.onnx")
+    for _ in range(2):  # the second time from the cache
+        good(run("compile", "held.onnx", "--target", "x86:threads=1", "--donate", "cache"))
+        assert load(folder / "held.inlaid").donated == ("cache",)
+    good(run("compile", "held.onnx", "--target", "x86:threads=1"))
+    assert load(folder / "held.inlaid").donated == ()
+    code, _, err = run("compile", "held.onnx", "--target", "x86:threads=1", "--donate", "row")
+    assert code == 0 and "no output takes over the buffer of 'row'" in err
+    wrong(run("compile", "held.onnx", "--target", "x86:threads=1", "--donate", "cash"), "'cash'", "is 'cache' meant?")
 
 
 def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.runtime.c_source import find_compiler
 from inlaid.runtime.executable import Executable
+from inlaid.settings import Settings
 from inlaid.types import TensorType
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
@@ -124,6 +125,21 @@ def test_names_that_c_has_not(tmp_path: Path) -> None:
         (tmp_path / "use.c").write_text(f'#include "{done.header.name}"\nint main(void) {{ return 0; }}\n')
         if language == "c" or shutil.which("c++") or shutil.which("g++"):
             subprocess.run([compiler, "-fsyntax-only", "-Wall", "-Werror", "-x", language, "use.c"], cwd=tmp_path, check=True)
+
+
+@needs_compiler
+def test_one_array_for_what_is_updated_and_the_result(tmp_path: Path) -> None:
+    """C programs may give one array for both, and then nothing is copied; or two."""
+    cache, at = ir.var("cache", TensorType((6, 4), F32)), ir.constant(np.array([[2]]))
+    module = ir.Module({"main": ir.function([cache], ops.scatter_nd(cache, at, ir.constant(np.ones((1, 4), np.float32))))})
+    done = export_library(compile_module(module, ["x86:threads=1"], settings=Settings(donate=("cache",))), tmp_path / "held.so")
+    library = ctypes.CDLL(str(done.library))
+    value, other, wanted = (np.full((6, 4), 5, np.float32) for _ in range(3))
+    wanted[2] = 1
+    assert library.held_run(value.ctypes, other.ctypes, None, None) == 0
+    assert (value == 5).all() and (other == wanted).all()
+    assert library.held_run(value.ctypes, value.ctypes, None, None) == 0
+    assert (value == wanted).all()
 
 
 def test_branch_free_models_of_several_regions(tmp_path: Path) -> None:

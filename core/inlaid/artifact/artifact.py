@@ -76,7 +76,8 @@ class Artifact:
     workspace
         Bytes of scratch memory per memory scope ("" is main memory) that the caller provides.
     aliases
-        Pairs (output, input) that may share a buffer.
+        Pairs (output, input) of one buffer: the caller provides the output's, which holds the elements of the input, and the
+        region updates it.
     constraints
         Conditions on the dimensions of the signature. They are checked once for each set of sizes, before anything runs; those on
         dimensions that the region itself works out when it has run, before its outputs are used.

@@ -81,10 +81,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class Move:
-    """Copy value `source` to value `target` (an input returned as an output, or a value to another device)."""
+    """Copy value `source` to value `target` (an input returned as an output, or a value to another device). `donate`: the target
+    takes over the source's buffer instead, and nothing reads the source afterwards."""
 
     source: int
     target: int
+    donate: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from inlaid.errors import PluginError
 
 def joined(versions: Sequence[Artifact]) -> Artifact:
     """Versions of a region as one artifact, the least demanding first. A version that equals one before it is left out, and equal
-    constants become the same array. Raises `PluginError` where signatures differ."""
+    constants become the same array. Raises `PluginError` where signatures or aliases differ."""
     if len(versions) == 1:
         return versions[0]
     kept: list[Artifact] = []
@@ -23,6 +23,8 @@ def joined(versions: Sequence[Artifact]) -> Artifact:
     for version in versions:
         if version.signature != versions[0].signature:
             raise PluginError(f"the versions of region {version.symbol} have different signatures")
+        if version.aliases != versions[0].aliases:
+            raise PluginError(f"the versions of region {version.symbol} have different aliases")
         shared = {name: arrays.setdefault(_content(array), array) for name, array in version.constants.items()}
         same = list(map(id, shared.values()))
         if not any(

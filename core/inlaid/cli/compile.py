@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 @precision_option
 @placement_option
 @lock_option
+@click.option(
+    "--donate",
+    multiple=True,
+    metavar="INPUT",
+    help="Let an output take over the buffer of this input where it updates the input, as for a key-value cache. May be repeated.",
+)
 @quantize_options
 @click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
 @click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
@@ -63,6 +69,7 @@ def compile_command(
     precision: str,
     placement: str,
     lock: Path | None,
+    donate: tuple[str, ...],
     samples: Path | None,
     calibration: str | None,
     scales: str | None,
@@ -99,7 +106,7 @@ def compile_command(
             instruments=[passes] if passes else (),
             cache=not no_cache,
             change=quantizer,
-            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation),
+            settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation, donate=donate),
         )
         stages("save", 0, 0)
         exported = _export(found, path, model) if folder else None

@@ -40,7 +40,7 @@ class CallStep:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copy bytes from one place to another that does not overlap it."""
+    """Copy bytes from one place to another, which does not overlap it, or is the same: then there is nothing to do."""
 
     target: Place
     source: Place

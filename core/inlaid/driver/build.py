@@ -11,6 +11,7 @@ from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Program, RegionInfo
 from inlaid.cache import caches
 from inlaid.driver.context import DriverContext
+from inlaid.driver.donation import warn_of_unused
 from inlaid.driver.fallback import without
 from inlaid.driver.isolate import borders_isolated, compile_isolated
 from inlaid.driver.prepare import FALLBACK
@@ -79,7 +80,9 @@ def build_regions(
         else:
             artifacts[name] = constrained(artifacts[name], region.function.params, region_operators(region.function))
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
-    plans = build_plans(partitioned.module, partitioned.regions)
+    aliases = {name: artifacts[name].aliases for name in partitioned.regions}
+    plans = build_plans(partitioned.module, aliases, donate=settings.donate)
+    warn_of_unused(plans.plans["main"], settings.donate)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
 
 

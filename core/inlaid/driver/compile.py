@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from inlaid.driver.build import Progress, build_regions
 from inlaid.driver.context import candidate
+from inlaid.driver.donation import check_donated
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.standalone import check_whole
@@ -105,6 +106,7 @@ def build_package(
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
+    check_donated(module.main, settings.donate)
     report("partition", 0, 0)
     partitioned, takers = cut(module, targets, registry, instruments, settings)
     check_whole(partitioned, takers, len(targets), registry)

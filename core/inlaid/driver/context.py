@@ -11,10 +11,11 @@ from inlaid.errors import CompileError, Unsupported
 from inlaid.graph.ir import Call
 from inlaid.graph.operator import Operator
 from inlaid.lowering.choose_convolution import choose_convolution
-from inlaid.lowering.control import loop_body, loop_of, lower_loop
+from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
 from inlaid.lowering.region import RegionSource, in_order, lower_region, schedules_of
 from inlaid.lowering.steps import StepProgram, steps_of
 from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function
 from inlaid.partitioning.compose import dissolve
@@ -56,12 +57,16 @@ class DriverContext:
         if loop is None:
             return self.lower(region)
         body = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
-        return lower_loop(region.symbol, region.function, loop, self.lower(body))
+        return lower_loop(region.symbol, region.function, loop, self._lower(body, carries(loop)))
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
         the target's loop passes."""
-        program = lower_region(*self._sources(region), partial(self.progress, "lower"))
+        return self._lower(region, lambda result, param: True)
+
+    def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
+        source, rules, context = self._sources(region)
+        program = lower_region(replace(source, exchange=exchange), rules, context, partial(self.progress, "lower"))
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 

@@ -259,7 +259,9 @@ extern "C" {{
                 yield CallStep(instruction.symbol, inputs, outputs, tuple(weights))
             elif isinstance(instruction, Move):
                 size = _bytes(self.plan.values[instruction.target])
-                yield CopyStep(self._place(instruction.target), self._place(instruction.source), size)
+                target, source = self._place(instruction.target), self._place(instruction.source)
+                if target != source:
+                    yield CopyStep(target, source, size)
 
     def _place(self, number: int) -> Place:
         value = self.plan.values[number]

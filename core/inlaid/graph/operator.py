@@ -49,6 +49,9 @@ class Operator:
     compute(attrs, *te.Tensor) -> te.Tensor or tuple of them
         The tensor-level meaning (typed as object here: the graph does not know the tensor level). None when `decompose` or the
         host alone says it. Inputs are `tensor.te.Tensor`s, the result is what loop-level targets schedule.
+    update(attrs, *te.Tensor) -> te.Tensor
+        `compute` in place, for operators that change some elements of their first argument: the result's buffer holds that argument
+        already, and only the changed elements are written. None for all others.
     decompose(attrs, args) -> Expr
         The same in simpler operators, used wherever no target claims the operator whole.
     fusion
@@ -75,6 +78,7 @@ class Operator:
     attrs: type[Attrs] = Attrs
     reference: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None
+    update: Callable[..., Any] | None = None
     decompose: Callable[[Any, tuple[Expr, ...]], Expr] | None = None
     fusion: FusionKind = FusionKind.OPAQUE
     arity: tuple[int, int | None] = (1, 1)

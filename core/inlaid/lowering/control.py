@@ -7,6 +7,7 @@ from inlaid.arith import Dim
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.lowering.updates import Exchange
 from inlaid.memory.planner import aligned
 from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid.types import FunctionType, TupleType
@@ -37,15 +38,23 @@ def captured(function: graph.Function, loop: graph.Loop) -> tuple[graph.Var, ...
     return function.params[len(_controls(loop)) + len(loop.state) + len(loop.scanned) :]
 
 
+def carries(loop: graph.Loop) -> Exchange:
+    """Which results of a loop's body may take over the buffers of which parameters: each state its own."""
+    first = 1 if _may_stop(loop) else 0
+    return lambda result, param: 0 < param <= len(loop.state) and result - first == param - 1
+
+
 def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: RegionProgram) -> RegionLoop:
     """A region that is a loop whose body is lowered."""
     needed: set[arith.Expr] = {arith.SizeVar(dim.name) for dim in body.signature.dims}
+    in_place = frozenset(given - 1 for _, given in body.aliases)
     offsets: list[Dim] = []
     size = aligned(body.workspace)
-    for state in loop.state:
+    for number, state in enumerate(loop.state):
         type_ = tensor_type(state.type)
         offsets.append(size)
-        size = arith.unwrap(arith.add(size, aligned(bound_bytes(type_.shape, type_.dtype.bytes))))
+        if number not in in_place:
+            size = arith.unwrap(arith.add(size, aligned(bound_bytes(type_.shape, type_.dtype.bytes))))
     return RegionLoop(
         name,
         body,
@@ -57,6 +66,7 @@ def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: Regi
         scanned=len(loop.scanned),
         spare=tuple(offsets),
         workspace=size,
+        in_place=in_place,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inlaid.errors import CompileError, InlaidError
@@ -19,11 +19,13 @@ INLINE_LIMIT = 1
 
 @dataclass(frozen=True)
 class KernelSource:
-    """What a kernel computes: `body` over the parameters; the results are the fields of a tuple body."""
+    """What a kernel computes: `body` over the parameters; the results are the fields of a tuple body. `in_place`: the body is a
+    call of an operator that updates its first argument, whose buffer the result takes over."""
 
     name: str
     params: tuple[graph.Var, ...]
     body: graph.Expr
+    in_place: bool = False
 
 
 def build(source: KernelSource) -> ir.LoopProgram:
@@ -39,16 +41,17 @@ def build(source: KernelSource) -> ir.LoopProgram:
         inputs.append(tensor)
     for expr in graph.post_order(source.body):
         if id(expr) not in values:
-            values[id(expr)] = _value(expr, values)
+            values[id(expr)] = _value(expr, values, source.in_place)
     result = values[id(source.body)]
     outputs = result if isinstance(result, tuple) else (result,)
-    return lower(outputs, inputs, source.name)
+    program = lower(outputs, inputs, source.name)
+    return replace(program, updates=((0, 0),)) if source.in_place else program
 
 
-def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
+def _value(expr: graph.Expr, values: dict[int, Any], in_place: bool) -> Any:
     match expr:
         case graph.Call(callee=Operator() as operator, args=args):
-            return _computed(operator, expr, tuple(values[id(arg)] for arg in args))
+            return _computed(operator, expr, tuple(values[id(arg)] for arg in args), in_place)
         case graph.Tuple(fields=fields):
             return tuple(values[id(field)] for field in fields)
         case graph.TupleItem(tuple=inner, index=index):
@@ -58,14 +61,15 @@ def _value(expr: graph.Expr, values: dict[int, Any]) -> Any:
     raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
 
 
-def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...]) -> Any:
-    """What an operator's `compute`, which may be a user's, makes of tensors."""
+def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in_place: bool) -> Any:
+    """What an operator's `compute` or `update`, which may be a user's, makes of tensors."""
     node = str(call.span or "")
-    if operator.compute is None:
+    compute = operator.update if in_place else operator.compute
+    if compute is None:
         raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}
     try:
-        result = operator.compute(call.attrs, *tensors, **given)
+        result = compute(call.attrs, *tensors, **given)
     except InlaidError:
         raise
     except Exception as error:

@@ -17,6 +17,8 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.signature import bound_bytes
+from inlaid.lowering.takeover import Aliases, with_takeovers
+from inlaid.lowering.touched import read_by, written_by
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
@@ -35,16 +37,19 @@ class Plans:
     constants: Mapping[str, np.ndarray[Any, Any]]
 
 
-def build_plans(module: ir.Module, regions: Collection[str], entry: str = "main") -> Plans:
+def build_plans(module: ir.Module, regions: Aliases, entry: str = "main", donate: Collection[str] = ()) -> Plans:
     """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
-    branches, loop bodies and closures in them. `regions` names the functions that are artifacts. Raises `CompileError` for what an
-    executor cannot do: functions as values, and operators outside of regions."""
-    work = _Work(module, frozenset(regions), {entry: MAIN}, [entry])
+    branches, loop bodies and closures in them. `regions` names the functions that are artifacts, with their aliases. Inputs of the
+    entry named in `donate` may be updated in place. Raises `CompileError` for what an executor cannot do: functions as values, and
+    operators outside of regions."""
+    work = _Work(module, regions, {entry: MAIN}, [entry])
     for name in work.waiting:
         function = module[name]
         builder = _Builder(analyse(function), work)
-        names = output_names(function) if name == entry else ()
-        builder.build(work.names[name], builder.scopes.body(function), tuple(function.params), names)
+        first = name == entry
+        owned = {id(param) for param in function.params if first and param.name in donate}
+        names = output_names(function) if first else ()
+        builder.build(work.names[name], builder.scopes.body(function), tuple(function.params), names, owned)
     return Plans(work.plans, work.constants)
 
 
@@ -54,7 +59,7 @@ class _Work:
     functions in the order in which they are met."""
 
     module: ir.Module
-    regions: frozenset[str]
+    regions: Aliases
     names: dict[str, str]
     waiting: list[str]
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -142,9 +147,16 @@ class _Builder:
             found.update(self.captures.get(id(scope), {}))
         return tuple(found.values())
 
-    def build(self, name: str, scope: Scope, params: tuple[ir.Expr, ...], names: tuple[str, ...] = ()) -> None:
-        """Add the plan of a scope."""
-        self.work.plans[name] = _ScopePlan(self, name, scope).run(params, names)
+    def build(
+        self,
+        name: str,
+        scope: Scope,
+        params: tuple[ir.Expr, ...],
+        names: tuple[str, ...] = (),
+        owned: Collection[int] = (),
+    ) -> None:
+        """Add the plan of a scope. `owned` are the ids of the parameters whose buffers it may give away."""
+        self.work.plans[name] = _ScopePlan(self, name, scope).run(params, names, owned)
 
 
 @dataclass
@@ -157,7 +169,7 @@ class _ScopePlan:
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
 
-    def run(self, params: tuple[ir.Expr, ...], names: tuple[str, ...]) -> Plan:
+    def run(self, params: tuple[ir.Expr, ...], names: tuple[str, ...], owned: Collection[int]) -> Plan:
         inputs: list[tuple[str, int]] = []
         for param in params:
             label = param.name if isinstance(param, ir.Var) else "captured"
@@ -169,6 +181,8 @@ class _ScopePlan:
                 self.numbers[id(expr)] = self._visit(expr)
         results = self._results(self._numbers(self.scope.result))
         names = names or tuple(f"output{number}" for number in range(len(results)))
+        donated = {number for param in params if id(param) in owned for number in self.numbers[id(param)]}
+        self.instructions = with_takeovers(self.instructions, self.values, results, donated, self.builder.work.regions)
         workspace = self._place()
         outputs = tuple(zip(names, results, strict=True))
         return Plan(self.name, tuple(self.values), tuple(inputs), outputs, tuple(self.instructions), workspace)
@@ -234,11 +248,11 @@ class _ScopePlan:
             self.instructions.append(Assert(given[0] if given else None, outputs, message, node))
         return outputs
 
-    def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> str:
+    def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str, owned: Collection[int] = ()) -> str:
         plans = self.builder.work.plans
         name = f"{self.name}.{hint}{len(plans)}"
         plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
-        self.builder.build(name, scope, params)
+        self.builder.build(name, scope, params, owned=owned)
         return name
 
     def _if(self, expr: ir.If, condition: int) -> tuple[int, ...]:
@@ -273,9 +287,10 @@ class _ScopePlan:
         scope = self.builder.scopes.body(expr.body)
         captured = self.builder.captured(scope)
         outputs = self._new(expr.type)
+        states = expr.body.params[1 : 1 + len(expr.state)]
         self.instructions.append(
             Loop(
-                self._nested(scope, (*expr.body.params, *captured), "body"),
+                self._nested(scope, (*expr.body.params, *captured), "body", owned=frozenset(map(id, states))),
                 None if expr.trip_count is None else self._numbers(expr.trip_count)[0],
                 None if expr.condition is None else self._numbers(expr.condition)[0],
                 self._all(expr.state),
@@ -302,32 +317,20 @@ class _ScopePlan:
 
     def _place(self) -> Dim:
         lives: dict[int, tuple[int, int]] = {}
+        owners: dict[int, int] = {}
         for step, instruction in enumerate(self.instructions):
-            for number in _touched(instruction):
+            if isinstance(instruction, Move) and instruction.donate and self.values[instruction.source].storage == "arena":
+                owners[instruction.target] = owners[instruction.source]
+            for number in (*read_by(instruction), *written_by(instruction)):
                 if self.values[number].storage == "arena":
-                    first, _ = lives.get(number, (step, step))
-                    lives[number] = (first, step)
-        owners = list(lives)
-        arena = plan([Lifetime(_bytes(self.values[number]), *lives[number]) for number in owners])
-        for number, offset in zip(owners, arena.offsets, strict=True):
-            self.values[number] = replace(self.values[number], offset=offset)
+                    owner = owners.setdefault(number, number)
+                    first, _ = lives.get(owner, (step, step))
+                    lives[owner] = (first, step)
+        arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in lives.items()])
+        offsets = dict(zip(lives, arena.offsets, strict=True))
+        for number, owner in owners.items():
+            self.values[number] = replace(self.values[number], offset=offsets[owner])
         return arena.size
-
-
-def _touched(instruction: Instruction) -> tuple[int, ...]:
-    match instruction:
-        case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):
-            return (*inputs, *outputs)
-        case Branch(condition=condition, inputs=inputs, outputs=outputs):
-            return (condition, *inputs, *outputs)
-        case Loop():
-            scalars = tuple(number for number in (instruction.trip_count, instruction.condition) if number is not None)
-            return (*scalars, *instruction.state, *instruction.scanned, *instruction.captured, *instruction.outputs)
-        case Move(source=source, target=target) | Bind(source=source, target=target):
-            return (source, target)
-        case Assert(condition=condition, outputs=outputs):
-            return outputs if condition is None else (condition, *outputs)
-    raise AssertionError(f"unknown instruction {instruction!r}")
 
 
 def _bytes(value: Value) -> Dim:

@@ -23,6 +23,7 @@ from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
 from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.ops.define import AxisAttrs
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs
 from inlaid.schedules.generic import GenericRule
@@ -37,10 +38,11 @@ from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
 @dataclass(frozen=True)
 class RegionSource:
     """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants, tuples and
-    branches."""
+    branches. `exchange` says which results may take over the buffers of which parameters, where the target updates in place."""
 
     name: str
     function: graph.Function
+    exchange: Exchange = lambda result, param: True
 
 
 def lower_region(
@@ -111,6 +113,8 @@ class _RegionLowering:
     arrays: dict[int, graph.Constant] = field(default_factory=dict)
     values: dict[int, tuple[int, ...]] = field(default_factory=dict)
     predicates: tuple[Predicate, ...] = ()
+    in_place: frozenset[int] = frozenset()
+    aliases: dict[int, int] = field(default_factory=dict)
 
     def run(self, progress: Callable[[int, int], None]) -> RegionProgram:
         function = self.source.function
@@ -138,11 +142,15 @@ class _RegionLowering:
             workspace,
             fast,
             schedules,
+            tuple((self.buffers[root].index, given) for root, given in self.aliases.items()),
         )
 
     def decide(self) -> tuple[KernelSchedule, ...]:
         """Choose how every call is had."""
-        self._choose(tuple(expr for expr, _ in in_arms(in_order(self.source.function.body))))
+        exprs = in_arms(in_order(self.source.function.body))
+        if self.context.capabilities.in_place:
+            self.in_place = in_place_calls(self.source.function, exprs, self.source.exchange)
+        self._choose(tuple(expr for expr, _ in exprs))
         return tuple(self._schedule(step) for step in self.steps.values() if step.offers)
 
     def _schedule(self, step: _Step) -> KernelSchedule:
@@ -309,9 +317,10 @@ class _RegionLowering:
             views = tuple(Option((layout, view)) for layout in known[0] if (view := transposed(call, layout)) is not None)
             if views:
                 return _Step(number, args, body, None, views)
-        shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body))
+        in_place = id(call) in self.in_place
+        shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body), in_place)
         if shape not in self.sources:
-            self.sources[shape] = build(KernelSource(_kernel_name(body), params, body))
+            self.sources[shape] = build(KernelSource(_kernel_name(body), params, body, in_place))
         # Rules are asked once for every layout in which some input may lie.
         facts = tuple(id(arg) in constant for arg in args)
         offers: dict[tuple[Layout, ...], Offer] = {}
@@ -326,6 +335,8 @@ class _RegionLowering:
                 best = offers.setdefault(offer.layouts, offer)
                 if offer.cost < best.cost:
                     offers[offer.layouts] = offer
+        if in_place:
+            offers = {layouts: offer for layouts, offer in offers.items() if layouts[0] == layouts[len(args)]}
         count = len(args) + len(result_types(call.type))
         options = tuple(Option(offer.layouts[:count], offer.cost) for offer in offers.values())
         return _Step(number, args, body, (shape, facts), options, tuple(offers.values()))
@@ -366,10 +377,11 @@ class _RegionLowering:
     def _emit(self, call: graph.Call, origin: _Step, offer: Offer, inputs: tuple[int, ...]) -> None:
         """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several."""
         source = self.sources[origin.key[0]]
-        results = [
-            self._add(_Buffer(source.name, "arena", type_.shape, type_.dtype, layout=layout))
-            for type_, layout in zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
-        ]
+        types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
+        if id(call) in self.in_place:
+            results = [self._taken_over(inputs[0], type_.shape, layout) for type_, layout in types]
+        else:
+            results = [self._add(_Buffer(source.name, "arena", type_.shape, type_.dtype, layout=layout)) for type_, layout in types]
         names, defines = self._names(source, origin.args, call.type)
         nodes = source_nodes(call, origin.body)
         for version, predicates, schedule in versions_of(source, offer, names, self.context.capabilities.branches):
@@ -385,6 +397,13 @@ class _RegionLowering:
             when = (*self.predicates, *predicates)
             self.calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
         self.values[id(call)] = tuple(results)
+
+    def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
+        """The result of an update in place of a buffer."""
+        owner, _, _ = self._owner(number)
+        if self.buffers[owner].storage == "input":
+            self.aliases[owner] = self.buffers[owner].index
+        return self._alias(number, shape, layout)
 
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
         """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
@@ -437,11 +456,13 @@ class _RegionLowering:
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
             owner, _, part = self._owner(chosen)
-            if self.buffers[owner].storage != "arena" or owner in taken or part:
+            own = self.buffers[owner].storage == "arena" or owner in self.aliases
+            if not own or owner in taken or part:
                 owner = self._copy(chosen, ROW_MAJOR)
             taken.add(owner)
             self.buffers[owner].storage = "output"
             self.buffers[owner].index = number
+        assert taken.issuperset(self.aliases), "an input is updated in place that no output takes over"
 
     def _owner(self, number: int) -> tuple[int, int, bool]:
         """The buffer in which a buffer lies in the end, from which byte on, and whether it is only a part of that."""

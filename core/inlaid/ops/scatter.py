@@ -1,7 +1,7 @@
 """Operators that write at indices found in data.
 
 They are loop programs: a copy of the input, then one update after another in row-major order, so that of several updates of one
-element without a reduction the last counts. Indices count from the end when negative and are checked.
+element without a reduction the last counts. In place there is no copy. Indices count from the end when negative and are checked.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,10 @@ def _program(
     shape: Sequence[Dim],
     place: Callable[[Builder, ir.Buffer, tuple[arith.Var, ...]], tuple[Dim, ...]],
     name: str,
+    in_place: bool,
 ) -> te.Tensor:
-    """Copy x, then loop over `shape`, which has the rank of the updates, and put each update at the index that `place` gives.
+    """Copy x, unless `in_place`, then loop over `shape`, which has the rank of the updates, and put each update at the index that
+    `place` gives.
 
     A reduction runs in the working type of the elements and is rounded once, at the end.
     """
@@ -77,8 +80,9 @@ def _program(
         source, indices, updates = inputs
         (result,) = outputs
         target = result if wide is x.dtype else b.alloc(x.shape, wide, "wide")
-        with b.loops(x.shape) as at:
-            b.store(target, at, te.cast(source[at], wide))
+        if target is not result or not in_place:
+            with b.loops(x.shape) as at:
+                b.store(target, at, te.cast((result if in_place else source)[at], wide))
         with b.loops(shape) as at:
             where = place(b, indices, at)
             update = te.cast(updates[at], wide)
@@ -126,7 +130,9 @@ def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array)
     return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), rows)[0])
 
 
-def _compute_scatter_nd(attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
+def _compute_scatter_nd(
+    attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor, in_place: bool = False
+) -> te.Tensor:
     rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
 
     def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
@@ -135,7 +141,7 @@ def _compute_scatter_nd(attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor,
         )
         return (*found, *at[rows:])
 
-    return _program(attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], place, "scatter_nd")
+    return _program(attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], place, "scatter_nd", in_place)
 
 
 scatter_nd = Operator(
@@ -144,6 +150,7 @@ scatter_nd = Operator(
     ScatterNdAttrs,
     reference=_scatter_nd,
     compute=_compute_scatter_nd,
+    update=partial(_compute_scatter_nd, in_place=True),
     fusion=FusionKind.OPAQUE,
     arity=(3, 3),
     inputs=("x", "indices", "updates"),
@@ -180,14 +187,16 @@ def _scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Array, indices: Array, 
     return _write(attrs.reduction, x, tuple(where), updates)
 
 
-def _compute_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> te.Tensor:
+def _compute_scatter_along_axis(
+    attrs: ScatterAlongAxisAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor, in_place: bool = False
+) -> te.Tensor:
     axis = attrs.axis
 
     def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
         found = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
         return (*at[:axis], found, *at[axis + 1 :])
 
-    return _program(attrs.reduction, (x, indices, updates), indices.shape, place, "scatter_along_axis")
+    return _program(attrs.reduction, (x, indices, updates), indices.shape, place, "scatter_along_axis", in_place)
 
 
 scatter_along_axis = Operator(
@@ -196,6 +205,7 @@ scatter_along_axis = Operator(
     ScatterAlongAxisAttrs,
     reference=_scatter_along_axis,
     compute=_compute_scatter_along_axis,
+    update=partial(_compute_scatter_along_axis, in_place=True),
     fusion=FusionKind.OPAQUE,
     arity=(3, 3),
     inputs=("x", "indices", "updates"),

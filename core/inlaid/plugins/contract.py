@@ -91,10 +91,11 @@ class Capabilities:
     one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
     vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
     be symbolic; control_flow: whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a
-    region hold `If`; peak: floating-point operations a second; bandwidth: bytes a second; link: the way between the host's memory
-    and the target's; memory: None where the caller of a region owns its inputs and outputs, and there is enough of it; standalone:
-    no host stands beside the target: a model of which listed targets do not take all is refused, where else the fallback runs the
-    rest.
+    region hold `If`; in_place: whether kernels, and rounds of a loop, may update inputs and states where they are
+    (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth:
+    bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region owns its
+    inputs and outputs, and there is enough of it; standalone: no host stands beside the target: a model of which listed targets do
+    not take all is refused, where else the fallback runs the rest.
     """
 
     dtypes: tuple[str, ...]
@@ -106,6 +107,7 @@ class Capabilities:
     dynamic_dims: bool = True
     control_flow: bool = False
     branches: bool = False
+    in_place: bool = False
     quantisation: Quantisation = Quantisation()
     peak: float = 1e9
     bandwidth: float = 1e9

@@ -93,6 +93,8 @@ def expect_int(data: Json, where: str, least: int = -_LIMIT, greatest: int = _LI
 
 def _decode(hint: Any, data: Json, where: str) -> Any:
     origin, args = get_origin(hint), get_args(hint)
+    if hint is bool:
+        return expect(data, bool, where)
     if hint is int:
         return expect_int(data, where)
     if hint is str:

@@ -15,7 +15,7 @@ from inlaid.errors import InputError, PluginError, TargetError, Unsupported, sug
 from inlaid.plugins.blame import blame
 from inlaid.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.arrays import import_value, usable
+from inlaid.runtime.arrays import fresh_copy, import_value, in_place, usable
 from inlaid.runtime.executor import Executor
 from inlaid.runtime.layout import LoadedRegion
 from inlaid.runtime.package import Package, read_package, write_package
@@ -46,6 +46,7 @@ class Executable:
         self._input_names = tuple(spec.name for spec in self.inputs)
         self._output_names = tuple(spec.name for spec in self.outputs)
         self._element_types = tuple(map(_plain_element_type, self.inputs))
+        self._donated = sorted(self._executor.plans["main"].donated)
 
     def __repr__(self) -> str:
         sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
@@ -56,15 +57,29 @@ class Executable:
         """Which target computes which source nodes."""
         return self.package.program.regions
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def donated(self) -> tuple[str, ...]:
+        """Names of the inputs whose buffers outputs take over."""
+        return tuple(self._input_names[place] for place in self._donated)
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray[Any, Any]] | None = None) -> dict[str, Any]:
         """The outputs by name, for inputs by name.
 
         Inputs are numpy arrays or anything in host memory that exports DLPack; arrays that are row-major and aligned to 64 bytes
-        are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves. A sequence is a list,
-        an optional None or its value. Raises `InputError` where names, shapes or element types do not fit, and `KernelFault`
-        where a region reports an error, such as an index out of range.
+        are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves, or the arrays of `out`,
+        which are filled: without a copy where they are row-major, aligned to 64 bytes and share no memory with an input. An output
+        that takes over the buffer of a donated input (see `inlaid.compile`) is that input's array, with new elements, unless the
+        array is read-only or shares memory with another input. A sequence is a list, an optional None or its value.
+
+        Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
+        as an index out of range: donated inputs and `out` may then hold anything.
         """
-        results = self._executor.run(self._import(inputs))
+        values = self._import(inputs)
+        if self._donated:
+            values = self._given_away(values)
+        if out is not None:
+            return self._run_into(values, out)
+        results = self._executor.run(values)
         if len(results) == 1:
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
@@ -73,7 +88,7 @@ class Executable:
         """Run once and say where the time went. Raises as `run` does."""
         arrays = self._import(inputs)
         recorder = Recorder()
-        self._executor.run(arrays, recorder)
+        self._executor.run(self._given_away(arrays), recorder)
         return recorder.finish()
 
     def save(self, path: str | Path) -> None:
@@ -106,6 +121,59 @@ class Executable:
             if type(value) is not np.ndarray or value.dtype is not wanted:
                 return [import_value(spec.name, value, spec.dtype) for spec, value in zip(self.inputs, values, strict=True)]
         return values
+
+    def _given_away(self, values: list[Any]) -> list[Any]:
+        """The values of the inputs, with copies of donated ones that must not be written."""
+        values = list(values)
+        for place in self._donated:
+            given = values[place]
+            others = (item for other, item in enumerate(values) if other != place and isinstance(item, np.ndarray))
+            if not given.flags.writeable or any(np.may_share_memory(given, item) for item in others):
+                values[place] = fresh_copy(given)
+        return values
+
+    def _run_into(self, values: list[Any], out: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+        """Run, with outputs in arrays of the caller."""
+        wanted = [out.get(name) for name in self._output_names]
+        self._check_out(out)
+        arrays = [item for item in values if isinstance(item, np.ndarray)]
+        direct = [
+            array
+            if array is not None and in_place(array) and not any(np.may_share_memory(array, item) for item in arrays)
+            else None
+            for array in wanted
+        ]
+        results = list(self._executor.run(values, targets=direct))
+        for place, (name, array) in enumerate(zip(self._output_names, wanted, strict=True)):
+            if array is None or array is results[place]:
+                continue
+            if array.shape != results[place].shape:
+                raise InputError(f"out[{name!r}] must have shape {results[place].shape}, got {array.shape}")
+            np.copyto(array, results[place])
+            results[place] = array
+        return dict(zip(self._output_names, results, strict=True))
+
+    def _check_out(self, out: Mapping[str, Any]) -> None:
+        """Raise `InputError` for arrays that outputs cannot be written to."""
+        specs = {spec.name: spec for spec in self.outputs}
+        for name, array in out.items():
+            if name not in specs:
+                raise InputError(
+                    f"the model has no output {name!r}{suggestion(str(name), self._output_names)}",
+                    remedy=f"the outputs are {', '.join(self._output_names)}",
+                )
+            dtype = specs[name].dtype
+            if dtype is None or not isinstance(array, np.ndarray) or array.dtype != dtype.numpy or not array.flags.writeable:
+                found = type(array).__name__
+                if isinstance(array, np.ndarray):
+                    found = f"a {'writable' if array.flags.writeable else 'read-only'} array of {array.dtype}"
+                due = "None, as its output is a host object" if dtype is None else f"a writable numpy array of {dtype.name}"
+                raise InputError(f"out[{name!r}] must be {due}, got {found}")
+        items = list(out.items())
+        for place, (name, array) in enumerate(items):
+            for other, earlier in items[:place]:
+                if np.may_share_memory(array, earlier):
+                    raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
     def _misnamed(self, inputs: Any) -> InputError:
         """What is wrong with inputs that are not one for each name."""

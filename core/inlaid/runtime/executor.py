@@ -17,7 +17,7 @@ from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move,
 from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.contract import Kernel, ProfilingKernel
-from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place, usable
+from inlaid.runtime.arrays import LARGE, Array, aligned_empty, fresh_copy, in_place, usable
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
 from inlaid.runtime.layout import LoadedRegion, OtherStep, PreparedPlan, RegionStep, Workspace, check_constraints, region_sizes
@@ -38,10 +38,11 @@ class Executor:
         for name, sizes in inherited_sizes(program.plans, signatures).items():
             self.plans[name].inherited = sizes
 
-    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None) -> Sequence[Any]:
-        """The outputs of plan "main" on inputs in its order; arrays are new, and the caller's own."""
+    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None, targets: Targets = ()) -> Sequence[Any]:
+        """The outputs of plan "main" on inputs in its order. They are in `targets`, in buffers that inputs donated, or in new
+        arrays, and always the caller's own."""
         try:
-            return self._run_plan("main", inputs, (), recorder)
+            return self._run_plan("main", inputs, targets, recorder)
         except RecursionError as error:
             raise KernelFault("the model's functions call one another too deeply") from error
         except Interruption as interruption:
@@ -86,8 +87,13 @@ class Executor:
                 self._call(run, then if frame[condition] else otherwise, inputs, outputs)
             case Loop():
                 self._loop(run, instruction)
+            case Move(source=source, target=target, donate=True):
+                self._define(run, target, frame[source])
             case Move(source=source, target=target):
-                self._store(run, target, frame[source], shared=True)
+                item = frame[source]
+                if frame[target] is None and isinstance(item, np.ndarray) and item.nbytes >= LARGE and not item.dtype.hasobject:
+                    frame[target] = run.results.empty(target, item.shape, item.dtype)
+                self._store(run, target, item, shared=True)
             case Bind(source=source, target=target, name=name, node=node):
                 size = int(frame[source])
                 if not 0 <= size < LIMIT:
@@ -224,7 +230,10 @@ class Executor:
         if len({len(array) for array in scanned}) > 1:
             raise KernelFault(f"a loop scans inputs of different lengths {[len(array) for array in scanned]}")
         limit = min(limit, *map(len, scanned)) if scanned else limit
-        state = [frame[number] for number in loop.state]
+        given_away = self.plans[loop.body].donated
+        state = [
+            fresh_copy(frame[number]) if place in given_away else frame[number] for place, number in enumerate(loop.state, start=1)
+        ]
         captured = [frame[number] for number in loop.captured]
         stacks = [_Stack(run, number, self.plans[loop.body].alignment) for number in loop.outputs[count:]]
         keep = aligned_empty((), np.bool_)

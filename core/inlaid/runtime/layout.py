@@ -217,7 +217,7 @@ class PreparedPlan:
     numbers of the inputs, `declared` for each the first position of the same declared shape; `results` takes the outputs from the
     values of a run. `fixed_shapes` has the shapes that are the same at all sizes, None for the others and for what is no tensor;
     `open_shapes` the numbers of the others, those of equal shapes together. `arena` is the size of the arena; `invoked` are the
-    regions of the instructions.
+    regions of the instructions. `donated` are the positions of the inputs whose buffers outputs may take over.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -241,6 +241,8 @@ class PreparedPlan:
         self.invoked = tuple(
             Invoked(plan, item, regions[item.symbol]) if isinstance(item, Invoke) else None for item in plan.instructions
         )
+        taken = {item.source for item in plan.instructions if isinstance(item, Move) and item.donate}
+        self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)
         self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
         known_shapes: dict[tuple[Dim, ...], int] = {}
         self.declared = tuple(known_shapes.setdefault(value.shape, place) for place, (_, _, value) in enumerate(self.inputs))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
-from inlaid.artifact import Artifact, Signature
+from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value
 from inlaid.errors import PackageError
 from inlaid.runtime.arrays import Array
@@ -72,6 +72,8 @@ def _verify_signature(artifact: Artifact) -> None:
     conditions = [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
     for dim in (*artifact.workspace.values(), *conditions):
         verify_dim(dim, lambda size: size.name in names, where)
+    if any(len(set(side)) < len(artifact.aliases) for side in zip(*artifact.aliases, strict=True)):
+        raise PackageError(f"{where}: an output or an input has two aliases")
     for output, given in artifact.aliases:
         if not (0 <= output < len(signature.outputs) and 0 <= given < len(signature.inputs)):
             raise PackageError(f"{where}: alias ({output}, {given}) names no output and input")
@@ -87,6 +89,7 @@ class _PlanVerifier:
         self.weights = weights
         self.place = f"plan {plan.name}"
         self.ready: set[int] = set()
+        self.donated: set[int] = set()
 
     def run(self) -> None:
         """Check all."""
@@ -119,6 +122,7 @@ class _PlanVerifier:
     def read(self, number: int) -> Value:
         """The value of that number, which must have been written before."""
         value = self.value(number)
+        self.require(number not in self.donated, f"value {number} is read after another has taken over its buffer")
         self.require(number in self.ready, f"value {number} is read before it is written")
         return value
 
@@ -126,7 +130,7 @@ class _PlanVerifier:
         """The value of that number, which nothing may have written before."""
         value = self.value(number)
         self.require(value.storage not in ("input", "constant"), f"value {number} is an {value.storage} and cannot be written")
-        self.require(number not in self.ready, f"value {number} is written twice")
+        self.require(number not in self.ready and number not in self.donated, f"value {number} is written twice")
         self.ready.add(number)
         return value
 
@@ -168,7 +172,7 @@ class _PlanVerifier:
                 artifact = self.artifacts.get(symbol)
                 self.require(artifact is not None, f"there is no region {symbol!r}")
                 assert artifact is not None
-                self._invoke(artifact.signature, inputs, outputs)
+                self._invoke(artifact, inputs, outputs)
             case Call(plan=plan, inputs=inputs, outputs=outputs):
                 self._enter(plan, [self.read(number) for number in inputs], [self.write(number) for number in outputs])
             case Branch(condition=condition, inputs=inputs, outputs=outputs):
@@ -178,9 +182,15 @@ class _PlanVerifier:
                 self._enter(instruction.otherwise, arguments, results)
             case Loop():
                 self._loop(instruction)
-            case Move(source=source, target=target):
+            case Move(source=source, target=target, donate=donate):
                 given, taken = self.read(source), self.write(target)
                 self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target are of different types")
+                if donate:
+                    self.require(given.storage in ("input", "arena", "dynamic"), f"value {source} is not the plan's to give away")
+                    leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
+                    self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
+                    self.ready.discard(source)
+                    self.donated.add(source)
             case Bind(source=source, target=target):
                 self._scalar(source, "int64")
                 self._same([self.write(target)], [(as_dtype("bool"), 2)])
@@ -191,9 +201,13 @@ class _PlanVerifier:
                     self._scalar(condition, "bool")
                     self._same([self.value(number) for number in outputs], [(as_dtype("bool"), 1)])
 
-    def _invoke(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    def _invoke(self, artifact: Artifact, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        signature, updated = artifact.signature, dict(artifact.aliases)
         self._same([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])
-        self._same([self.write(number) for number in outputs], [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
+        written = [self.value(number) if place in updated else self.write(number) for place, number in enumerate(outputs)]
+        self._same(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
+        for output, given in updated.items():
+            self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be one value")
 
     def _loop(self, loop: Loop) -> None:
         if loop.trip_count is not None:

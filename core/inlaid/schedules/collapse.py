@@ -143,7 +143,7 @@ def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) 
     for buffer in reversed(local):
         body = ir.Alloc(buffers.get(buffer, buffer), body)
     inputs, outputs = (tuple(buffers.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
-    return ir.LoopProgram(program.name, inputs, outputs, body, program.defines, program.annotations, program.sizes)
+    return replace(program, inputs=inputs, outputs=outputs, body=body)
 
 
 def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
@@ -211,9 +211,7 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
         return ir.Seq(()) if all(item.buffer in reduced and isinstance(item.value, ir.Const) for item in inside) else None
 
     changed = Rewriter(buffers=names, stmt=dropped).stmt(program.body)
-    return ir.LoopProgram(
-        program.name, program.inputs, program.outputs, changed, program.defines, program.annotations, program.sizes
-    )
+    return replace(program, body=changed)
 
 
 def _without_zeros(block: ir.Block) -> ir.Block | None:

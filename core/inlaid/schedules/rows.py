@@ -5,7 +5,7 @@ Softmax, layer normalisation, means and extremes are such kernels; so is a sum o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from inlaid import arith
@@ -428,7 +428,5 @@ def _in_place(program: ir.LoopProgram) -> ir.LoopProgram:
                 return with_footprint(stmt) if isinstance(stmt, ir.Block) else None
 
             body = Rewriter(buffers={buffer: output}, stmt=moved).stmt(program.body)
-            return ir.LoopProgram(
-                program.name, program.inputs, program.outputs, body, program.defines, program.annotations, program.sizes
-            )
+            return replace(program, body=body)
     return program

@@ -44,7 +44,7 @@ def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> I
     """The members, which are in an order in which they can run, as one kernel. The buffers that are `passed` are written by one
     member each and read by later ones only; nobody reads what else is written by members before the last. None where a member holds
     what is not plain loops over static sizes, and where the order does not repeat."""
-    if any(member.program.defines or member.program.sizes for member in members):
+    if any(member.program.defines or member.program.sizes or member.program.updates for member in members):
         return None
     try:
         tapes = [Tape(member, passed) for member in members]

@@ -47,6 +47,8 @@ def run(
     arrays: dict[ir.Buffer, Array] = dict(zip(program.inputs, inputs, strict=True))
     for buffer in program.outputs:
         arrays[buffer] = values.poison(capacity(buffer, known, frozenset(defined)), buffer.dtype)
+    for output, given in program.updates:
+        arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
         execute(program, arrays, known, intrinsics)
     for size, buffer in program.defines:

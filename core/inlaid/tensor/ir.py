@@ -489,6 +489,9 @@ class Intrinsic(Stmt):
 class LoopProgram:
     """A kernel: reads `inputs`, writes every element of `outputs`.
 
+    `updates` are pairs (output, input) of numbers: the output takes over the input's buffer, so it holds the input's elements at
+    first and only some are written. The body accesses the output alone.
+
     `defines` pairs each existential dimension that the kernel works out with the 0-d int64 buffer where it stores it; these
     buffers stand in `outputs`, behind the others. Outputs and `Alloc`ed buffers whose shape has such a dimension are allocated at
     its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that moment, so the
@@ -502,6 +505,7 @@ class LoopProgram:
     defines: tuple[tuple[arith.SizeVar, Buffer], ...] = ()
     annotations: tuple[tuple[str, Any], ...] = field(default=())
     sizes: tuple[arith.SizeVar, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
 
     @property
     def params(self) -> tuple[Buffer, ...]:

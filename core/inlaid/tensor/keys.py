@@ -52,7 +52,8 @@ class _Walk:
         inputs, outputs = (tuple(map(self._buffer, side)) for side in (program.inputs, program.outputs))
         defines = tuple((self._index(size), self._buffer(buffer)) for size, buffer in program.defines)
         sizes = tuple(map(self._index, program.sizes))
-        self._number("program", inputs, outputs, defines, sizes, self._notes(program.annotations), self._stmt(program.body))
+        notes = self._notes(program.annotations)
+        self._number("program", inputs, outputs, defines, sizes, program.updates, notes, self._stmt(program.body))
         return self._digest.hexdigest()
 
     def _number(self, *fields: Any) -> int:

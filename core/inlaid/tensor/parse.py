@@ -99,16 +99,16 @@ class _Parser:
         for name in _bounds_first(bounds):
             lower, upper = bounds[name]
             self._sizes[name] = arith.SizeVar(name, lower, upper and arith.unwrap(arith.substitute(upper, self._known())))
-        title, inputs, outputs = self._on(line, self._program_head)
+        title, inputs, outputs, updates = self._on(line, self._program_head)
         notes = tuple(self._on(item, self._note) for item in head if item not in sizes)
         body = self._stmts(line.below[len(head) :])
         pairs = tuple((self._sizes[name], self._find_buffer(buffer)) for name, buffer in defines)
-        return ir.LoopProgram(title, inputs, outputs, body, pairs, notes, tuple(self._sizes[name] for name in arguments))
+        return ir.LoopProgram(title, inputs, outputs, body, pairs, notes, tuple(self._sizes[name] for name in arguments), updates)
 
     def _known(self) -> dict[arith.Expr, arith.Expr]:
         return {size: size for size in self._sizes.values()}
 
-    def _program_head(self) -> tuple[str, tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
+    def _program_head(self) -> tuple[str, tuple[ir.Buffer, ...], tuple[ir.Buffer, ...], tuple[tuple[int, int], ...]]:
         tokens = self._tokens
         tokens.expect("program")
         name = self._name()
@@ -116,9 +116,15 @@ class _Parser:
         inputs = tuple(self._list(")", self._declaration))
         tokens.expect("->")
         tokens.expect("(")
-        outputs = tuple(self._list(")", self._declaration))
+        results = tuple(self._list(")", self._result))
         tokens.expect(":")
-        return name, inputs, outputs
+        updates = [(number, inputs.index(over)) for number, (_, over) in enumerate(results) if over is not None]
+        return name, inputs, tuple(buffer for buffer, _ in results), tuple(updates)
+
+    def _result(self) -> tuple[ir.Buffer, ir.Buffer | None]:
+        """An output, and the input that it lies over."""
+        buffer = self._declaration()
+        return buffer, self._find_buffer(self._tokens.expect_kind("name")) if self._tokens.accept("over") else None
 
     def _size_head(self) -> str:
         self._tokens.expect("size")

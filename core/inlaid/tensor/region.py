@@ -87,7 +87,9 @@ class KernelSchedule:
 @dataclass(frozen=True)
 class RegionProgram:
     """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64; `fast` those in
-    the fast memory of a target that has two. `schedules` tells of the calls' kernels, copies between layouts left out."""
+    the fast memory of a target that has two. `schedules` tells of the calls' kernels, copies between layouts left out. `aliases`
+    are pairs (output, input) of numbers: the caller provides one buffer for both, the output's, which holds the input at first; no
+    buffer of storage "input" has that number."""
 
     name: str
     kernels: tuple[LoopProgram, ...]
@@ -98,6 +100,7 @@ class RegionProgram:
     workspace: Dim = 0
     fast: int = 0
     schedules: tuple[KernelSchedule, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,9 @@ class RegionLoop:
     Inputs of the body are the number of the round, 0-d int64, the states, the slices, and what every round reads; its outputs are
     whether to go on, 0-d bool, where it `may_stop`, the new states, and the round's outputs. Its dimensions are among the loop's.
 
-    A round must not write the states that it reads. `spare` has the offset in the workspace of room for each state besides that of
-    the result; the body's own workspace begins at 0. `workspace` is the bytes of both.
+    Rounds update the states `in_place`, by number, which are aliases of the body and of the loop. A round must not write the other
+    states that it reads: `spare` has the offset in the workspace of room for each of them besides that of the result; the body's
+    own workspace begins at 0. `workspace` is the bytes of both.
     """
 
     name: str
@@ -125,6 +129,12 @@ class RegionLoop:
     scanned: int
     spare: tuple[Dim, ...]
     workspace: Dim
+    in_place: frozenset[int] = frozenset()
+
+    @property
+    def aliases(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (output, input) as of `RegionProgram.aliases`."""
+        return tuple((state, self.trip_count + self.condition + state) for state in sorted(self.in_place))
 
 
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:

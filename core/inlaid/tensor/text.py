@@ -83,7 +83,9 @@ class _Printer:
         program = self.program
         sizes = _sizes(program)
         self._taken |= {size.name for size in sizes}
-        inputs, outputs = (", ".join(map(self._declaration, side)) for side in (program.inputs, program.outputs))
+        inputs = ", ".join(map(self._declaration, program.inputs))
+        over = {output: f" over {self.name(program.inputs[given])}" for output, given in program.updates}
+        outputs = ", ".join(f"{self._declaration(item)}{over.get(number, '')}" for number, item in enumerate(program.outputs))
         yield f"program {quoted_name(program.name)}({inputs}) -> ({outputs}):"
         defines = dict(program.defines)
         for size in sizes:

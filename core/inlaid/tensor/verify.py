@@ -46,6 +46,10 @@ class _Verifier:
         for _, buffer in program.defines:
             if buffer not in program.outputs or buffer.shape or buffer.dtype.name != "int64":
                 self._fail(f"{buffer} defines a size, so it is a 0-d int64 output")
+        for output, given in program.updates:
+            written, read = program.outputs[output], program.inputs[given]
+            if written.dtype is not read.dtype or arith.product(written.shape) != arith.product(read.shape):
+                self._fail(f"{written} lies over {read}, so both have one element type and one number of elements")
         self._stmt(program.body)
         for buffer in program.outputs:
             if buffer not in self._written and 0 not in buffer.shape:

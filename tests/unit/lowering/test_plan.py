@@ -37,7 +37,7 @@ def registry() -> PluginRegistry:
 def plans_of(module: ir.Module) -> Plans:
     """The plans of a module for the reference target."""
     found = partition(module, candidates(["reference"], default_registry()))
-    return build_plans(found.module, found.regions)
+    return build_plans(found.module, dict.fromkeys(found.regions, ()))
 
 
 def main_of(body: ir.Expr, *params: ir.Var, **facts: Any) -> Plan:

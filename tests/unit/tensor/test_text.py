@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from inlaid import arith
-from inlaid.errors import ParseError
+from inlaid.errors import ParseError, VerifyError
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
+from inlaid.tensor.interp import run
 from inlaid.tensor.keys import structural_key, structurally_equal
 from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show, show_expr, show_stmt
+from inlaid.tensor.verify import verify
 from inlaid.types import dtype
 
 
@@ -198,3 +201,22 @@ def test_statements_and_values_print_alone() -> None:
     assert show_stmt(program.body).splitlines()[-1].strip() == "c[i0_1, i1_1] = (c[i0_1, i1_1] + (a[i0_1, k_1] * b[k_1, i1_1]))"
     x = ir.Buffer("x", (), dtype("float32"))
     assert show_expr(x[()] + 1.0) == "(x[] + 1.0)"
+
+
+def test_what_lies_over_an_input() -> None:
+    """A program in place says so, runs so, and is another than the one with a copy."""
+    given = (("x", (4,), "float32"), ("at", (1,), "int64"), ("row", (), "float32"))
+    x, at, row = (ir.Buffer(name, shape, dtype(of)) for name, shape, of in given)
+    out = ir.Buffer("out", (4,), dtype("float32"))
+    body = ir.Store(out, (arith.Const(2),), ir.load(row, ()))
+    program = ir.LoopProgram("update", (x, at, row), (out,), body, updates=((0, 0),))
+    text = show(program)
+    assert text.splitlines()[0] == "program update(x: float32[4], at: int64[1], row: float32[]) -> (out: float32[4] over x):"
+    assert structurally_equal(parse(text), program) and show(parse(text)) == text
+    assert not structurally_equal(replace(program, updates=()), program)
+    held = np.arange(4, dtype=np.float32)
+    (found,) = run(program, [held, np.zeros(1, np.int64), np.array(9, np.float32)])
+    np.testing.assert_array_equal(found, [0, 1, 9, 3])
+    np.testing.assert_array_equal(held, [0, 1, 2, 3])
+    with pytest.raises(VerifyError, match="lies over at"):
+        verify(replace(program, updates=((0, 1),)))

@@ -79,6 +79,7 @@ class X86Codegen:
             signature=unit.signature,
             constants=region.constants,
             workspace={"": unit.workspace},
+            aliases=unit.aliases,
             requires=tuple(sorted(required)),
             kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
         )

@@ -95,6 +95,7 @@ def capabilities(options: X86Options) -> Capabilities:
         bandwidth=cores * read,
         control_flow=True,
         branches=True,
+        in_place=True,
     )
 
 

@@ -86,8 +86,13 @@ class _Function:
         p.label(fine)
 
     def _copy(self, step: CopyStep) -> None:
-        target, source = self._address(step.target), self._address(step.source)
-        self.p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {step.size}, i1 false)")
+        p, target, source = self.p, self._address(step.target), self._address(step.source)
+        copy, copied = p.fresh("copy"), p.fresh("copied")
+        p.branch_if(p.op(f"icmp eq ptr {target}, {source}", "i1"), copied, copy)
+        p.label(copy)
+        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {step.size}, i1 false)")
+        p.branch(copied)
+        p.label(copied)
 
     def _address(self, place: Place) -> str:
         if place.memory == "argument":

@@ -1,7 +1,7 @@
 """Printing a region that is a loop: a C-ABI function that calls that of its body, round by round.
 
-States change places: a round reads what the one before wrote and writes elsewhere, either where the result is wanted or into the
-workspace, so that the last of the greatest number of rounds writes the result itself.
+States that are not updated in place change places: a round reads what the one before wrote and writes elsewhere, either where the
+result is wanted or into the workspace, so that the last of the greatest number of rounds writes the result itself.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class _Driver:
         p.label(head)
         p.emit(f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fine} ]")
         for number, name in enumerate(last):
-            p.emit(f"{name} = phi ptr [ {inputs[controls + number]}, %{before} ], [ {written[number]}, %{fine} ]")
+            first = outputs[number] if number in loop.in_place else inputs[controls + number]
+            p.emit(f"{name} = phi ptr [ {first}, %{before} ], [ {written[number]}, %{fine} ]")
         more = p.op(f"icmp slt i64 {counter}, {limit.ref}", "i1")
         going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
         p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, done)
@@ -97,7 +98,8 @@ class _Driver:
             left = p.op(f"sub i64 {limit.ref}, {counter}", INDEX)
             odd = p.op(f"trunc {left} to i1", "i1")
             for number, name in enumerate(written):
-                p.emit(f"{name} = select {odd}, ptr {outputs[number]}, ptr {spare[number]}")
+                other = outputs[number] if number in loop.in_place else spare[number]
+                p.emit(f"{name} = select {odd}, ptr {outputs[number]}, ptr {other}")
                 self._put(given, 1 + number, last[number])
                 self._put(results, loop.may_stop + number, name)
             for number in range(loop.scanned):

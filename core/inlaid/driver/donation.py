@@ -1,0 +1,32 @@
+"""Inputs that the caller donates: their buffers may be updated and given back as outputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+
+from inlaid.artifact.plan import Move, Plan
+from inlaid.errors import DonationWarning, InputError, suggestion
+from inlaid.graph.ir import Function
+
+
+def check_donated(function: Function, donate: Collection[str]) -> None:
+    """Raise `InputError` for a donated name that no input has."""
+    names = [param.name for param in function.params]
+    for name in donate:
+        if name not in names:
+            raise InputError(
+                f"donate must name inputs, got {name!r}{suggestion(name, names)}", remedy=f"the inputs are {', '.join(names)}"
+            )
+
+
+def warn_of_unused(plan: Plan, donate: Collection[str]) -> None:
+    """Warn of donated inputs that no output takes over."""
+    taken = {item.source for item in plan.instructions if isinstance(item, Move) and item.donate}
+    unused = [name for name, number in plan.inputs if name in donate and number not in taken]
+    if unused:
+        message = (
+            f"no output takes over the buffer of {', '.join(map(repr, unused))}: an output does where it is the input with some "
+            "elements updated, by a scatter, and the input is not read afterwards"
+        )
+        warnings.warn(message, DonationWarning, stacklevel=2)

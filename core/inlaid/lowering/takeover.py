@@ -1,0 +1,47 @@
+"""Buffers that outputs of regions take over from inputs: copies in front of the calls, where they cannot.
+
+A region whose artifact has an alias (output, input) updates its output, which holds the input at first. The plan gives it the
+input's own buffer where nobody reads the input afterwards and nobody else owns it, and a copy otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from inlaid.artifact.plan import Instruction, Invoke, Move, Value
+from inlaid.lowering.touched import read_by
+
+Aliases = Mapping[str, Sequence[tuple[int, int]]]
+"""Pairs (output, input) of regions by symbol."""
+
+
+def with_takeovers(
+    instructions: Sequence[Instruction],
+    values: Sequence[Value],
+    results: Collection[int],
+    donated: Collection[int],
+    aliases: Aliases,
+) -> list[Instruction]:
+    """The instructions of a plan, with a `Move` to each aliased output in front of the call that updates it. `results` are the
+    numbers of the plan's outputs, `donated` those of inputs whose buffers the plan owns."""
+    last: dict[int, int] = {}
+    for step, instruction in enumerate(instructions):
+        last.update(dict.fromkeys(read_by(instruction), step))
+    found: list[Instruction] = []
+    for step, instruction in enumerate(instructions):
+        pairs = aliases.get(instruction.symbol, ()) if isinstance(instruction, Invoke) else ()
+        if pairs:
+            assert isinstance(instruction, Invoke)
+            inputs = list(instruction.inputs)
+            for output, given in pairs:
+                source, target = inputs[given], instruction.outputs[output]
+                owned = values[source].storage in ("arena", "dynamic") or source in donated
+                # Memory of the arena is never the caller's.
+                leaves = values[source].storage == "arena" and values[target].storage == "output"
+                free = last[source] == step and source not in results and inputs.count(source) == 1
+                found.append(Move(source, target, donate=owned and free and not leaves))
+                inputs[given] = target
+            instruction = replace(instruction, inputs=tuple(inputs))
+        found.append(instruction)
+    return found

@@ -1,0 +1,122 @@
+"""Which calls of a region update their first argument in place.
+
+An operator that changes some elements of its first argument, such as a scatter, copies it unless nobody reads it afterwards. So a
+cache, a state of a loop or a table of counts that is passed from update to update is never copied. What a region gets from its
+caller may be updated where it is given back as a result: the caller then provides one buffer for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from inlaid.graph import ir as graph
+from inlaid.graph.operator import Operator
+from inlaid.lowering.branches import Arms
+
+Exchange = Callable[[int, int], bool]
+"""Whether a region's result, by number, may take over the buffer of a parameter, by number."""
+
+_PARTS = ("strided_slice", "transpose", "concat")
+"""Operators whose results may share memory with their arguments, other than element by element."""
+
+
+@dataclass
+class _Group:
+    """Values that may share memory. `reads` are the places of the expressions that read them; `whole`: each is all of that memory,
+    in the same order."""
+
+    members: list[int]
+    reads: list[int] = field(default_factory=list)
+    whole: bool = True
+
+
+def in_place_calls(function: graph.Function, exprs: Sequence[tuple[graph.Expr, Arms]], exchange: Exchange) -> frozenset[int]:
+    """The ids of the calls that may run in place. `exprs` are those of the function's body in the order in which they run."""
+    analysis = _Analysis(function, exprs, exchange)
+    found: dict[int, bool] = {}
+    for call in reversed(analysis.candidates):
+        found[id(call)] = analysis.keeps_input(call, found)
+    return frozenset(number for number, fits in found.items() if fits)
+
+
+class _Analysis:
+    def __init__(self, function: graph.Function, exprs: Sequence[tuple[graph.Expr, Arms]], exchange: Exchange) -> None:
+        body = function.body
+        self.results = [id(item) for item in (body.fields if isinstance(body, graph.Tuple) else (body,))]
+        self.params = {id(param): number for number, param in enumerate(function.params)}
+        self.exchange = exchange
+        self.candidates: list[graph.Call] = []
+        self.sources: dict[int, int | None] = {}
+        self.readers: dict[int, list[graph.Expr]] = {}
+        self._groups: dict[int, _Group] = {id(param): _Group([id(param)]) for param in function.params}
+        reads: dict[int, list[int]] = {}
+        for place, (expr, _) in enumerate(exprs):
+            for child in _operands(expr):
+                reads.setdefault(id(child), []).append(place)
+                self.readers.setdefault(id(child), []).append(expr)
+        reads.setdefault(id(body), []).append(len(exprs))
+        for number, group in self._groups.items():
+            group.reads = list(reads.get(number, ()))
+        for place, (expr, arms) in enumerate(exprs):
+            updates = isinstance(expr, graph.Call) and isinstance(expr.callee, Operator) and expr.callee.update is not None
+            if updates and not arms and self._last_reader(expr, place):
+                assert isinstance(expr, graph.Call)
+                self.candidates.append(expr)
+                self.sources[id(expr)] = self._param(expr.args[0])
+            else:
+                updates = False
+            self._add(expr, reads.get(id(expr), []), updates)
+
+    def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
+        """Whether a candidate may run in place as to the region's parameters: it updates none, or one that the result takes over in
+        the end. `later` says so of the candidates behind it."""
+        param = self.sources[id(call)]
+        if param is None:
+            return True
+        if id(call) in self.results:
+            return self.results.count(id(call)) == 1 and self.exchange(self.results.index(id(call)), param)
+        match self.readers.get(id(call), []):
+            case [graph.Call() as reader]:
+                return later.get(id(reader), False) and reader.args[0] is call
+        return False
+
+    def _last_reader(self, call: graph.Expr, place: int) -> bool:
+        """Whether nothing that shares memory with a call's first argument is read behind it, or by it as another argument."""
+        assert isinstance(call, graph.Call)
+        group = self._groups.get(id(call.args[0]))
+        others = {id(arg) for arg in call.args[1:]}
+        return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
+
+    def _param(self, expr: graph.Expr) -> int | None:
+        """The parameter that shares memory with an expression."""
+        return next((self.params[member] for member in self._groups[id(expr)].members if member in self.params), None)
+
+    def _add(self, expr: graph.Expr, reads: Collection[int], updates: bool) -> None:
+        """Put an expression into the group of what it shares memory with."""
+        if isinstance(expr, graph.Constant):
+            return  # in no group: weights are never updated
+        shared, whole = _shared(expr, updates)
+        group = _Group([id(expr)], list(reads), whole)
+        for other in {id(found): found for item in shared if (found := self._groups.get(id(item))) is not None}.values():
+            group = _Group(group.members + other.members, group.reads + other.reads, group.whole and other.whole)
+        if any(id(item) not in self._groups for item in shared):
+            group.whole = False
+        for member in group.members:
+            self._groups[member] = group
+
+
+def _operands(expr: graph.Expr) -> Sequence[graph.Expr]:
+    return expr.args if isinstance(expr, graph.Call) else graph.children(expr)
+
+
+def _shared(expr: graph.Expr, updates: bool) -> tuple[Sequence[graph.Expr], bool]:
+    """The operands that may share memory with an expression, and whether element by element."""
+    match expr:
+        case graph.Call(callee=Operator() as operator, args=args):
+            if updates or operator.name == "reshape":
+                return args[:1], True
+            return (args, False) if operator.name in _PARTS else ((), True)
+        case graph.Call() | graph.Var():
+            return (), True
+    return graph.children(expr), False
