@@ -53,7 +53,7 @@ test-avx2: $(DEVELOPING) ## all tests as on a processor with AVX2 alone, by mask
 	@mkdir -p $(OLDER_HOST)
 	cc -O1 -shared -fPIC -o $(OLDER_HOST)/older_host.so plugins/x86/tests/older_host.c
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
-	OLDER_HOST_CPUINFO=$(OLDER_HOST)/cpuinfo LD_PRELOAD=$(OLDER_HOST)/older_host.so \
+	ASAN_OPTIONS=verify_asan_link_order=0 OLDER_HOST_CPUINFO=$(OLDER_HOST)/cpuinfo LD_PRELOAD=$(OLDER_HOST)/older_host.so \
 		$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
