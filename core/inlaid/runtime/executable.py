@@ -69,7 +69,8 @@ class Executable:
         are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves, or the arrays of `out`,
         which are filled: without a copy where they are row-major, aligned to 64 bytes and share no memory with an input. An output
         that takes over the buffer of a donated input (see `inlaid.compile`) is that input's array, with new elements, unless the
-        array is read-only or shares memory with another input. A sequence is a list, an optional None or its value.
+        array would be copied, is read-only or shares memory with another input. A sequence is a list, an optional None or its
+        value.
 
         Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
         as an index out of range: donated inputs and `out` may then hold anything.
