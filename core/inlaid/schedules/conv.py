@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
-from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.direct_conv import (
     ConvTile,
@@ -25,7 +24,7 @@ from inlaid.schedules.direct_conv import (
     schedule_padding,
     stream_weights,
 )
-from inlaid.schedules.flat_conv import FLAT_PIXELS, FlatAxis, fit_lines, flat_axes, flat_pixels, flatten, join_pixels, needs_copy
+from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import seconds, steps
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -109,22 +108,15 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
     filled = fill_channels(conv, lanes, block, _product)
     if filled is None:
         return None
-    images, channels, *size = map(expected_extent, filled.anchor.spatial)
+    images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
-    flat: tuple[FlatAxis, ...] | None = ()
-    most = None
-    if not conv.is_plane:
-        flat = flat_axes(filled)
-        if not flat:
-            return None
-        size = [1, arith.size_hint(arith.unwrap(flat_pixels(flat)))]
-        most = FLAT_PIXELS if len(flat) > 1 and needs_copy(filled, flat) else None
-    depth, registers = conv.inputs * conv.taps, context.capabilities.vector_registers
-    tile, cycles = choose_pixels(outputs // lanes, size[0], size[1], depth, lanes, registers, most)
-    if flat and needs_copy(filled, flat):
-        flat = fit_lines(flat, tile.pixels)
+    size = conv.inputs * conv.taps, lanes, context.capabilities.vector_registers
+    found = plan_pixels(filled, lambda height, width, most: choose_pixels(outputs // lanes, height, width, *size, most))
+    if found is None:
+        return None
+    tile, cycles, flat = found
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
-    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, flat or ())
+    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, flat)
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
-from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
@@ -27,7 +26,7 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
 )
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
-from inlaid.schedules.flat_conv import FLAT_PIXELS, FlatAxis, fit_lines, flat_axes, flat_pixels, flatten
+from inlaid.schedules.flat_conv import FlatAxis, flatten, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -101,21 +100,15 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
     filled = fill_channels(conv, dot.lanes, 0 if padded else block, narrow_product)
     if filled is None:
         return None
-    images, channels, *size = map(expected_extent, filled.anchor.spatial)
+    images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
-    flat: tuple[FlatAxis, ...] | None = ()
-    most = None
-    if not conv.is_plane:
-        flat = flat_axes(filled)
-        if not flat:
-            return None
-        size, most = [1, arith.size_hint(arith.unwrap(flat_pixels(flat)))], FLAT_PIXELS if len(flat) > 1 else None
-    depth, registers = groups * conv.taps, context.capabilities.vector_registers
-    tile, count = choose_dot_tile(dot, outputs, size[0], size[1], depth, registers, most)
+    size = groups * conv.taps, context.capabilities.vector_registers
+    found = plan_pixels(filled, lambda height, width, most: choose_dot_tile(dot, outputs, height, width, *size, most), copied=True)
+    if found is None:
+        return None
+    tile, count, flat = found
     cost = seconds(images * channels // outputs * count, context.capabilities)
-    return _Plan(
-        filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, fit_lines(flat, tile.pixels) if flat else ()
-    )
+    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, flat)
 
 
 def _block(given: int, inputs: int, dot: Dot) -> int:

@@ -4,19 +4,20 @@ the next.
 Pixels of a result are counted through as they would lie between those that no window belongs to: what a window reads for pixel p is
 then at p plus a constant offset for each of its places, wherever lines end. Tiles are whole for every height and width; the results
 beside the image are computed and not stored. Lines share their halo: the zeros to the right of one are those to the left of the
-next. A stride divides the copy into phases, one for each remainder, in which neighbours lie side by side.
+next. A stride divides the copy into phases, one for each remainder, in which neighbours lie side by side; that along lines only
+where windows leave remainders out. Else lines stay whole, and pixels lie a stride apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
 from inlaid import arith
 from inlaid.arith import Const, Expr, Var
-from inlaid.schedules.direct_conv import DirectConv
-from inlaid.schedules.shape import Anchor, constant_extent, find_anchor
+from inlaid.schedules.direct_conv import ConvTile, DirectConv
+from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor
 from inlaid.tensor import ir
 from inlaid.tensor.footprint import with_footprint
 from inlaid.tensor.lower_blocks import joined
@@ -96,6 +97,16 @@ def fit_lines(axes: Sequence[FlatAxis], pixels: int) -> tuple[FlatAxis, ...]:
     return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(others, pitches, strict=True)))
 
 
+def _spacing(axes: Sequence[FlatAxis]) -> int:
+    """How many elements of the copy lie between neighbouring pixels."""
+    return axes[-1].stride if axes[-1].phases == axes[-1].stride else 1
+
+
+def _phases(axes: Sequence[FlatAxis]) -> list[int]:
+    """How many phases the copy has along each axis."""
+    return [*(axis.phases for axis in axes[:-1]), axes[-1].phases // _spacing(axes)]
+
+
 def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
     """How many pixels of an image are counted through, those beside it included."""
     return arith.simplify(axes[0].size * _strides(axes)[0])
@@ -114,6 +125,24 @@ def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
     return bool(conv.anchor.before) or any(axis.taps > 1 or axis.stride > 1 for axis in axes)
 
 
+def plan_pixels(
+    conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, float]], copied: bool = False
+) -> tuple[ConvTile, float, tuple[FlatAxis, ...]] | None:
+    """The tile of a convolution and its cost, as a function chooses them for the height and width of a result and a greatest number
+    of pixels, and the axes of flat images, none for a plane of constant size; None where windows move in steps that change.
+    `copied`: images are copied in any case."""
+    if conv.is_plane:
+        height, width = map(expected_extent, conv.anchor.spatial[2:])
+        return (*choose(height, width, None), ())
+    axes = flat_axes(conv)
+    if not axes:
+        return None
+    copied = copied or needs_copy(conv, axes)
+    pixels = arith.size_hint(arith.unwrap(flat_pixels(axes)), arith.IMAGE_SIDE)
+    tile, cost = choose(1, pixels, FLAT_PIXELS if copied and len(axes) > 1 else None)
+    return tile, cost, fit_lines(axes, tile.pixels) if copied else axes
+
+
 def flatten(
     program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int
 ) -> tuple[ir.LoopProgram, str]:
@@ -130,8 +159,8 @@ def flatten(
     # Of lines no division tells how many there are: a size that is part of every address must be cheap.
     rows = arith.simplify(axes[0].size + (axes[0].reach + 2) if len(axes) > 1 else count + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
-    phases = [axis.phases for axis in axes if axis.phases > 1]
-    length = arith.unwrap(arith.simplify(rows * strides[0]))
+    phases = [count for count in _phases(axes) if count > 1]
+    length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))
     copy = ir.Buffer(unique_name(program, "flat"), (*source.shape[:2], *phases, length), source.dtype)
     padding = next((block for block in anchor.before if block.writes[0].buffer is source), None)
     moved = _over_pixels(program, anchor, final, axes, count, source, copy)
@@ -200,21 +229,22 @@ def _copy(
     copy: ir.Buffer, source: ir.Buffer, padding: ir.Block | None, axes: Sequence[FlatAxis], strides: list[Expr], rows: Expr
 ) -> ir.Stmt:
     """
-    for n, c, phases, y in rows, x in pitch:
-        flat[n, c, phases, y * pitch + x] = padded[n, c, y * stride + phase, x * stride + phase]
+    for n, c, phases, y in rows, x in pitch * stride:
+        flat[n, c, phases, y * pitch * stride + x] = padded[n, c, y * stride + phase, x]
     """
-    n, c = Var("n"), Var("c")
+    n, c, spacing = Var("n"), Var("c"), _spacing(axes)
     iters = [ir.IterVar(n, arith.wrap(source.shape[0])), ir.IterVar(c, arith.wrap(source.shape[1]))]
-    phases = [Var(f"f{number}") if axis.phases > 1 else None for number, axis in enumerate(axes)]
+    phases = [Var(f"f{number}") if count > 1 else None for number, count in enumerate(_phases(axes))]
     iters += [ir.IterVar(var, Const(axis.phases)) for var, axis in zip(phases, axes, strict=True) if var is not None]
     places = [Var(f"y{number}") for number in range(len(axes))]
-    iters += [
-        ir.IterVar(place, axis.pitch if number else rows) for number, (place, axis) in enumerate(zip(places, axes, strict=True))
-    ]
+    extents = [rows, *(axis.pitch for axis in axes[1:])]
+    extents[-1] = arith.simplify(extents[-1] * spacing)
+    iters += map(ir.IterVar, places, extents)
     read: list[Expr] = []
     inside: Expr = arith.ONE
     for place, phase, axis, dim in zip(places, phases, axes, source.shape[2:], strict=True):
-        read.append(place * axis.stride + (0 if phase is None else phase * axis.step))
+        whole = place if axis is axes[-1] and spacing > 1 else place * axis.stride
+        read.append(whole + (0 if phase is None else phase * axis.step))
         inside = arith.logical_and(inside, arith.compare("<", read[-1], dim))
     if padding is None:
         value: ir.Expr = ir.load(source, (n, c, *read))
@@ -225,7 +255,7 @@ def _copy(
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in iters})
     value = _where(analyzer.simplify(inside), value, ir.const(0, copy.dtype))
     own = tuple(item.var for item in iters[: len(iters) - len(axes)])
-    store = ir.Store(copy, (*own, _place(places, strides)), value)
+    store = ir.Store(copy, (*own, _place(places, [*(stride * spacing for stride in strides[:-1]), arith.ONE])), value)
     return _nest(copy.name, tuple(iters), store)
 
 
@@ -254,15 +284,15 @@ def _sum(
 ) -> ir.Stmt:
     n, o = anchor.spatial[:2]
     pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
-    offset: list[Expr] = []
+    place: Expr = pixel.var * _spacing(axes)
     phases: list[Expr] = []
-    for axis, tap in zip(axes, anchor.reduced[1:], strict=True):
+    for axis, tap, count, step in zip(axes, anchor.reduced[1:], _phases(axes), strides, strict=True):
         at = tap.var * axis.dilation
-        offset.append(at // axis.stride)
-        if axis.phases > 1:
+        place = place + (at if axis is axes[-1] and _spacing(axes) > 1 else at // axis.stride * step * _spacing(axes))
+        if count > 1:
             phases.append(at % axis.stride // axis.step)
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.reduced})
-    place = analyzer.simplify(_place(offset, strides) + pixel.var)
+    place = analyzer.simplify(place)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if isinstance(node, ir.Load) and node.buffer is source:

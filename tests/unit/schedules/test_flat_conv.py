@@ -113,3 +113,12 @@ def test_no_tile_checks_what_it_sums():
     assert not {id(stmt) for stmt in sums} & {id(part) for part in guarded}
     assert len([stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Let)]) == 2
     assert len(sums) <= 2 * FLAT_PIXELS * 4
+
+
+@pytest.mark.parametrize(("kernel", "phases"), [((3, 3), (2,)), ((3, 1), (2,)), ((1, 3), ()), ((1, 1), ())])
+def test_lines_that_windows_read_whole_are_copied_whole(kernel, phases):
+    """With a stride of 2 along both axes, only lines are divided by their remainder."""
+    height, width = arith.SizeVar("h"), arith.SizeVar("w")
+    _, program = scheduled(convolution((1, 4, height, width), 4, kernel, 2, 1, 1))
+    (copy,) = (buffer for buffer in program.outputs if buffer.name == "flat")
+    assert copy.shape[2:-2] == phases
