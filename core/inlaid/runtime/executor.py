@@ -72,6 +72,8 @@ class Executor:
             for step in layout.steps:
                 if isinstance(step, RegionStep):
                     self._invoke(run, step)
+                elif isinstance(step, Move):
+                    self._move(run, step)
                 else:
                     self._step(run, step)
             return prepared.results(frame)
@@ -87,13 +89,6 @@ class Executor:
                 self._call(run, then if frame[condition] else otherwise, inputs, outputs)
             case Loop():
                 self._loop(run, instruction)
-            case Move(source=source, target=target, donate=True):
-                self._define(run, target, frame[source])
-            case Move(source=source, target=target):
-                item = frame[source]
-                if frame[target] is None and isinstance(item, np.ndarray) and item.nbytes >= LARGE and not item.dtype.hasobject:
-                    frame[target] = run.results.empty(target, item.shape, item.dtype)
-                self._store(run, target, item, shared=True)
             case Bind(source=source, target=target, name=name, node=node):
                 size = int(frame[source])
                 if not 0 <= size < LIMIT:
@@ -104,6 +99,20 @@ class Executor:
                     raise KernelFault(message, node=node or None)
                 for number in outputs:
                     self._define(run, number, np.empty((0,), np.bool_))
+
+    def _move(self, run: Workspace, move: Move) -> None:
+        frame, target = run.frame, move.target
+        item, shape = frame[move.source], run.layout.shapes[target]
+        if move.donate:
+            self._define(run, target, item)
+        elif frame[target] is None and shape is not None and shape == item.shape:
+            large = item.nbytes >= LARGE and not item.dtype.hasobject
+            alignment = run.prepared.alignment
+            ready = run.results.empty(target, shape, item.dtype) if large else aligned_empty(shape, item.dtype, alignment)
+            ready[...] = item
+            frame[target] = ready
+        else:
+            self._store(run, target, item, shared=True)
 
     # --- regions ----------------------------------------------------------------------------------------------------------
 
