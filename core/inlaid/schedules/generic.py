@@ -6,6 +6,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.borders import split_borders
+from inlaid.schedules.collapse import collapse
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import block_size, blocks_of, merge_chains
 from inlaid.tensor import ir
@@ -35,6 +36,9 @@ class GenericRule:
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
     s = Schedule(program)
     merge_chains(s)
+    if context.capabilities.vector_bits:
+        # Rows of an image are often shorter than the vectors of an iteration; together they are one long row.
+        s = Schedule(collapse(s.program))
     for block in blocks_of(s.program):
         if _sums_rows(block):
             _add_row_by_row(s, block)
