@@ -6,6 +6,7 @@ the ways between the two may be fused. So a group has one result, and no value l
 
 * injective operators fuse into injective ones and into reductions that follow;
 * reductions and complex operators take element-wise operators of their own shape that follow (the epilogue);
+* convolutions take the zeros around the images that they read, which they copy into a layout of their own;
 * opaque operators stay alone. So does a reshape, which costs nothing on its own: it is another view of the same bytes.
 
 Each scope (a function's body, a branch) is fused by itself: a value that an inner scope reads leaves its group.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inlaid.graph.ir import Call, Expr, Function, Var, children, post_order, rebuild, var
+from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, post_order, rebuild, var
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
@@ -107,6 +108,9 @@ class _Groups:
         for number, node in enumerate(self.nodes):
             if node.kind in _ANCHORS:
                 self._fuse_epilogue(number)
+        for number, node in enumerate(self.nodes):
+            if node.parent != _NOWHERE and _pads_images(node.expr, self.nodes[node.parent].expr):
+                self._join(number, [], node.parent)
         for number, node in enumerate(self.nodes):
             if node.kind is FusionKind.INJECTIVE:
                 self._fuse_injective(number)
@@ -248,6 +252,18 @@ def _kind(expr: Expr, views: tuple[str, ...]) -> FusionKind:
         return FusionKind.OPAQUE
     operator = expr.callee
     return FusionKind.OPAQUE if operator.name in views or operator.compute is None else operator.fusion
+
+
+def _pads_images(expr: Expr, reader: Expr) -> bool:
+    """Whether an expression puts a constant around the images that a convolution, which pads no further, reads."""
+    match expr, reader:
+        case Call(callee=Operator(name="pad"), args=(x, Constant())), Call(callee=Operator(name="conv"), args=(data, _)):
+            pads, rank = expr.attrs.pads, len(_shape(x))
+            around = (*pads[:2], *pads[rank : rank + 2])
+            return (
+                data is expr and not any((*around, *reader.attrs.pads)) and all(isinstance(pad, int) and pad >= 0 for pad in pads)
+            )
+    return False
 
 
 def _shape(expr: Expr) -> tuple[object, ...]:

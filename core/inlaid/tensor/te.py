@@ -56,7 +56,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
-    """A tensor expression: one output of an operation. `buffer` stands for its elements; reading it yields an `ir.Load`."""
+    """A tensor expression: one output of an operation. `buffer` stands for its elements; reading it yields an `ir.Load`, or the
+    value itself where all elements are one constant."""
 
     buffer: ir.Buffer
     op: Operation
@@ -75,6 +76,8 @@ class Tensor:
         return len(self.buffer.shape)
 
     def __getitem__(self, indices: Any) -> Expr:
+        if isinstance(self.op, Compute) and isinstance(value := self.op.body[self.index], ir.Const):
+            return value
         indices = indices if isinstance(indices, tuple) else (indices,)
         plain = ir.load(self.buffer, tuple(item.var if isinstance(item, ir.IterVar) else item for item in indices))
         return Read(plain.dtype, plain.buffer, plain.indices, self)

@@ -97,10 +97,21 @@ def test_what_only_widens_is_left_to_the_epilogue_that_reads_it() -> None:
     assert groups(ops.neg(ops.reshape(total(X), shape=(12,)))) == [["reduce_sum", "cast", "cast"]]
 
 
+def test_a_convolution_pads_for_itself() -> None:
+    around, zero = (0, 0, 1, 1, 0, 0, 1, 1), constant(np.float32(0))
+    padded = ops.pad(X, zero, pads=around)
+    body = ops.relu(ops.conv(padded, W))
+    assert groups(body) == [["pad", "conv", "relu"]]
+    assert groups(ops.conv(ops.pad(ops.exp(X), zero, pads=around), W)) == [["pad", "conv"]]
+    # Its own padding, that of channels, and what is no constant stay apart.
+    assert groups(ops.conv(padded, W, pads=(1, 1, 1, 1))) == []
+    assert groups(ops.conv(ops.pad(X, pads=around, mode="edge"), W)) == []
+    assert groups(tuple_([body, padded])) == [["conv", "relu"]]
+
+
 def test_where_memory_is_scarce_a_convolution_pads_for_itself() -> None:
     padded = ops.pad(X, constant(np.float32(0)), pads=(0, 0, 1, 1, 0, 0, 1, 1))
     body = ops.relu(ops.conv(padded, W))
-    assert groups(body) == [["conv", "relu"]]
     assert groups(body, frugal=True) == [["pad", "conv", "relu"]]
     # What is computed stays in memory once, instead of being computed anew for each place of the window.
     assert groups(ops.conv(ops.exp(X), W), frugal=True) == []
