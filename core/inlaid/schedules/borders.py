@@ -12,7 +12,7 @@ from inlaid.tensor.lower_blocks import bound_iters, conjuncts, joined, truth
 from inlaid.tensor.rewrite import Rewriter
 
 
-def split_borders(program: ir.LoopProgram, block: str, columns: Var) -> ir.LoopProgram:
+def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> ir.LoopProgram:
     """A scheduled program whose padded copy decides by rows, and by runs of columns, what is inside.
 
         for x in n + 2: block pad(v = x): t[v] = select(y >= 1 and v >= 1 and v < n + 1, a[y - 1, v - 1], 0)

@@ -12,6 +12,7 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import Var
+from inlaid.schedules.borders import split_borders
 from inlaid.schedules.direct_conv import (
     ConvTile,
     DirectConv,
@@ -174,8 +175,9 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
             local[copy] = Layout(((1, plan.block),))
     elif plan.flat:
         s = Schedule(join_pixels(s.program, name, conv.data.buffer.name, plan.flat, final))
+    lines: dict[str, Var | None] = {}
     for copy in copies:
-        schedule_padding(s, copy, plan.block, context)
+        lines[copy] = schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
     blocks = c = nest.channels
     if c is not None and plan.run >= LEAST_RUN:
@@ -190,7 +192,10 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         rows = None if _shares_panels(plan, context) else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
     program = with_layouts(s.program, layouts_by_name(s.program, layouts, local))
-    return stream_weights(program, conv, tile, panels, turns[-1])
+    program = stream_weights(program, conv, tile, panels, turns[-1])
+    for copy, line in lines.items():
+        program = split_borders(program, copy, line)
+    return program
 
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:

@@ -228,8 +228,9 @@ def count_elements(buffer: ir.Buffer) -> int:
     return prod(map(arith.size_hint, buffer.shape))
 
 
-def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> None:
-    """A padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not blocked)."""
+def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> Var | None:
+    """Schedule a padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not
+    blocked). Returns the loop along its rows, for `split_borders`."""
     n, channel, *image = axis_loops(s, block)
     if lanes:
         assert channel is not None
@@ -238,3 +239,4 @@ def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext
         s.vectorize(lane)
     if context.threads != 1:
         share_rows(s, [n], image[0], [channel], context.threads)
+    return image[-1]

@@ -13,6 +13,7 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import Var
+from inlaid.schedules.borders import split_borders
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
     ConvTile,
@@ -177,11 +178,12 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         s, copies = Schedule(program, context.intrinsics), [copy]
     if plan.flat or plan.padded:
         local[copies[0]] = Layout(((1, plan.block),))
+    lines: dict[str, Var | None] = {}
     for copy in copies:
         if plan.padded:
             _schedule_channels(s, copy, context)
         else:
-            schedule_padding(s, copy, plan.block, context)
+            lines[copy] = schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
     assert nest.channels is not None, "an instruction sums several channels"
     blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
@@ -194,7 +196,10 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     dots = DotTile(plan.dot, tile.vectors, tile.pixels)
     found = layouts_by_name(s.program, layouts, local)
     program = with_dots(s, name, blocks, (*nest.pixels, nest.vector), nest.lane, dots, found, context)
-    return stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+    program = stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+    for copy, line in lines.items():
+        program = split_borders(program, copy, line)
+    return program
 
 
 def _pad_channels(s: Schedule, plan: _Plan) -> str:

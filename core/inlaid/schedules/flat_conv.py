@@ -24,8 +24,10 @@ from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.transform import fresh_iters, nest, remapped, unique_name
 
-FLAT_PIXELS = 8
-"""Pixels of a tile at most: lines are no shorter than a tile, so that a long one would leave much of small images' lines empty."""
+FLAT_PIXELS = 16
+"""Pixels of a tile at most, which end two lines at most."""
+FLAT_LINE = 8
+"""Pixels that lines are padded to at most: more would leave much of the lines of small images empty."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,11 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
 
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int) -> tuple[FlatAxis, ...]:
-    """The axes with lines that are no shorter than a tile of so many pixels, which ends at most one line then: its places follow
-    from that of its first pixel without divisions. Nor are they shorter than windows reach, so that what windows of the last tile
-    read beyond the image is less than two steps along the first axis."""
+    """The axes with lines that are no shorter than half a tile of so many pixels, which ends at most two lines then: its places
+    follow from that of its first pixel without divisions. Nor are they shorter than windows reach, so that what windows of the last
+    tile read beyond the image is less than three steps along the first axis."""
     first, *others = axes
-    least = [axis.reach + 1 for axis in others[:-1]] + [max(pixels, axis.reach) for axis in others[-1:]]
+    least = [axis.reach + 1 for axis in others[:-1]] + [max(min(pixels, FLAT_LINE), axis.reach) for axis in others[-1:]]
     pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(others, least, strict=True))
     return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(others, pitches, strict=True)))
 
@@ -157,7 +159,7 @@ def flatten(
     strides = _strides(axes)
     count = arith.simplify(arith.ceildiv(flat_pixels(axes), pixels) * pixels)
     # Of lines no division tells how many there are: a size that is part of every address must be cheap.
-    rows = arith.simplify(axes[0].size + (axes[0].reach + 2) if len(axes) > 1 else count + axes[0].reach)
+    rows = arith.simplify(axes[0].size + (axes[0].reach + 3) if len(axes) > 1 else count + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     phases = [count for count in _phases(axes) if count > 1]
     length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))

@@ -212,5 +212,5 @@ def _schedule(
     program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size, width)
     for block in anchor.before:
         *_, columns, _ = (None, *s.loops(block.name))
-        program = program if columns is None else split_borders(program, block.name, columns)
+        program = split_borders(program, block.name, columns)
     return with_layouts(program, layouts_by_name(program, layouts, registers))

@@ -25,8 +25,8 @@ def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
 
         (p + 3) // n, (p + 3) % n    become    p // n + c, p % n + 3 - n * c    where c is n <= p % n + 3
 
-    so that copies of a statement for neighbouring places, as unrolling makes them, divide once. Expects no blocks, and leaves
-    programs for threads as they are.
+    and, by another comparison, those of dividends that differ by less than twice the number. So copies of a statement for
+    neighbouring places, as unrolling makes them, divide once. Expects no blocks, and leaves programs for threads as they are.
     """
     stmts = list(ir.walk_stmts(program.body))
     sizes = any(not isinstance(dim, int) for stmt in (*program.params,) for dim in stmt.shape) or program.sizes
@@ -75,13 +75,17 @@ class _Sharing(_Divisions):
         more = arith.Linear(small, form.constant).expr()
         low, high = self._analyzer.bounds(more)
         least = self._analyzer.bounds(divisor)[0]
-        if rest == arith.ZERO or low is None or low < 0 or not high or least is None or least < high:
+        if rest == arith.ZERO or low is None or low < 0 or not high or least is None or 2 * least < high:
             return division
         beyond = rest % divisor + more
-        step = arith.compare("<=", divisor, beyond)
+        ends = (divisor,) if high <= least else (divisor, divisor * 2)
+        steps = [arith.compare("<=", end, beyond) for end in ends]
         if isinstance(division, arith.FloorDiv):
-            return rest // divisor + step
-        return arith.select(step, beyond - divisor, beyond)
+            return sum(steps, rest // divisor)
+        found = beyond
+        for end, step in zip(ends, steps, strict=True):
+            found = arith.select(step, beyond - end, found)
+        return found
 
 
 def _hoisted(stmt: ir.Stmt, outside: frozenset[arith.Expr]) -> ir.Stmt:

@@ -48,3 +48,39 @@ def test_symbolic_sizes(cpu, threads, channels, outputs, kernel, stride, groups)
         ]
         wanted = np.maximum(np.moveaxis(np.concatenate(parts, -1), -1, 1), 0)
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "threads", "channels", "outputs", "kernel", "stride", "groups"),
+    [
+        ("native", 1, 32, 32, (3, 3), 1, 1),
+        ("native", 2, 16, 64, (1, 1), 1, 1),
+        ("x86-64-v4", 1, 16, 16, (3, 3), 1, 1),
+        ("x86-64-v4", 1, 32, 32, (3, 3), 1, 32),
+        ("x86-64-v3", 2, 32, 32, (3, 3), 2, 32),
+        ("x86-64-v3", 1, 16, 16, (5,), 1, 1),
+        ("x86-64-v2", 1, 8, 8, (1, 1), 1, 1),
+    ],
+)
+def test_symbolic_sizes_in_int8(cpu, threads, channels, outputs, kernel, stride, groups):
+    """The zero point around the images is 3, and the sums are exact."""
+    rng, rank = np.random.default_rng(0), len(kernel)
+    w = rng.integers(-9, 9, (outputs, channels // groups, *kernel)).astype(np.int8)
+    symbols = [SizeVar(name) for name in ("batch", "height", "width")[: rank + 1]]
+    x = var("x", TensorType((symbols[0], channels, *symbols[1:]), "uint8"))
+    around = [(0, 0), (0, 0), *((size // 2,) * 2 for size in kernel)]
+    pads = tuple(before for before, _ in around) + tuple(after for _, after in around)
+    padded = ops.pad(x, constant(np.uint8(3)), pads=pads) if any(pads) else x
+    conv = ops.conv(padded, constant(w), strides=(stride,) * rank, groups=groups, out_dtype="int32")
+    executable = inlaid.compile(function([x], conv), [f"x86:threads={threads},cpu={cpu}"])
+    for batch, *sizes in [(1, 1, 1), (2, 3, 2), (1, 8, 7), (1, 9, 17), (0, 3, 3), (2, 28, 16), (1, 2, 40)]:
+        data = rng.integers(0, 255, (batch, channels, *sizes[:rank])).astype(np.uint8)
+        (found,) = executable.run({"x": data}).values()
+        view = np.pad(data.astype(np.int64), around, constant_values=3)
+        view = np.lib.stride_tricks.sliding_window_view(view, kernel, tuple(range(2, 2 + rank)))
+        view = view[(slice(None), slice(None), *(slice(None, None, stride),) * rank)]
+        parts = [
+            np.tensordot(part, weights.astype(np.int64), ((1, *range(2 + rank, 2 + 2 * rank)), range(1, 2 + rank)))
+            for part, weights in zip(np.split(view, groups, 1), np.split(w, groups), strict=True)
+        ]
+        np.testing.assert_array_equal(found, np.moveaxis(np.concatenate(parts, -1), -1, 1))

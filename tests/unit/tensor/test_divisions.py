@@ -41,9 +41,11 @@ def divisions(stmt):
     return found
 
 
+@pytest.mark.parametrize("pixels", [4, 7])
 @pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 4), (5, 3), (4, 9)])
-def test_neighbours_divide_once(height, width):
-    program = unrolled(4)
+def test_neighbours_divide_once(height, width, pixels):
+    """A width of 3 is passed once by four pixels, twice by seven."""
+    program = unrolled(pixels)
     changed = hoist_divisions(program)
     assert len([stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.Let)]) == 2
     assert isinstance(changed.body, ir.For)
@@ -53,8 +55,8 @@ def test_neighbours_divide_once(height, width):
 
 
 def test_runs_that_may_pass_several_lines_divide_for_each():
-    """A width of 3 is less than what is added to the first pixel of five."""
-    changed = hoist_divisions(unrolled(5))
+    """Twice a width of 3 is less than what is added to the first pixel of eight."""
+    changed = hoist_divisions(unrolled(8))
     assert len([stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.Let)]) == 4
     x = np.arange(12, dtype=np.int32).reshape(4, 3)
     assert np.array_equal(interp.run(changed, [x])[0], x + 1)
