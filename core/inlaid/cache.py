@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SWITCH = "INLAID_CACHE"
@@ -194,6 +194,21 @@ class Store:
                 return
             _remove(Path(path))
             excess -= size
+
+
+@dataclass(frozen=True)
+class MemoryStore(Store):
+    """Values that live as long as the store, in this process."""
+
+    folder: None = None
+    limit: int = 0
+    values: dict[str, bytes] = field(default_factory=dict, compare=False)
+
+    def get(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.values[key] = value
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.cache import SWITCH, Store, Usage, caches, digest, tree_digest
+from inlaid.cache import SWITCH, MemoryStore, Store, Usage, caches, digest, tree_digest
 
 KEYS = [digest(str(number)) for number in range(40)]
 
@@ -47,6 +47,13 @@ def test_nothing_is_kept_nowhere() -> None:
     assert nowhere.get(KEYS[0]) is None and nowhere.find(KEYS[0]) is None and nowhere.add(lambda path: None) is None
     assert nowhere.usage() == Usage(0, 0)
     nowhere.clear()
+
+
+def test_values_in_memory_live_as_long_as_their_store() -> None:
+    kept = MemoryStore()
+    kept.put(KEYS[0], b"x")
+    assert kept.get(KEYS[0]) == b"x" and kept.get(KEYS[1]) is None and MemoryStore().get(KEYS[0]) is None
+    assert kept.folder is None and kept.usage() == Usage(0, 0)
 
 
 @pytest.mark.parametrize("damage", [b"", b"inlaid-1\n", b"x" * 60, None])

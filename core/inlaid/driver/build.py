@@ -9,8 +9,8 @@ from functools import partial
 from inlaid import ops
 from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Program, RegionInfo
-from inlaid.cache import caches
-from inlaid.driver.context import DriverContext
+from inlaid.cache import MemoryStore, caches
+from inlaid.driver.context import DriverContext, Programs
 from inlaid.driver.donation import warn_of_unused
 from inlaid.driver.fallback import without
 from inlaid.driver.isolate import borders_isolated, compile_isolated
@@ -53,13 +53,14 @@ def build_regions(
     bordered = at_borders(partitioned, takers, registry, settings)
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
+    kept = caches(keep).objects
+    objects = MemoryStore() if kept.folder is None else kept  # equal kernels of several regions are compiled once
+    programs: Programs = {}
     for name in waiting:
         index = partitioned.regions[name]
         target = takers[index].target
         region = Region(name, bordered.inside.get(name, partitioned.module[name]), target, bordered.of.get(name))
-        context = DriverContext(
-            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, caches(keep).objects
-        )
+        context = DriverContext(target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs)
         try:
             if settings.isolation is None or target.kind == FALLBACK:
                 artifacts[name] = compile_region(region, context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from inlaid.cache import Store, caches
 from inlaid.errors import CompileError, Unsupported
@@ -29,7 +30,11 @@ from inlaid.plugins import Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
+from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
+
+Programs = dict[str, dict[Any, LoopProgram]]
+"""Unscheduled and finished kernels by target, each by what it is made from."""
 
 
 def candidate(target: Target, registry: PluginRegistry) -> Candidate:
@@ -42,7 +47,7 @@ def candidate(target: Target, registry: PluginRegistry) -> Candidate:
 @dataclass(frozen=True)
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
-    every operator is a kernel of its own."""
+    every operator is a kernel of its own. `programs` are shared by regions of each target."""
 
     target: Target
     registry: PluginRegistry
@@ -50,6 +55,7 @@ class DriverContext:
     progress: Callable[[str, int, int], None] = lambda step, done, total: None
     fusion: bool = True
     objects: Store = field(default_factory=lambda: caches().objects)
+    programs: Programs = field(default_factory=dict)
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """What a code generator of loop level is given for the region."""
@@ -66,7 +72,8 @@ class DriverContext:
 
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
         source, rules, context = self._sources(region)
-        program = lower_region(replace(source, exchange=exchange), rules, context, partial(self.progress, "lower"))
+        shared = self.programs.setdefault(str(self.target), {})
+        program = lower_region(replace(source, exchange=exchange), rules, context, partial(self.progress, "lower"), shared)
         own = self.registry.passes(self.target, Phase.LOOP)
         return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
 

@@ -50,12 +50,14 @@ def lower_region(
     rules: Sequence[ScheduleRule],
     context: KernelContext,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    programs: dict[Any, ir.LoopProgram] | None = None,
 ) -> RegionProgram:
-    """Lower a region. Equal kernels are built once. `progress` is told how many expressions are done, and how many there are.
+    """Lower a region. Equal kernels are built once, also those of regions that share `programs`: of the same rules and context.
+    `progress` is told how many expressions are done, and how many there are.
 
     Raises `CompileError` naming operator and node.
     """
-    return _RegionLowering(source, tuple(rules), context).run(progress)
+    return _RegionLowering(source, tuple(rules), context, {} if programs is None else programs).run(progress)
 
 
 def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
@@ -100,12 +102,12 @@ class _RegionLowering:
     source: RegionSource
     rules: tuple[ScheduleRule, ...]
     context: KernelContext
+    programs: dict[Any, ir.LoopProgram] = field(default_factory=dict)
     kernels: list[ir.LoopProgram] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
     offers: dict[Any, tuple[Offer, ...]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
     chosen: list[int] = field(default_factory=list)
-    sources: dict[Any, ir.LoopProgram] = field(default_factory=dict)
     movers: dict[Any, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
     buffers: list[_Buffer] = field(default_factory=list)
@@ -154,7 +156,7 @@ class _RegionLowering:
         return tuple(self._schedule(step) for step in self.steps.values() if step.offers)
 
     def _schedule(self, step: _Step) -> KernelSchedule:
-        program, capabilities = self.sources[step.key[0]], self.context.capabilities
+        program, capabilities = self.programs[step.key[0]], self.context.capabilities
         rule, reduces = step.offers[self.chosen[step.number]].rule, is_bound_by_reductions(program, capabilities)
         return KernelSchedule(
             rule,
@@ -319,8 +321,8 @@ class _RegionLowering:
                 return _Step(number, args, body, None, views)
         in_place = id(call) in self.in_place
         shape = (structural_key(graph.function(params, body)), _hidden_sizes(params, body), in_place)
-        if shape not in self.sources:
-            self.sources[shape] = build(KernelSource(_kernel_name(body), params, body, in_place))
+        if shape not in self.programs:
+            self.programs[shape] = build(KernelSource(_kernel_name(body), params, body, in_place))
         # Rules are asked once for every layout in which some input may lie.
         facts = tuple(id(arg) in constant for arg in args)
         offers: dict[tuple[Layout, ...], Offer] = {}
@@ -345,7 +347,7 @@ class _RegionLowering:
         """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers."""
         key = (shape, given)
         if key not in self.offers:
-            source = self.sources[shape]
+            source = self.programs[shape]
             self.offers[key] = (Offer((ROW_MAJOR,) * len(source.params), lambda program: program),)
             for rule in self.rules:
                 offered = rule.offer(source, self.context, given)
@@ -376,7 +378,7 @@ class _RegionLowering:
 
     def _emit(self, call: graph.Call, origin: _Step, offer: Offer, inputs: tuple[int, ...]) -> None:
         """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several."""
-        source = self.sources[origin.key[0]]
+        source = self.programs[origin.key[0]]
         types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
         if id(call) in self.in_place:
             results = [self._taken_over(inputs[0], type_.shape, layout) for type_, layout in types]
@@ -388,7 +390,7 @@ class _RegionLowering:
             key = (origin.key, offer.layouts, offer.cost, version)
             if key not in self.known:
                 self.known[key] = len(self.kernels)
-                self.kernels.append(finish(schedule(source)))
+                self.kernels.append(self.programs.get(key) or self.programs.setdefault(key, finish(schedule(source))))
             number = self.known[key]
             program = self.kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))

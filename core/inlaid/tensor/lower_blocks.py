@@ -210,8 +210,14 @@ class _Simplifier(Rewriter):
                 return stmt if isinstance(flat, ir.Seq) and flat.stmts == stmts else flat
         return super().stmt(stmt)
 
-    def _inside(self, ranges: _Ranges, facts: frozenset[arith.Expr] = frozenset()) -> _Simplifier:
-        return _Simplifier({**self._ranges, **ranges}, self._facts | facts)
+    def _inside(self, ranges: _Ranges) -> _Simplifier:
+        return _Simplifier({**self._ranges, **ranges}, self._facts)
+
+    def _where(self, facts: frozenset[arith.Expr]) -> _Simplifier:
+        """The simplifier of a branch. Facts change conditions alone: what ranges say of indices and values is shared."""
+        inside = _Simplifier(self._ranges, self._facts | facts)
+        inside._analyzer, inside._indices, inside._exprs = self._analyzer, self._indices, self._exprs
+        return inside
 
     def _loop(self, loop: ir.For, extent: arith.Expr) -> ir.Stmt:
         if isinstance(extent, arith.Const) and extent.value <= 0:
@@ -239,7 +245,7 @@ class _Simplifier(Rewriter):
         if decided is not None:
             chosen = branch.then if decided else branch.otherwise
             return ir.Seq(()) if chosen is None else self.stmt(chosen)
-        then = self._inside({}, facts).stmt(branch.then)
+        then = (self._where(facts) if facts else self).stmt(branch.then)
         otherwise = None if branch.otherwise is None else self.stmt(branch.otherwise)
         if isinstance(then, ir.Seq) and not then.stmts and otherwise is None:
             return then

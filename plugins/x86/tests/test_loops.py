@@ -14,7 +14,9 @@ from inlaid.artifact.plan import Loop
 from inlaid.driver.compile import build_package
 from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
+from inlaid.lowering import region as lowering
 from inlaid.types import TensorType
+from inlaid_x86 import compilers
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -187,3 +189,29 @@ def test_recurrent_layers(layer, gates, functions, direction, threads):
     results = graph.tuple_([graph.tuple_item(made, index) for index in range(len(made.type.fields))])
     feed = {name: random(*shape) * np.float32(0.3) for name, shape in shapes.items()}
     check(graph.function([*arguments, lengths], results), {**feed, "lengths": np.array([23, 1, 9], np.int32)}, threads=threads)
+
+
+def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
+    lowered, compiled = [], []
+    finish, compile_text = lowering.finish, compilers.compile_text
+    monkeypatch.setattr(lowering, "finish", lambda program: lowered.append(program) or finish(program))
+    monkeypatch.setattr(compilers, "compile_text", lambda text, *rest: compiled.append(text) or compile_text(text, *rest))
+
+    def made(layers):
+        """How many kernels are lowered, and modules compiled, for loops of equal bodies."""
+        lowered.clear()
+        compiled.clear()
+        value, h, w = (sequence := variable("x", (4, 2, 5))), variable("h", (2, 5)), variable("w", (5, 5))
+        for _ in range(layers):
+            step, old, row = variable("step", (), I64), variable("old", (2, 5)), variable("row", (2, 5))
+            new = ops.tanh(ops.add(row, ops.matmul(old, w)))
+            body = graph.function([step, old, row], graph.tuple_([TRUE, new, new]))
+            value = graph.tuple_item(graph.loop(body, state=[h], scanned=[value]), 1)
+        main = graph.function([sequence, h, w], value)
+        package = build_package(graph.Module({"main": main}), ["x86:threads=1"], keep=False)
+        assert len(package.artifacts) == layers
+        return len(lowered), len(compiled)
+
+    (kernels, modules), (again, more) = made(1), made(3)
+    assert again == kernels
+    assert more == modules + 2 * 2  # the functions of a region and of its loop have names of their own
