@@ -8,7 +8,7 @@ from inlaid.errors import ScheduleError
 from inlaid.schedules.borders import split_borders
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import block_size, blocks_of, merge_chains
+from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
@@ -141,7 +141,7 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     for loop in loops:
         if loop not in spatial or chunks >= CHUNKS:
             break
-        extent = _extent(s.program, loop)
+        extent = loop_extent(s, loop)
         chosen.append(loop)
         chunks *= extent.value if isinstance(extent, arith.Const) else CHUNKS
     if not chosen or chunks == 1:
@@ -151,7 +151,3 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     except ScheduleError:
         # The block's iterations depend on one another, as those of a loop program of its own may.
         return
-
-
-def _extent(program: ir.LoopProgram, loop: Var) -> arith.Expr:
-    return next(stmt.extent for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.var is loop)

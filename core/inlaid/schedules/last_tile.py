@@ -1,7 +1,8 @@
-"""Tiles over an extent that is not known: the last one, where the extent leaves less than a tile, is moved back to fit."""
+"""Tiles over an extent that they do not divide: the last one is moved back to fit, or its sums go over whole vectors."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from inlaid import arith
@@ -92,3 +93,31 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
 
     body = Rewriter(moved).stmt(Rewriter(expr=load, stmt=store).stmt(stmt.body))
     return with_footprint(replace(stmt, body=body))
+
+
+def sum_whole_vectors(program: ir.LoopProgram, block: str, lane: Var, padded: Collection[str] = ()) -> ir.LoopProgram:
+    """A scheduled program whose sums in registers go over all lanes of the vectors that columns begin in.
+
+        for j in 16, vectorized: block b(v = 16 * i + j) where 16 * i + j < n: acc[v] += a[k] * x[k, v]
+    becomes
+        for j in 16, vectorized: block b(v = 16 * i + j) where 16 * i < n: acc[v] += a[k] * select(v < n, x[k, v], 0)
+
+    Masked sums would take a select each where there are no masks. Lanes behind the end are never stored. `lane` is the loop of the
+    vectors; the buffers that are `padded` hold whole vectors, so that their loads stay.
+    """
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.Block) or stmt.name != block or lane not in arith.free_vars(stmt.predicate):
+            return None
+        column = next(item for item, binding in zip(stmt.iters, stmt.bindings, strict=True) if lane in arith.free_vars(binding))
+
+        def load(node: ir.Expr) -> ir.Expr | None:
+            whole = not isinstance(node, ir.Load) or node.buffer.scope == "register" or node.buffer.name in padded
+            if whole or column.var not in node.free_vars():
+                return None
+            return ir.Select(node.dtype, truth(arith.compare("<", column.var, column.extent)), node, ir.const(0, node.dtype))
+
+        predicate = arith.simplify(arith.substitute(stmt.predicate, {lane: arith.ZERO}))
+        return with_footprint(replace(stmt, predicate=predicate, body=Rewriter(expr=load).stmt(stmt.body)))
+
+    return Rewriter(stmt=change).program(program)

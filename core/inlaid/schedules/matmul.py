@@ -12,6 +12,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.last_tile import sum_whole_vectors
 from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile
 from inlaid.schedules.rule import Given, KernelContext, Offer, Version
 from inlaid.schedules.shape import (
@@ -25,6 +26,7 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.peel import REMAINDERS
 from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
@@ -207,16 +209,16 @@ def _schedule(
                 acc += a * panel              # row and vector unrolled, lane vectorised
             out = after(acc)
     """
-    s = Schedule(program)
+    s = Schedule(program, annotation_keys=(REMAINDERS,))
     anchor = product.anchor
     matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
     if len(anchor.buffer.shape) > 1:
         # A vector that is cut off at the end of a row reaches into no other row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
     nest = place_tile(s, product, tile, final)
-    # Of columns of symbolic number all rows of a vector are left out together.
-    tile_loops = (*nest.tile_rows, nest.vector) if product.columns is not None else (nest.vector, *nest.tile_rows)
-    s.reorder(nest.k, *tile_loops, nest.lane)
+    s.reorder(nest.k, *nest.tile_rows, nest.vector, nest.lane)
+    if product.columns is None:
+        s.annotate(nest.columns, REMAINDERS.name, tile.lanes)
     init = s.decompose_reduction(matmul, nest.k)
     for part in (init, matmul):
         mark_tile(s, *s.loops(part)[-2 - len(nest.tile_rows) :])
@@ -225,7 +227,10 @@ def _schedule(
     if packed:
         more = _pack(s, product, tile, nest.columns, context)
     share_out(s, replace(nest, rows=None) if packed else nest, product, tile, context)
-    program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
+    program = s.program
+    for part in (init, matmul):
+        program = sum_whole_vectors(program, part, s.loops(part)[-1], [buffer.name for buffer in layouts])
+    program = with_layouts(program, layouts_by_name(program, layouts, more))
     if layouts and nest.rows is not None and tile.rows > 1:
         # One row alone reads each panel once, at the speed of memory, as it is.
         program, _ = stream(program, matmul, product.right.buffer.name, nest.columns, nest.k)

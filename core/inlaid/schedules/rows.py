@@ -13,7 +13,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.rule import Given, KernelContext, Offer
-from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, present, worth_inlining
+from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, loop_extent, present, worth_inlining
 from inlaid.tensor import ir
 from inlaid.tensor.footprint import with_footprint
 from inlaid.tensor.rewrite import Rewriter
@@ -212,11 +212,6 @@ def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
     return next(count for count in (8, 4, 2, 1) if count <= most and (count < whole or count == 1 or count <= whole))
 
 
-def _extent(s: Schedule, loop: Var) -> arith.Expr:
-    found = next(stmt.extent for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.For) and stmt.var is loop)
-    return arith.simplify(found)
-
-
 # --- along rows -------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +223,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
     row = group = outer = None
     if rows:
         row = outer = s.fuse(*rows) if len(rows) > 1 else rows[0]
-        together = _together(_extent(s, row), [_extent(s, loop) for loop in columns]) if names else 1
+        together = _together(loop_extent(s, row), [loop_extent(s, loop) for loop in columns]) if names else 1
         if together > 1:
             group, row = s.split(row, (None, together))
             outer = group
@@ -280,7 +275,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
     )
     if len(inner) != count:
         raise ScheduleError(f"block {name} reduces several rows at a time")
-    length = lanes * _vectors(_extent(s, inner[-1]), lanes, ACCUMULATORS)
+    length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, ACCUMULATORS)
     _, piece = s.split(inner[-1], (None, length))
     parts = {s.rfactor(name, piece): length}
     while length > STEP:
@@ -328,7 +323,7 @@ def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None
     inner = _after(s, name, row)
     if not inner:
         return
-    extent = _extent(s, inner[-1])
+    extent = loop_extent(s, inner[-1])
     # Of a row whose length is not known a vector at a time: of several the last ones would often do nothing.
     count = _vectors(extent, lanes, UNROLLED) if isinstance(extent, arith.Const) else 1
     _, vector, lane = s.split(inner[-1], (None, count, lanes))
@@ -350,7 +345,7 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
     others = [loop for loop in present(*loops) if loop not in rows]
     *outer, column = rows
     most = ACCUMULATORS if len(names) == 1 and not others else UNROLLED
-    length = lanes * _vectors(_extent(s, column), lanes, most)
+    length = lanes * _vectors(loop_extent(s, column), lanes, most)
     piece, place = s.split(column, (None, length))
     s.reorder(*outer, piece, *others, place)
     for name in reversed(names):
@@ -364,11 +359,9 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
     _mark(s, final, length, lanes)
     work = max(_work(block) for block in blocks_of(s.program))
     if context.threads != 1 and work >= PARALLEL_WORK:
-        enough = not all(isinstance(_extent(s, loop), arith.Const) for loop in outer)
-        count = 1
-        for loop in outer:
-            extent = _extent(s, loop)
-            count *= extent.value if isinstance(extent, arith.Const) else 1
+        extents = [loop_extent(s, loop) for loop in outer]
+        enough = not all(isinstance(extent, arith.Const) for extent in extents)
+        count = prod(extent.value for extent in extents if isinstance(extent, arith.Const))
         if outer and (enough or count >= max(context.threads, 2)):
             s.parallel(s.fuse(*outer) if len(outer) > 1 else outer[0])
         else:
@@ -399,7 +392,7 @@ def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int)
     init = s.decompose_reduction(name, reduced[0])  # type: ignore[arg-type]
     _mark(s, name, length, lanes)
     _mark(s, init, length, lanes)
-    extent = _extent(s, reduced[-1])  # type: ignore[arg-type]
+    extent = loop_extent(s, reduced[-1])  # type: ignore[arg-type]
     if isinstance(extent, arith.Const) and extent.value <= SHORT:
         s.unroll(reduced[-1])  # type: ignore[arg-type]
 

@@ -197,7 +197,8 @@ def share_rows(
 
 def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
     """The extent of a loop."""
-    return next(stmt.extent for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var is loop)
+    loops = (stmt for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For))
+    return arith.simplify(next(stmt.extent for stmt in loops if stmt.var is loop))
 
 
 def layouts_by_name(

@@ -224,7 +224,7 @@ def _schedule(
         more[pad] = Layout(((1, plan.lanes_in),))
     symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
     if symbolic:
-        s.annotate(rows_of_tiles, REMAINDERS.name, True)
+        s.annotate(rows_of_tiles, REMAINDERS.name, 1)
     if context.threads != 1:
         s.parallel(places)
         for loops in ((c, own), (channel, made)):

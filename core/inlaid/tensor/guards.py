@@ -38,10 +38,15 @@ class _Nesting:
         """A statement with its guards nested."""
         stmt = mapped(stmt, self.stmt)
         match stmt:
+            case ir.If(condition=ir.Index(index=arith.Const(value=holds)), otherwise=None):
+                return stmt.then if holds else ir.Seq(())
+            case ir.For(body=ir.Seq(stmts=())):
+                return stmt.body
             case ir.For(kind=ir.ForKind.VECTORIZED | ir.ForKind.SERIAL):
                 outside, loop = _hoisted(stmt)
                 return guarded(_unswitched(loop), outside)
-            case ir.Seq(stmts=stmts):
+            case ir.Seq():
+                stmts = tuple(part for item in stmt.stmts for part in _flat(item))
                 if sum(_cut(item) is not None for item in stmts) > 1:
                     stmts = tuple(map(_begun, stmts))
                 nested = self._nested(stmts)

@@ -14,8 +14,9 @@ from inlaid.tensor.primitives import PREFETCH, AnnotationKey
 from inlaid.tensor.rewrite import Rewriter
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
-REMAINDERS = AnnotationKey("remainders", bool)
-"""Of a loop over pieces of unrolled rows: each number of rows that may be left has code of its own, which asks for none of them."""
+REMAINDERS = AnnotationKey("remainders", int)
+"""Of a loop over pieces of unrolled rows, or of vectors: each number of these that may be left has code of its own, which asks for
+none of them. The value is how many elements a row or a vector counts for."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -187,17 +188,23 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arit
         return main
     last: dict[arith.Expr, arith.Expr] = {loop.var: whole}
     tail: ir.Stmt | None = None
-    if (REMAINDERS.name, True) in loop.annotations and len(found) == 1:
+    unit = dict(loop.annotations).get(REMAINDERS.name)
+    if unit and len(found) == 1:
         (pieces,) = found
         rows = arith.simplify(pieces.limit - whole * pieces.size)
-        for count in range(pieces.size - 1, 0, -1):
+        for end in range(pieces.size - (unit == 1), 0, -unit):
 
-            def among(part: arith.Expr, known: Ranges, count: int = count) -> arith.Expr:
+            def among(part: arith.Expr, known: Ranges, end: int = end) -> arith.Expr:
                 own = read(part, known)
-                return part if own is None else arith.compare("<", own.rest, count)
+                if own is None:
+                    return part
+                if Analyzer(known).simplify(own.rest % unit) == arith.ZERO:
+                    return arith.compare("<", own.rest, end)
+                some = arith.logical_or(arith.compare("<", own.rest, end - unit), part)
+                return arith.logical_and(arith.compare("<", own.rest, end), some)
 
             some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
-            tail = ir.If(truth(arith.compare("==", rows, count)), some, tail)
+            tail = some if tail is None else ir.If(truth(arith.compare("<=", rows, end)), some, tail)
     else:
         tail = _peel(Rewriter(last).stmt(loop.body), ranges)
     assert tail is not None

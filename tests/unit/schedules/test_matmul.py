@@ -107,6 +107,14 @@ def test_columns_need_not_be_known(rows, columns, most):
     check(product((rows, 5), (5, SizeVar("width", 1, most))), 1, False, [(rows, 5), (5, columns)])
 
 
+@pytest.mark.parametrize("columns", [19, SizeVar("width", 1)])
+def test_sums_of_last_columns_are_not_masked(columns):
+    scheduled = check(product((9, 5), (5, columns)), shapes=[(9, 5), (5, 19)])
+    vectors = [s for s in ir.walk_stmts(scheduled.body) if isinstance(s, ir.For) and s.kind is ir.ForKind.VECTORIZED]
+    cut = [loop.body.then for loop in vectors if isinstance(loop.body, ir.If)]
+    assert cut and all(isinstance(store, ir.Store) and store.buffer in scheduled.outputs for store in cut)
+
+
 @CHECKED
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 2))
 def test_nothing_need_be_known(rows, depth, threads):

@@ -48,6 +48,17 @@ def branches(stmt: ir.Stmt) -> int:
     return sum(isinstance(item, ir.If) for item in ir.walk_stmts(stmt))
 
 
+def test_decided_guards_do_not_part_rows():
+    """Of a tile of two vectors, the second of which is known not to be there, rows are nested as those of one vector."""
+    one, none = arith.ONE, arith.ZERO
+    rows = [(stored(row, (arith.compare("<", arith.Const(row), N), there))) for row in range(ROWS) for there in (one, none)]
+    after = simplify_program(nest_guards(program(ir.Seq(tuple(rows)))))
+    (outer,) = [stmt for stmt in after.body.stmts if isinstance(stmt, ir.If)]
+    assert branches(outer) == ROWS
+    for n in range(ROWS + 2):
+        assert np.array_equal(run(after, n), run(program(ir.Seq(tuple(rows))), n))
+
+
 def test_rows_that_may_not_be_there_take_one_branch_an_iteration():
     k = Var("k")
     rows = ir.Seq(tuple(stored(row, (arith.compare("<", arith.Const(row), N),)) for row in range(ROWS)))

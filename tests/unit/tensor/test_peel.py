@@ -37,7 +37,7 @@ def test_code_is_written_twice_where_it_asks_often(often: bool, loops: int) -> N
     np.testing.assert_array_equal(found, data + 1)
 
 
-def symbolic(pieces: arith.Dim, kind: ir.ForKind, *annotations: tuple[str, bool]) -> ir.LoopProgram:
+def symbolic(pieces: arith.Dim, kind: ir.ForKind, *annotations: tuple[str, int]) -> ir.LoopProgram:
     """Adds 1 to n elements in pieces of four."""
     n = arith.SizeVar("n")
     source, target = (ir.Buffer(name, (n,), dtype("int8")) for name in ("source", "target"))
@@ -60,12 +60,12 @@ N = arith.SizeVar("n")
         (5, ir.ForKind.SERIAL, (), 2, 0),
         # Unrolled rows of the last piece ask one by one, or once for all of them.
         (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, (), 3, 2),
-        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, ((REMAINDERS.name, True),), 5, 4),
-        (5, ir.ForKind.UNROLLED, ((REMAINDERS.name, True),), 5, 4),
+        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 5, 4),
+        (5, ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 5, 4),
     ],
 )
 def test_loops_of_unknown_length(
-    pieces: arith.Dim, kind: ir.ForKind, annotations: tuple[tuple[str, bool], ...], loops: int, conditions: int
+    pieces: arith.Dim, kind: ir.ForKind, annotations: tuple[tuple[str, int], ...], loops: int, conditions: int
 ) -> None:
     peeled = simplify_program(peel_loops(symbolic(pieces, kind, *annotations)))
     statements = list(ir.walk_stmts(peeled.body))
@@ -74,6 +74,25 @@ def test_loops_of_unknown_length(
     assert sum(isinstance(stmt, ir.If) and not isinstance(stmt.then, ir.Store) for stmt in statements) <= conditions
     done = simplify_program(unroll_loops(peeled))
     for size in (0, 1, 3, 4, 5, 11, 16, 20):
+        data = np.arange(size, dtype=np.int8)
+        (found,) = interp.run(done, [data], {N: size})
+        np.testing.assert_array_equal(found, data + 1)
+
+
+def test_vectors_that_may_be_left_have_code_of_their_own() -> None:
+    """Of a last piece of up to three vectors of two only the last vector asks for its lanes, and no vector is asked for."""
+    source, target = (ir.Buffer(name, (N,), dtype("int8")) for name in ("source", "target"))
+    y, x, lane = arith.Var("y"), arith.Var("x"), arith.Var("lane")
+    place = y * 6 + x * 2 + lane
+    add = guarded(ir.Store(target, (place,), ir.load(source, (place,)) + 1), arith.compare("<", place, N))
+    vector = guarded(ir.For(lane, arith.wrap(2), add, ir.ForKind.VECTORIZED), arith.compare("<", y * 6 + x * 2, N))
+    row = ir.For(x, arith.wrap(3), vector, ir.ForKind.UNROLLED)
+    body = ir.For(y, arith.ceildiv(N, 6), row, annotations=((REMAINDERS.name, 2),))
+    done = simplify_program(unroll_loops(peel_loops(ir.LoopProgram("add", (source,), (target,), body))))
+    vectors = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED]
+    assert len(vectors) == 3 + (1 + 2 + 3)
+    assert sum(isinstance(vector.body, ir.If) for vector in vectors) == 3
+    for size in range(14):
         data = np.arange(size, dtype=np.int8)
         (found,) = interp.run(done, [data], {N: size})
         np.testing.assert_array_equal(found, data + 1)
