@@ -25,7 +25,7 @@ from inlaid.schedules.direct_conv import (
     schedule_padding,
     stream_weights,
 )
-from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
+from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels, store_whole_tiles
 from inlaid.schedules.register_tile import seconds, steps
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -46,6 +46,8 @@ from inlaid.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
 """Input channels of a run that weights are packed for: shorter ones are no better than single channels."""
+SHALLOW = 512
+"""Products of a sum up to which it matters that results are stored without conditions."""
 MANY_PANELS = 8
 """Panels of a thread from which on one more or less does not matter."""
 
@@ -191,7 +193,10 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     if context.threads != 1:
         rows = None if _shares_panels(plan, context) else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    program = with_layouts(s.program, layouts_by_name(s.program, layouts, local))
+    program = s.program
+    if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW:
+        program = store_whole_tiles(program, final, plan.flat, tile.pixels)
+    program = with_layouts(program, layouts_by_name(program, layouts, local))
     program = stream_weights(program, conv, tile, panels, turns[-1])
     for copy, line in lines.items():
         program = split_borders(program, copy, line)

@@ -20,7 +20,7 @@ from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor
 from inlaid.tensor import ir
 from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.transform import fresh_iters, nest, remapped, unique_name
 
@@ -198,6 +198,55 @@ def join_pixels(program: ir.LoopProgram, name: str, data: str, axes: Sequence[Fl
             line = ir.Buffer(buffer.name, (*buffer.shape[:2], arith.unwrap(count)), buffer.dtype)
             maps[buffer] = (line, lambda indices: (*indices[:2], _place(indices[2:], strides)))
     return remapped(program, maps)
+
+
+class _Places(Rewriter):
+    """Replaces whole expressions."""
+
+    def __init__(self, places: dict[Expr, Expr]) -> None:
+        super().__init__()
+        self._places = places
+
+    def index(self, index: Expr) -> Expr:
+        done = super().index(index)
+        return self._places.get(done, done)
+
+
+def store_whole_tiles(program: ir.LoopProgram, final: str, axes: Sequence[FlatAxis], pixels: int) -> ir.LoopProgram:
+    """A scheduled program that stores the results of a tile, which `final` does, without conditions where none is beside the image.
+
+        for q in 8: block out(v = p * 8 + q) where v // pitch < h and v % pitch < w: out[v // pitch, v % pitch] = acc[v]
+    becomes
+        if p * 8 // pitch < h and p * 8 % pitch + 7 < w:
+            for q in 8: block out(v = p * 8 + q, u = q): out[(v - u) // pitch, (v - u) % pitch + u] = acc[v]
+        else: as it was
+    """
+    strides = _strides(axes)
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.For) or stmt.extent != Const(pixels) or stmt.kind is not ir.ForKind.UNROLLED:
+            return None
+        blocks = [inner for inner in ir.walk_stmts(stmt) if isinstance(inner, ir.Block)]
+        if [block.name for block in blocks] != [final]:
+            return None
+        (block,), within = blocks, ir.IterVar(Var("q"), Const(pixels))
+        pixel, start = block.iters[2].var, arith.substitute(block.bindings[2], {stmt.var: arith.ZERO})
+        ends = _lines(start, axes, strides)
+        ends[-1] = ends[-1] + (pixels - 1)
+        inside: Expr = arith.ONE
+        for end, axis in zip(ends, axes, strict=True):
+            inside = arith.logical_and(inside, arith.compare("<", end, axis.size))
+        moved = _lines(pixel - within.var, axes, strides)
+        moved[-1] = moved[-1] + within.var
+        places = dict(zip(_lines(pixel, axes, strides), moved, strict=True))
+        rest: Expr = arith.ONE
+        for part in conjuncts(block.predicate):
+            rest = rest if stmt.var in arith.free_vars(part) else arith.logical_and(rest, part)
+        iters, bindings, body = (*block.iters, within), (*block.bindings, stmt.var), _Places(places).stmt(block.body)
+        whole = with_footprint(replace(block, iters=iters, bindings=bindings, body=body, predicate=rest))
+        return ir.If(truth(inside), Rewriter(stmt=lambda inner: whole if inner is block else None).stmt(stmt), stmt)
+
+    return Rewriter(stmt=change).program(program)
 
 
 def _over_pixels(

@@ -103,6 +103,18 @@ def test_lines_share_their_halo():
         assert [axis.phases for axis in axes] == [stride, stride]
 
 
+def test_tiles_inside_the_image_are_stored_without_conditions():
+    height, width = arith.SizeVar("h"), arith.SizeVar("w")
+    _, program = scheduled(convolution((1, 4, height, width), 4, (3, 3), 2, 1, 1))
+    choices = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.If) and stmt.otherwise is not None]
+    stores = [part for part in ir.walk_stmts(program.body) if isinstance(part, ir.Store) and part.buffer is program.outputs[0]]
+    (choice,) = (stmt for stmt in choices if any(part is stores[0] for part in ir.walk_stmts(stmt)))
+    stored = [[part for part in ir.walk_stmts(arm) if part in stores] for arm in (choice.then, choice.otherwise)]
+    assert len(stored[0]) == len(stored[1]) > 1
+    assert not any(isinstance(part, ir.If) for part in ir.walk_stmts(choice.then))
+    assert sum(isinstance(part, ir.If) for part in ir.walk_stmts(choice.otherwise)) == len(stored[1])
+
+
 def test_no_tile_checks_what_it_sums():
     """Results alone are stored under a condition, and each tile divides twice: for the line and the place of its first pixel."""
     height, width = arith.SizeVar("h"), arith.SizeVar("w")
