@@ -221,7 +221,7 @@ class Executor:
         if value.storage == "arena" and size:
             offset = run.layout.place(run.prepared.plan, value, size, run.sizes)
             return run.view(shape, value.dtype.numpy, offset)
-        return aligned_empty(shape, value.dtype.numpy)
+        return run.results.empty(number, shape, value.dtype.numpy) if size >= LARGE else aligned_empty(shape, value.dtype.numpy)
 
     # --- other plans ------------------------------------------------------------------------------------------------------
 

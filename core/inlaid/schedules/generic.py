@@ -17,6 +17,8 @@ PARALLEL_WORK = 1 << 15
 """Iterations of a block from which on threads are worth waking."""
 PIECE = 256
 """Columns that are reduced together where columns are all there is to run in parallel."""
+SHORT = 8
+"""Columns below which the sums of windows, or of products, are not worth a pass over them for each element that is summed."""
 REPEATS = 8
 """How often an element may be repeated along a row for its copies to be written out."""
 CHUNKS = 64
@@ -40,7 +42,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram
         # Rows of an image are often shorter than the vectors of an iteration; together they are one long row.
         s = Schedule(collapse(s.program))
     for block in blocks_of(s.program):
-        if _sums_rows(block):
+        if _sums_rows(block, vectors=context.capabilities.vector_bits > 0):
             _add_row_by_row(s, block)
         else:
             _write_repeats(s, block)
@@ -61,18 +63,31 @@ def _without_choices(s: Schedule) -> ir.LoopProgram:
     return program
 
 
-def _sums_rows(block: ir.Block) -> bool:
-    """Whether a reduction walks along rows with its last spatial variable, and across them with what it reduces over."""
+def _sums_rows(block: ir.Block, vectors: bool) -> bool:
+    """Whether a reduction walks along rows with its last spatial variable, and across them with what it reduces over; on targets
+    with vectors also whether it does so through windows or products, each element of which counts for a whole row."""
     if block.init is None or not isinstance(block.body, ir.Store) or not block.body.indices:
         return False
-    column = block.iters[len(block.body.indices) - 1].var
-    if block.body.indices[-1] != column:
+    item = block.iters[len(block.body.indices) - 1]
+    if block.body.indices[-1] != item.var:
         return False
     reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
     loads = [
         n for n in ir.walk_exprs(block.body.value) if isinstance(n, ir.Load) and n.buffer is not block.body.buffer and n.indices
     ]
-    return bool(loads) and all(load.indices[-1] == column and reduced & load.free_vars() for load in loads)
+    if loads and all(load.indices[-1] == item.var and reduced & load.free_vars() for load in loads):
+        return True
+    if not vectors or (isinstance(item.extent, arith.Const) and item.extent.value < SHORT):
+        return False
+    along = [load for load in loads if item.var in load.free_vars()]
+    return all(_steps(load, item.var) for load in along) and any(reduced & load.free_vars() for load in along)
+
+
+def _steps(load: ir.Load, column: Var) -> bool:
+    """Whether a load goes along a row, element by element or by every second."""
+    parts = arith.affine(load.indices[-1], column)
+    within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
+    return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
 
 
 def _add_row_by_row(s: Schedule, block: ir.Block) -> None:

@@ -133,3 +133,17 @@ def test_windows_over_broadcast_sums(cpu: str) -> None:
         found = executable.run({"x": given[0], "other": given[1]}).values()
         for value, expected in zip(found, evaluate(unit, given), strict=True):
             np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5 * np.abs(expected).max(initial=0))
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 1)])
+def test_few_output_channels(cpu: str, threads: int) -> None:
+    """That fill no vectors: sums of windows row by row, strided and dilated, and pools of three channels."""
+    x = image(3)
+    weights = constant(np.random.default_rng(1).integers(-2, 3, (1, 3, 3, 3)).astype(np.float32))
+    results = [
+        ops.relu(ops.conv(x, weights, strides=(stride, stride), pads=(1,) * 4, dilations=(dilation, dilation), groups=1))
+        for stride, dilation in ((1, 1), (2, 1), (1, 2), (3, 1))
+    ]
+    results += [pooled(x, "max", 3, 1, 1), pooled(x, "average", 2, 2, 0)]
+    sizes = tuple((n, h + 3, w + 3) for n, h, w in SIZES)
+    check(function([x], tuple_(results)), cpu, sizes, threads)

@@ -382,3 +382,30 @@ def test_the_generic_rule_repeats_rows_without_division():
     loads = [node for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Store) for node in ir.walk_exprs(stmt.value)]
     indices = [index for node in loads if isinstance(node, ir.Load) for index in node.indices]
     assert not any(isinstance(part, arith.FloorMod) for index in indices for part in arith.walk(index))
+
+
+def innermost(program):
+    """The extents of the loops that hold no others."""
+    loops = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For)]
+    return [loop.extent for loop in loops if not any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))]
+
+
+@CHECKED
+@given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.sampled_from([(5, 9), (4, 4), (3, 17)]), st.integers(1, 2))
+def test_the_generic_rule_sums_windows_row_by_row(channels, outputs, stride, sizes, threads):
+    h, w = arith.SizeVar("h"), arith.SizeVar("w")
+    x, weights = (
+        graph.var("x", TensorType((2, channels, h, w), "float32")),
+        graph.var("w", TensorType((outputs, channels, 3, 2), "float32")),
+    )
+    made = ops.conv(x, weights, strides=(stride, stride), pads=(1, 0, 1, 1), dilations=(1, 1), groups=1)
+    scheduled = check(GenericRule(), kernel([x, weights], ops.relu(made)), threads, sizes={h: sizes[0], w: sizes[1]})[1]
+    # By greater strides most of a vector would be read for nothing.
+    assert all(arith.free_vars(extent) for extent in innermost(scheduled)) == (stride < 3)
+
+
+def test_the_generic_rule_multiplies_row_by_row():
+    n = arith.SizeVar("n")
+    a, b = graph.var("a", TensorType((3, 5), "float32")), graph.var("b", TensorType((5, n), "float32"))
+    scheduled = check(GenericRule(), kernel([a, b], ops.matmul(a, b)), sizes={n: 9})[1]
+    assert all(arith.free_vars(extent) == {n} for extent in innermost(scheduled))
