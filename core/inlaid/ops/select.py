@@ -15,7 +15,19 @@ from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.unify import fresh_size, upper_bound
-from inlaid.ops.define import ANY, FLOAT, INTEGER, Array, check_axes, common_dtype, dims_may_equal, tensor_type, widen, widen_array
+from inlaid.ops.define import (
+    ANY,
+    FLOAT,
+    INTEGER,
+    Array,
+    check_axes,
+    common_dtype,
+    dims_may_equal,
+    tensor_type,
+    widen,
+    widen_array,
+    working_dtype,
+)
 from inlaid.ops.index import positive_index
 from inlaid.ops.ordering import first_in_order, key_dtype, sort_key
 from inlaid.ops.sort import before, merge_sort, stable_argsort
@@ -298,15 +310,14 @@ def _compute_non_max_suppression(
         result, count = outputs
         keys = b.alloc((candidates,), key_dtype(scores.dtype), "keys")
         order, spare = (b.alloc((candidates,), "int64", name) for name in ("order", "spare"))
-        suppressed = b.alloc((), "bool", "suppressed")
+        # Corners of the boxes that are kept lie side by side, so that a box is compared with several at once.
+        overlaps, working = b.alloc((), "int32", "overlaps"), working_dtype(boxes.dtype)
+        own, others = b.alloc((4,), working, "own"), b.alloc((4, candidates), working, "others")
         b.store(count, (), 0)
         with b.loops((batches, classes)) as (batch, number):
 
             def score(box: arith.Var) -> ir.Expr:
                 return widen(score_buffer[batch, number, box])
-
-            def sides(box: arith.Var) -> list[ir.Expr]:
-                return _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
 
             def rank(box: Dim) -> ir.Expr:
                 return sort_key(score_buffer[batch, number, box], descending=True)
@@ -319,11 +330,18 @@ def _compute_non_max_suppression(
                 with b.if_(
                     ir.as_expr(arith.compare("<", kept, attrs.max_output), dtype("bool")) & (score(box) > widen(score_limit[()]))
                 ):
-                    b.store(suppressed, (), False)
-                    with b.loop(kept) as j, b.if_(~suppressed[()]):
-                        other = b.let(result[start + j, 2], "other", (0, candidates - 1))
-                        b.store(suppressed, (), _overlap(sides(box), sides(other)) > widen(overlap_limit[()]))
-                    with b.if_(~suppressed[()]):
+                    b.store(overlaps, (), 0)
+                    corners = _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
+                    for side, corner in enumerate(corners):
+                        b.store(own, side, corner)
+                    with b.loop(kept) as j:
+                        overlap = _overlap([own[side] for side in range(4)], [others[side, j] for side in range(4)])
+                        found = te.select(overlap > widen(overlap_limit[()]), te.const(1, "int32"), te.const(0, "int32"))
+                        b.store(overlaps, (), te.maximum(overlaps[()], found))
+                    with b.if_(overlaps[()].equal(0)):
+                        place = b.let(ir.as_expr(kept, dtype("int64")), "place", (0, candidates - 1))
+                        for side in range(4):
+                            b.store(others, (side, place), own[side])
                         b.store(count, (), count[()] + 1)
                         row = b.let(count[()] - 1, "row", (0, size - 1))
                         for column, value in enumerate((batch, number, box)):
