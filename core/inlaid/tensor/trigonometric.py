@@ -57,15 +57,17 @@ def _modulo_four(x: Expr) -> Expr:
 def _turns_short(x: Expr) -> tuple[Expr, Expr]:
     """For a float64 that holds a float32: the quadrant (an integer, the low two bits count) and r with x = (quadrant + r) quarter
     turns, |r| <= 1/2."""
-    # 24 bits times 29 are 53. Seven pieces reach 75 bits behind the point for x up to 2^128, where no float32 comes nearer to a
-    # multiple of pi/2 than 2^-30.
-    terms = [_modulo_four(x * _piece(1 + 29 * index, 29, 0)) for index in range(7)]
-    total, errors = terms[0], []
-    for term in terms[1:]:
-        total, error = two_sum(total, term)
-        errors.append(error)
-    n, whole = nearest(total, FLOAT64)
-    return whole, (total - n) + sum(errors[1:], errors[0])
+    # A float32 from 2^k on is a multiple of 2^(k - 23), and makes multiples of 4 of the digits before 2^-(k - 24). Two pieces of 53
+    # digits then reach 2^-59 behind the point, where no float32 comes nearer to a multiple of pi/2 than 2^-30. The first product is
+    # below 2^47: its error term needs no modulo, and to take n from it is exact.
+    pieces: list[Expr] = [const(_piece(1 + 53 * index, 53, 0), x.dtype) for index in range(2)]
+    for k in range(44, 128, 22):
+        beyond = magnitude(x) >= 2.0**k
+        pieces = [select(beyond, const(_piece(k - 24 + 53 * index, 53, 0), x.dtype), piece) for index, piece in enumerate(pieces)]
+    product, error = two_product(x, pieces[0])
+    turns = _modulo_four(product)
+    n, whole = nearest(turns, FLOAT64)
+    return whole, (turns - n) + fma(x, pieces[1], error)
 
 
 def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
