@@ -1,4 +1,4 @@
-"""Vectors that the end of a row cuts off: what is summed in them stays in registers."""
+"""Vectors that the end of a row cuts off: what is summed in them stays in registers, and masks come before loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from inlaid import ops
+from inlaid import arith, ops
+from inlaid.arith import SizeVar, Var
 from inlaid.graph.ir import var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -15,12 +16,13 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.tensor import ir
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid.tensor.lower_blocks import truth
+from inlaid.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86.options import X86Options
 
-from .native import Native
+from .native import Native, check
 
 MACHINES = {"x86-64-v4": (512, 32), "x86-64-v3": (256, 16), "x86-64-v2": (128, 16)}
 
@@ -52,3 +54,32 @@ def test_sums_are_stored_whole(rows: int, columns: int) -> None:
     masked = re.findall(r"call void @llvm\.masked\.store\S*\(<16 x float> %\S+ ptr align 4 (%\S+),", text)
     assert masked and not [place for place in masked if re.search(rf"{re.escape(place)} = getelementptr .*%local", text)]
     assert not any(place.startswith("%local") for place in masked)
+
+
+def copy(op: str, far: bool) -> ir.LoopProgram:
+    """y[i, j] = x[i, j] where j + i compares to n, or n - 5, in the first sixteen columns of rows; 0 elsewhere."""
+    rows, n = SizeVar("rows"), SizeVar("n")
+    x, y = (ir.Buffer(name, (rows, 16), dtype("float32")) for name in "xy")
+    size = ir.Buffer("size", (n,), dtype("float32"))
+    i, j = Var("i"), Var("j")
+    place, end = j + (i if far else 3), n - 5 if far else n
+    condition = arith.compare(op, place, end) if far else arith.compare(op, end, place)
+    value = ir.Select(x.dtype, truth(condition), ir.load(x, (i, j)), ir.const(0, x.dtype))
+    row = ir.For(j, arith.Const(16), ir.Store(y, (i, j), value), ir.ForKind.VECTORIZED)
+    return ir.LoopProgram("copy", (x, size), (y,), ir.For(i, arith.wrap(rows), row))
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("op", ["<", "<=", "==", "!="])
+def test_comparisons_of_lanes_with_sizes(op: str, far: bool, cpu: str) -> None:
+    for n in (0, 1, 3, 7, 18, 19, 25):
+        feeds = [np.ones((6, 16), np.float32), np.zeros(n, np.float32)]
+        check([copy(op, far)], feeds, X86Options(threads=1, cpu=cpu))
+
+
+def test_masks_come_before_loops() -> None:
+    """As comparisons of 32-bit numbers of lanes, where the loop does not change them."""
+    text = print_kernel(copy("<", False), "kernel", Dialect(TRIPLE, data_layout(), ""))
+    before, _, inside = text.partition("\nloop.")
+    assert "icmp sge <16 x i32>" in before and "x i64>" not in inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from inlaid import arith
 from inlaid.arith import bounds
@@ -49,6 +49,7 @@ class IndexPrinter:
         self.cells: dict[arith.Expr, str] = {}
         self._depths: dict[arith.Expr, int] = {}
         self._cheap: dict[arith.Expr, bool] = {}
+        self._ends: dict[arith.Compare, tuple[arith.Expr, bool] | None] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
@@ -114,6 +115,8 @@ class IndexPrinter:
         known: Value | None = self.printer.recall(("i1", expr))
         if known is not None:
             return known
+        if isinstance(expr, arith.Compare) and (mask := self._first_lanes(expr)) is not None:
+            return mask
         match expr:
             case arith.Const(value=constant):
                 return Value("true" if constant else "false", "i1")
@@ -133,6 +136,32 @@ class IndexPrinter:
                 number = self.print(expr)
                 value = self.printer.op(f"icmp ne {number}, {splat('0', INDEX, number.lanes)}", "i1", number.lanes)
         return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
+
+    def _first_lanes(self, comparison: arith.Compare) -> Value | None:
+        """A comparison that holds, or fails, in so many first lanes: 32-bit numbers of lanes are compared, before the loops that do
+        not change how many. None for any other."""
+        lane = next((var for var in arith.free_vars(comparison) if var in self.values and self.values[var].lanes), None)
+        if lane is None or not self.values[lane].ref.startswith("<i64 0,"):
+            return None
+        if comparison not in self._ends:
+            self._ends[comparison] = _end(comparison, lane)
+        found = self._ends[comparison]
+        if found is None or self._changes(found[0]) or any(self.values[var].lanes for var in arith.free_vars(found[0])):
+            return None
+        key = (*found, self.values[lane].lanes)
+        known: Value | None = self.printer.recall(key)
+        if known is not None:
+            return known
+        depth = self._invariant(found[0])
+        with self.printer.before_loop(depth) if depth < self.printer.depth else nullcontext():
+            return self.printer.remember(key, self._below(*key), lasting=True)
+
+    def _below(self, end: arith.Expr, below: bool, lanes: int) -> Value:
+        p = self.printer
+        count = p.intrinsic("smax", INDEX, [self.print(end), Value("0", INDEX)])
+        count = p.op(f"trunc {p.intrinsic('smin', INDEX, [count, Value(str(lanes), INDEX)])} to i32", "i32")
+        numbers = f"<{lanes} x i32> <{', '.join(f'i32 {lane}' for lane in range(lanes))}>"
+        return p.op(f"icmp {'slt' if below else 'sge'} {numbers}, {p.widen(count, lanes).ref}", "i1", lanes)
 
     def lasts(self, expr: arith.Expr) -> bool:
         """Whether an expression that does not depend on the lane has the same value wherever its variables have theirs."""
@@ -212,3 +241,14 @@ class IndexPrinter:
             return emit(f"add {quotient}, {step.ref}", INDEX, lanes)
         fix = emit(f"select {adjust}, {right}, {Value(zero, INDEX, lanes)}", INDEX, lanes)
         return emit(f"add {remainder}, {fix.ref}", INDEX, lanes)
+
+
+def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:
+    """Whether a comparison holds in the lanes below an end, or in all others, and that end; None where it does neither."""
+    (left, right), op = comparison.operands, comparison.op
+    parts = arith.affine(right - left + int(op == "<="), lane) if op in ("<", "<=") else None
+    if parts is None or isinstance(parts[1], arith.Const) or arith.reads_data(comparison):
+        return None
+    if parts[0] == arith.Const(-1):
+        return parts[1], True
+    return (1 - parts[1], False) if parts[0] == arith.ONE else None
