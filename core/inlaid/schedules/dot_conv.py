@@ -3,7 +3,7 @@
 Activations lie as N C/b H W b, with b channels a multiple of an instruction's group; weights as O/w C/r KH KW r/g w g, with w the
 output channels of a tile and r input channels that a block holds whole. Output channels that fill no vectors are padded. So are
 input channels that fill no groups, the colours of an image: they are copied first, with zeros beside them. Images of symbolic size,
-and those that are no planes, are copied as `flat_conv` has it.
+and those that are no planes, are flat as `flat_conv` has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
 )
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
-from inlaid.schedules.flat_conv import FlatAxis, flatten, plan_pixels
+from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -104,7 +104,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
     size = groups * conv.taps, context.capabilities.vector_registers
-    found = plan_pixels(filled, lambda height, width, most: choose_dot_tile(dot, outputs, height, width, *size, most), copied=True)
+    found = plan_pixels(filled, lambda height, width, most: choose_dot_tile(dot, outputs, height, width, *size, most), padded)
     if found is None:
         return None
     tile, count, flat = found
@@ -173,11 +173,13 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     if plan.padded:
         data = _pad_channels(s, plan)
         copies = [data]
-    if plan.flat:
+    if plan.flat and (plan.padded or needs_copy(conv, plan.flat)):
         program, copy = flatten(s.program, name, data, plan.flat, final, tile.pixels)
         s, copies = Schedule(program, context.intrinsics), [copy]
+    elif plan.flat:
+        s = Schedule(join_pixels(s.program, name, data, plan.flat, final), context.intrinsics)
     if plan.flat or plan.padded:
-        local[copies[0]] = Layout(((1, plan.block),))
+        local.update(dict.fromkeys(copies, Layout(((1, plan.block),))))
     lines: dict[str, Var | None] = {}
     for copy in copies:
         if plan.padded:

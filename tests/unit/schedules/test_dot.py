@@ -237,6 +237,13 @@ def test_convolutions_of_symbolic_sizes_compute_the_same(shape, c, o, k, stride,
         check(DotConvRule(), images(shape, c, o, k, stride, pad, pair, groups), {1}, threads, every=IMAGES)
 
 
+def test_single_pixels_of_images_are_read_where_they_are():
+    _, scheduled = check(DotConvRule(), images((N, H, W), 8, 8, 1, 1, 0, PAIRS[0]), {1}, every=IMAGES)
+    local = [stmt.buffer for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Alloc)]
+    assert all(buffer.scope == "register" for buffer in local)
+    assert len(scheduled.params) == 4
+
+
 @pytest.mark.parametrize(("c", "o", "groups"), [(6, 8, 2), (8, 6, 2), (8, 1, 1)])
 def test_channels_of_groups_that_fill_nothing_are_declined(c, o, groups):
     program = conv(PAIRS[0], 1, c, o, 1, 1, 0, 4, False, groups)
