@@ -96,12 +96,13 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
 
     whose inner loop is one of vectors. Where there is nothing else to run in parallel, columns are cut into pieces.
     """
-    bound = [binding for binding in block.bindings if isinstance(binding, Var)]
-    loops = s.loops(block.name)
-    if len(bound) != len(block.iters) or any(binding not in loops for binding in bound):
+    # Dimensions of one element have no loop.
+    bound = [(v, item.kind) for v, item in zip(block.bindings, block.iters, strict=True) if v != arith.ZERO]
+    spatial = [v for v, kind in bound if kind is ir.IterKind.SPATIAL and isinstance(v, Var)]
+    rows = [v for v, kind in bound if kind is ir.IterKind.REDUCTION and isinstance(v, Var)]
+    known = set(s.loops(block.name)).issuperset(spatial + rows) and len(spatial) + len(rows) == len(bound)
+    if not spatial or not rows or not known:
         return
-    spatial = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.SPATIAL]
-    rows = [v for v, item in zip(bound, block.iters, strict=True) if item.kind is ir.IterKind.REDUCTION]
     column = spatial[-1]
     if len(spatial) == 1:
         _, column = s.split(column, (None, PIECE))
