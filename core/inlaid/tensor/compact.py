@@ -19,20 +19,21 @@ def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
 
     The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension.
     """
-    return replace(program, body=_compact(program.body))
+    return replace(program, body=compact(program.body))
 
 
-def _compact(stmt: ir.Stmt) -> ir.Stmt:
+def compact(stmt: ir.Stmt) -> ir.Stmt:
+    """A statement with its allocations as those of `compact_buffers`."""
     match stmt:
         case ir.Alloc(buffer=buffer, body=body):
-            return _sink(buffer, _compact(body))
+            return _sink(buffer, compact(body))
         case ir.For(body=body) | ir.Let(body=body) | ir.While(body=body):
-            inner = _compact(body)
+            inner = compact(body)
             return stmt if inner is body else replace(stmt, body=inner)
         case ir.If(condition=condition, then=then, otherwise=otherwise):
-            return ir.If(condition, _compact(then), None if otherwise is None else _compact(otherwise))
+            return ir.If(condition, compact(then), None if otherwise is None else compact(otherwise))
         case ir.Seq(stmts=stmts):
-            return ir.Seq(tuple(map(_compact, stmts)))
+            return ir.Seq(tuple(map(compact, stmts)))
     return stmt
 
 

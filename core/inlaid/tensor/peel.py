@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -12,6 +12,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.lower_blocks import truth
 from inlaid.tensor.primitives import PREFETCH, AnnotationKey
 from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.strips import STRIP, in_strips
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
@@ -206,9 +207,34 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arit
             some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
             tail = some if tail is None else ir.If(truth(arith.compare("<=", rows, end)), some, tail)
     else:
-        tail = _peel(Rewriter(last).stmt(loop.body), ranges)
+        strip = _strips(loop, found[0], last, ranges) if len(found) == 1 else None
+        tail = strip or _peel(Rewriter(last).stmt(loop.body), ranges)
     assert tail is not None
     return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), tail)))
+
+
+def _strips(loop: ir.For, pieces: _Pieces, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges) -> ir.Stmt | None:
+    """What is left of the last piece as a loop over strips of its rows; None where its rows are no unrolled loops, or too few."""
+
+    def asks(condition: arith.Expr, row: arith.Var) -> bool:
+        part = _pieces(loop, condition, {row: (0, pieces.size - 1)})
+        return part is not None and part.rest == row and pieces.same(part)
+
+    rows = frozenset(
+        inner.var
+        for inner in ir.walk_stmts(loop.body)
+        if isinstance(inner, ir.For) and inner.kind is ir.ForKind.UNROLLED and inner.extent == arith.Const(pieces.size)
+        if any(asks(part, inner.var) for part, _ in _conditions(inner, {}))
+    )
+    number = arith.Var(f"{loop.var.name}_s")
+    strip = in_strips(loop.body, rows, number, asks) if rows and pieces.size > STRIP else None
+    if strip is None:
+        return None
+    left = arith.simplify(arith.ceildiv(pieces.limit - last[loop.var] * pieces.size, STRIP))
+    inside: Ranges = {**ranges, number: (0, arith.unwrap(left - 1))}
+    # The first row of a strip is always there; asked for once, it is known to all that follows.
+    first = arith.compare("<", last[loop.var] * pieces.size + number * STRIP, pieces.limit)
+    return ir.For(number, left, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
 
 
 def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:

@@ -1,0 +1,88 @@
+"""The remainder of a tile of unrolled rows as a loop over strips of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.compact import compact
+from inlaid.tensor.footprint import values_of
+from inlaid.tensor.lower_blocks import conjuncts
+from inlaid.tensor.primitives import PREFETCH
+from inlaid.tensor.rewrite import Rewriter
+
+STRIP = 4
+"""Rows of a strip: loops for 1, 2, 3 and 4 rows are ten rows of code."""
+
+
+def in_strips(tile: ir.Stmt, rows: frozenset[Var], strip: Var, asks: Callable[[arith.Expr, Var], bool]) -> ir.Stmt | None:
+    """A tile of unrolled rows, of which only the first few exist, as a strip of it:
+
+        sums[8]; for r in 8 unrolled: if r < n: sums[r] = 0
+    becomes
+        sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
+
+    `rows` are the variables of the loops over rows; `asks` tells whether a condition asks for the existence of a row. None where
+    rows depend on one another, or have effects where they do not exist.
+    """
+    if not _Rows(tile, rows, asks).independent(tile):
+        return None
+
+    def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(stmt, ir.For) and stmt.var in rows:
+            return ir.For(stmt.var, arith.Const(STRIP), stmt.body, stmt.kind, stmt.thread, stmt.annotations)
+        return None
+
+    places: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}
+    return compact(Rewriter(places, stmt=shortened).stmt(tile))
+
+
+_Access = tuple[ir.Buffer, tuple[arith.Expr, ...], bool]
+
+
+class _Rows:
+    """Whether rows of a tile can be computed one without the other."""
+
+    def __init__(self, tile: ir.Stmt, rows: frozenset[Var], asks: Callable[[arith.Expr, Var], bool]) -> None:
+        stmts = list(ir.walk_stmts(tile))
+        self._rows = rows
+        self._asks = asks
+        self._local = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
+        self._stored = {buffer for stmt in stmts for buffer, _, written in _accesses(stmt) if written}
+        self._axes: dict[ir.Buffer, int | None] = {}
+
+    def independent(self, stmt: ir.Stmt, row: Var | None = None, exists: bool = False) -> bool:
+        """`row`: that of the loop around, if there is one; `exists`: under the condition that it is there."""
+        match stmt:
+            case ir.For(var=var) if var in self._rows:
+                return row is None and self.independent(stmt.body, var)
+            case ir.If(condition=ir.Index(index=condition), otherwise=None):
+                exists = exists or (row is not None and any(self._asks(part, row) for part in conjuncts(condition)))
+            case ir.While() | ir.If():
+                return False
+        return all(self._allowed(*access, row, exists) for access in _accesses(stmt)) and all(
+            self.independent(inner, row, exists) for inner in ir.substatements(stmt)
+        )
+
+    def _allowed(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], written: bool, row: Var | None, exists: bool) -> bool:
+        if buffer not in self._local:
+            # Strips before may have stored what this one reads.
+            return exists if written else buffer not in self._stored
+        axis = next((place for place, index in enumerate(indices) if row is not None and index == row), None)
+        if axis is None and ((written and row is not None) or any(not self._rows.isdisjoint(arith.free_vars(i)) for i in indices)):
+            return False
+        return self._axes.setdefault(buffer, axis) == axis
+
+
+def _accesses(stmt: ir.Stmt) -> list[_Access]:
+    """What a statement itself reads, or may write."""
+    found: list[_Access] = [
+        (node.buffer, node.indices, False) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)
+    ]
+    if isinstance(stmt, ir.Store):
+        found.append((stmt.buffer, stmt.indices, True))
+    if isinstance(stmt, ir.Intrinsic) and stmt.name != PREFETCH:
+        found += [(region.buffer, tuple(first for first, _ in region.ranges), True) for region in stmt.regions]
+    return found

@@ -1,0 +1,54 @@
+"""What is left of a tile of many rows is a loop over strips, where rows do not depend on one another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import arith
+from inlaid.tensor import interp, ir
+from inlaid.tensor.lower_blocks import check_registers, guarded, joined, simplify_program, unroll_loops
+from inlaid.tensor.peel import peel_loops
+from inlaid.tensor.strips import STRIP
+from inlaid.types import dtype
+
+N, DEPTH = arith.SizeVar("n"), 3
+INT = dtype("int32")
+
+
+def sums(size: int, dependent: bool = False) -> ir.LoopProgram:
+    """Sums of rows in tiles of a size, kept in registers. `dependent`: all rows of a tile add to one sum."""
+    source, target = ir.Buffer("source", (N, DEPTH), INT), ir.Buffer("target", (N,), INT)
+    total = ir.Buffer("total", (size,), INT, "register")
+    tile, k, *rows = (arith.Var(name) for name in "tkabc")
+
+    def each(row: arith.Var, value: ir.Expr | None) -> ir.Stmt:
+        index = arith.Const(0) if dependent else row
+        place = tile * size + row
+        if value is None:
+            store = ir.Store(target, (place,), ir.load(total, (index,)))
+        else:
+            store = ir.Store(total, (index,), value)
+        return ir.For(row, arith.Const(size), guarded(store, arith.compare("<", place, N)), ir.ForKind.UNROLLED)
+
+    a, b, c = rows
+    added = ir.load(total, (arith.Const(0) if dependent else b,)) + ir.load(source, (tile * size + b, k))
+    body = joined(each(a, ir.const(0, "int32")), ir.For(k, arith.Const(DEPTH), each(b, added)), each(c, None))
+    loop = ir.For(tile, arith.ceildiv(N, size), ir.Alloc(total, body))
+    return ir.LoopProgram("sums", (source,), (target,), loop)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+@pytest.mark.parametrize("size", [STRIP, STRIP + 1, 2 * STRIP, 3 * STRIP + 2])
+def test_strips_compute_what_tiles_do(size: int, dependent: bool) -> None:
+    program = sums(size, dependent)
+    peeled = simplify_program(unroll_loops(peel_loops(program)))
+    check_registers(peeled)
+    shapes = [stmt.buffer.shape for stmt in ir.walk_stmts(peeled.body) if isinstance(stmt, ir.Alloc)]
+    assert shapes == [(size,), (STRIP if size > STRIP and not dependent else size,)]
+    for n in (0, 1, STRIP - 1, STRIP, STRIP + 1, size - 1, size, size + 1, 3 * size - 1):
+        data = np.arange(n * DEPTH, dtype=np.int32).reshape(n, DEPTH)
+        (found,), (wanted,) = interp.run(peeled, [data]), interp.run(program, [data])
+        np.testing.assert_array_equal(found, wanted)
+        if not dependent:
+            np.testing.assert_array_equal(found, data.sum(axis=1))
