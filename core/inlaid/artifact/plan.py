@@ -125,6 +125,11 @@ class Plan:
     instructions: tuple[Instruction, ...]
     workspace: Dim = 0
 
+    @property
+    def donated(self) -> frozenset[int]:
+        """The values whose buffers others take over."""
+        return frozenset(item.source for item in self.instructions if isinstance(item, Move) and item.donate)
+
 
 @dataclass(frozen=True)
 class RegionInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 
-from inlaid.artifact.plan import Move, Plan
+from inlaid.artifact.plan import Plan
 from inlaid.errors import DonationWarning, InputError, suggestion
 from inlaid.graph.ir import Function
 
@@ -22,8 +22,7 @@ def check_donated(function: Function, donate: Collection[str]) -> None:
 
 def warn_of_unused(plan: Plan, donate: Collection[str]) -> None:
     """Warn of donated inputs that no output takes over."""
-    taken = {item.source for item in plan.instructions if isinstance(item, Move) and item.donate}
-    unused = [name for name, number in plan.inputs if name in donate and number not in taken]
+    unused = [name for name, number in plan.inputs if name in donate and number not in plan.donated]
     if unused:
         message = (
             f"no output takes over the buffer of {', '.join(map(repr, unused))}: an output does where it is the input with some "

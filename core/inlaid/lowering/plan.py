@@ -11,6 +11,7 @@ import numpy as np
 
 from inlaid.arith import Dim
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
+from inlaid.artifact.touched import read_by, written_by
 from inlaid.errors import CompileError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
@@ -18,7 +19,6 @@ from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.signature import bound_bytes
 from inlaid.lowering.takeover import Aliases, with_takeovers
-from inlaid.lowering.touched import read_by, written_by
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars

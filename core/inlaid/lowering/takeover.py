@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from inlaid.artifact.plan import Instruction, Invoke, Move, Value
-from inlaid.lowering.touched import read_by
+from inlaid.artifact.touched import read_by
 
 Aliases = Mapping[str, Sequence[tuple[int, int]]]
 """Pairs (output, input) of regions by symbol."""

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.artifact import Signature
-from inlaid.artifact.plan import Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan
+from inlaid.artifact.plan import Branch, Call, Instruction, Invoke, Loop, Plan
+from inlaid.artifact.touched import written_by
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
@@ -39,7 +40,7 @@ def _unshown_sizes(
             wanted |= _given_sizes(signatures[instruction.symbol]) - shown
         for callee in _callees(instruction):
             wanted |= inherited[callee] - shown
-        shapes = [plan.values[number].shape for number in _outputs(instruction)]
+        shapes = [plan.values[number].shape for number in written_by(instruction)]
         shown |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
         wanted |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
     return frozenset(wanted)
@@ -57,7 +58,3 @@ def _callees(instruction: Instruction) -> tuple[str, ...]:
         case Branch(then=then, otherwise=otherwise):
             return then, otherwise
     return ()
-
-
-def _outputs(instruction: Instruction) -> tuple[int, ...]:
-    return (instruction.target,) if isinstance(instruction, (Move, Bind)) else instruction.outputs

@@ -241,7 +241,7 @@ class PreparedPlan:
         self.invoked = tuple(
             Invoked(plan, item, regions[item.symbol]) if isinstance(item, Invoke) else None for item in plan.instructions
         )
-        taken = {item.source for item in plan.instructions if isinstance(item, Move) and item.donate}
+        taken = plan.donated
         self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)
         self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
         known_shapes: dict[tuple[Dim, ...], int] = {}

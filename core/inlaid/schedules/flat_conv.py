@@ -90,8 +90,8 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
 
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int) -> tuple[FlatAxis, ...]:
-    """The axes with lines that are no shorter than half a tile of so many pixels, which ends at most two lines then: its places
-    follow from that of its first pixel without divisions. Nor are they shorter than windows reach, so that what windows of the last
+    """Lengthen lines to at least half a tile of `pixels`, so that a tile spans at most two line ends: its places follow from that
+    of its first pixel without divisions. Lines are not shorter than windows reach either, so that what windows of the last
     tile read beyond the image is less than three steps along the first axis."""
     first, *others = axes
     least = [axis.reach + 1 for axis in others[:-1]] + [max(min(pixels, FLAT_LINE), axis.reach) for axis in others[-1:]]

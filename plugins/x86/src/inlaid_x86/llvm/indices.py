@@ -138,8 +138,8 @@ class IndexPrinter:
         return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
 
     def _first_lanes(self, comparison: arith.Compare) -> Value | None:
-        """A comparison that holds, or fails, in so many first lanes: 32-bit numbers of lanes are compared, before the loops that do
-        not change how many. None for any other."""
+        """Print a comparison that holds, or fails, for a prefix of the lanes: 32-bit lane numbers are compared with its length,
+        outside of the loops that do not change it. None for any other comparison."""
         lane = next((var for var in arith.free_vars(comparison) if var in self.values and self.values[var].lanes), None)
         if lane is None or not self.values[lane].ref.startswith("<i64 0,"):
             return None
