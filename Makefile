@@ -49,11 +49,11 @@ demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResN
 test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
 	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
-test-avx2: $(DEVELOPING) ## all tests as on a processor with AVX2 alone, by masking CPUID (Linux, cpuid_fault); PLUGIN=name
+test-avx2: $(DEVELOPING) ## all tests as on a processor with AVX2 alone, by replacing CPUID (Linux, binutils); PLUGIN=name
 	@mkdir -p $(OLDER_HOST)
 	cc -O1 -shared -fPIC -o $(OLDER_HOST)/older_host.so plugins/x86/tests/older_host.c
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
-	ASAN_OPTIONS=verify_asan_link_order=0 OLDER_HOST_CPUINFO=$(OLDER_HOST)/cpuinfo LD_PRELOAD=$(OLDER_HOST)/older_host.so \
+	ASAN_OPTIONS=verify_asan_link_order=0 OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so \
 		$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
