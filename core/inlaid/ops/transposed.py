@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,11 @@ from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
 from inlaid.ops.window import Axis, window_axes
 from inlaid.types import TensorType, Type, from_numpy
+
+MANY = 64
+"""Output channels that are worth a convolution of their own: they fill some vectors of any target."""
+MUCH = 1.1
+"""Of the elements kept, those computed when phases share convolutions, from which on they do not."""
 
 
 @dataclass(frozen=True)
@@ -128,19 +134,20 @@ class _Lane:
         return simple(arith.wrap(group.reach) - self.first), simple(arith.wrap(self.ceiling) - 1 - group.shift)
 
 
-def _groups(kernel: Dim, stride: int, dilation: int) -> tuple[_Group, ...]:
-    """The phases that have taps: element `y` of the whole reads input `i` by tap `k` where `y = i * stride + k * dilation`."""
+def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_Group, ...]:
+    """The phases that have taps: element `y` of the whole reads input `i` by tap `k` where `y = i * stride + k * dilation`. Phases
+    count from element `begin` of the whole."""
     if stride == 1 or not isinstance(kernel, int):
         return (_Group((0,), None, kernel, 0, dilation),)
     common = int(np.gcd(stride, dilation))
     period, step = stride // common, dilation // common
     inverse = pow(step, -1, period)
     found: dict[tuple[int, int], list[tuple[int, range]]] = {}
-    for phase in range(0, stride, common):
-        first = phase // common * inverse % period
+    for phase in range(-begin % common, stride, common):
+        first = (phase + begin) // common * inverse % period
         taps = range(first, kernel, period)
         if taps:
-            found.setdefault((len(taps), (first * dilation - phase) // stride), []).append((phase, taps))
+            found.setdefault((len(taps), (first * dilation - phase - begin) // stride), []).append((phase, taps))
     return tuple(
         _Group(tuple(phase for phase, _ in members), tuple(tap for _, taps in members for tap in taps[::-1]), count, shift, step)
         for (count, shift), members in found.items()
@@ -166,6 +173,25 @@ def _lane(axis: Axis, extent: Dim, more: Dim) -> _Lane:
     )
 
 
+def _exact(axis: Axis, extent: Dim, length: Dim) -> _Lane | None:
+    """An axis whose phases count from the first element kept: no other is computed. Phases that read the same inputs of
+    the whole may read different ones here. None where a convolution would have to skip data, or where to begin is not known."""
+    if axis.stride == 1 or not isinstance(axis.kernel, int) or not isinstance(axis.before, int):
+        return None
+    count = simple(arith.ceildiv(length, axis.stride))
+    lane = _Lane(
+        axis.stride,
+        _groups(axis.kernel, axis.stride, axis.dilation, axis.before),
+        0,
+        count,
+        simple(arith.wrap(count) - extent + 1),
+        0,
+        simple(arith.wrap(count) * axis.stride - length),
+    )
+    pads = (pad for group in lane.groups for pad in lane.pads(group))
+    return lane if all(isinstance(pad, int) and pad >= 0 for pad in pads) else None
+
+
 def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     """A convolution with reversed weights where all strides are 1; else one for each group of phases (the sub-pixel convolution of
     Shi et al., CVPR 2016), whose results are interleaved. Along an axis of which only the run knows the number of taps, zeros are
@@ -174,15 +200,29 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     data, weights = tensor_of(x), tensor_of(w)
     axes, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
     extra = attrs.output_padding or (0,) * len(axes)
-    lanes = []
+    lanes, exact = [], []
     for number, (axis, more) in enumerate(zip(axes, extra, strict=True), 2):
         if not isinstance(axis.kernel, int) and axis.stride > 1:
             x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
             axis = Axis(axis.kernel, 1, axis.dilation, axis.before, after)
+        elif isinstance(axis.kernel, int) and tensor_of(x).shape[number] == 1:
+            # No step is taken from one element: a step as long as the window leaves one tap to each phase.
+            axis = Axis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
         lanes.append(_lane(axis, tensor_of(x).shape[number], more))
+        exact.append(_exact(axis, tensor_of(x).shape[number], spatial[number - 2]) or lanes[-1])
+    if _gains(lanes, exact, weights.shape[1]):
+        lanes = exact
     whole = _interleaved(attrs, x, w, lanes)
     shape = (data.shape[0], weights.shape[1] * attrs.groups, *spatial)
     return _cropped(whole, lanes, shape)
+
+
+def _gains(shared: list[_Lane], exact: list[_Lane], outputs: Dim) -> bool:
+    """Whether to compute the elements kept alone: it takes no more convolutions, or saves much with enough channels for each."""
+    if math.prod(len(lane.groups) for lane in exact) <= math.prod(len(lane.groups) for lane in shared):
+        return True
+    whole, kept = (math.prod(arith.size_hint(lane.count, arith.IMAGE_SIDE) for lane in lanes) for lanes in (shared, exact))
+    return arith.size_hint(outputs) >= MANY and whole >= MUCH * kept
 
 
 def _spread(x: Expr, axis: int, stride: int) -> Expr:

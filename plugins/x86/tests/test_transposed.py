@@ -17,6 +17,8 @@ RNG = np.random.default_rng(7)
 
 LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "sub-pixel": ((2, 24, 5, 7), (24, 40, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "phases apart": ((2, 8, 4, 3), (8, 64, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "one pixel": ((2, 24, 1, 1), (24, 16, 3, 4), {"strides": (1, 2), "pads": (0, 1, 0, 1)}),
     "phases of different taps": ((1, 16, 4, 3), (16, 8, 3, 5), {"strides": (2, 3), "output_padding": (1, 0)}),
     "stride 1": ((1, 16, 6, 5), (16, 16, 3, 3), {"pads": (1, 0, 1, 2)}),
     "groups and gaps": ((1, 8, 4, 5), (8, 3, 2, 3), {"strides": (2, 3), "dilations": (2, 2), "groups": 2}),

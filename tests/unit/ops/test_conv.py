@@ -140,6 +140,17 @@ def test_conv_transpose(
     assert result.shape == (2, groups * per_group_out, *full)
 
 
+@pytest.mark.parametrize("extent", [1, 4])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pads"), [(4, 2, 1, (1, 1)), (5, 3, 2, (2, 1)), (4, 4, 2, (3, -1)), (3, 2, 1, (1, 0))]
+)
+def test_conv_transpose_computes_phases_apart(extent: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> None:
+    """Few elements of many channels, where phases that share a convolution compute more than is kept."""
+    x, w = normal((1, 2, extent, 3), "int8"), normal((2, 64, kernel, 2), "int8", 1)
+    attrs = {"strides": (stride, 2), "dilations": (dilation, 1), "pads": (pads[0], 0, pads[1], 1)}
+    check_decomposition(ops.conv_transpose, x, w, **attrs, output_padding=(1, 0), rtol=0.0, atol=0.0)
+
+
 def test_conv_transpose_is_the_adjoint_of_conv() -> None:
     """<conv(x, w), y> = <x, conv_transpose(y, w)>."""
     attrs = {"strides": (2, 1), "pads": (1, 0, 0, 1), "dilations": (1, 2), "groups": 2}
