@@ -9,11 +9,11 @@ from typing import Any
 
 from inlaid.cache import Store, caches
 from inlaid.errors import CompileError, Unsupported
-from inlaid.graph.ir import Call
+from inlaid.graph.ir import Call, in_order
 from inlaid.graph.operator import Operator
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
-from inlaid.lowering.region import RegionSource, in_order, lower_region, schedules_of
+from inlaid.lowering.region import RegionSource, lower_region, schedules_of
 from inlaid.lowering.steps import StepProgram, steps_of
 from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.lowering.updates import Exchange

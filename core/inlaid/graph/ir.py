@@ -399,3 +399,18 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
                 seen.add(id(expr))
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children(expr)) if id(child) not in seen)
+
+
+def in_order(body: Expr) -> list[Expr]:
+    """The expressions outside of called functions, operands first."""
+    order: dict[int, Expr] = {}
+    stack: list[tuple[Expr, bool]] = [(body, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            order[id(expr)] = expr
+        elif id(expr) not in order:
+            stack.append((expr, True))
+            below = expr.args if isinstance(expr, Call) else children(expr)
+            stack.extend((child, False) for child in reversed(below) if id(child) not in order)
+    return list(order.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from inlaid.lowering.branches import Arms, in_arms, versions_of
 from inlaid.lowering.calls import Part, Root
 from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.finish import finish
+from inlaid.lowering.join import Joiner, Planned, run_starts
 from inlaid.lowering.kernel import INLINE_LIMIT, KernelSource, build, result_types, tensor_type
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.lowering.updates import Exchange, in_place_calls
@@ -32,7 +33,7 @@ from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.layouts import relayout
 from inlaid.tensor.region import KernelCall, KernelSchedule, Predicate, RegionBuffer, RegionProgram, size_vars
-from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type, type_vars
+from inlaid.types import ROW_MAJOR, Layout, TensorType, Type, type_vars
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,6 @@ def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: K
     return _RegionLowering(source, tuple(rules), context).decide()
 
 
-@dataclass
-class _Buffer:
-    """A buffer while its place is not known. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
-    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that. It is
-    written where the `predicates` hold."""
-
-    name: str
-    storage: Literal["input", "output", "constant", "arena"]
-    shape: tuple[Dim, ...]
-    dtype: DType
-    index: int = 0
-    view_of: int | None = None
-    start: int = 0
-    part: bool = False
-    layout: Layout = ROW_MAJOR
-    copies: dict[Layout, int] = field(default_factory=dict)
-    predicates: tuple[Predicate, ...] = ()
-
-
 @dataclass(frozen=True)
 class _Step:
     """A call whose layouts are to be chosen: its number among the steps, what is called on what, and how it can be had. `key` tells
@@ -110,10 +92,11 @@ class _RegionLowering:
     chosen: list[int] = field(default_factory=list)
     movers: dict[Any, int] = field(default_factory=dict)
     calls: list[KernelCall] = field(default_factory=list)
-    buffers: list[_Buffer] = field(default_factory=list)
+    buffers: list[Planned] = field(default_factory=list)
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     arrays: dict[int, graph.Constant] = field(default_factory=dict)
     values: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    joins: list[tuple[KernelCall, int]] = field(default_factory=list)
     predicates: tuple[Predicate, ...] = ()
     in_place: frozenset[int] = frozenset()
     aliases: dict[int, int] = field(default_factory=dict)
@@ -123,8 +106,8 @@ class _RegionLowering:
         schedules = self.decide()
         for number, param in enumerate(function.params):
             type_ = tensor_type(param.type)
-            self.values[id(param)] = (self._add(_Buffer(param.name, "input", type_.shape, type_.dtype, number)),)
-        exprs = in_arms(in_order(function.body))
+            self.values[id(param)] = (self._add(Planned(param.name, "input", type_.shape, type_.dtype, number)),)
+        exprs = in_arms(graph.in_order(function.body))
         for done, (expr, arms) in enumerate(exprs):
             progress(done, len(exprs))
             if id(expr) not in self.values:
@@ -132,6 +115,11 @@ class _RegionLowering:
                 self._visit(expr)
         self.predicates = ()
         self._outputs(self.values[id(function.body)])
+        if self.joins:
+            joiner = Joiner(self.kernels, self.calls, self.buffers, [self._owner(at)[0] for at in range(len(self.buffers))])
+            for join in self.joins:
+                joiner.join(*join)
+            self.kernels, self.calls = joiner.done()
         self._store_weights()
         buffers, workspace, fast = self._place()
         return RegionProgram(
@@ -149,7 +137,7 @@ class _RegionLowering:
 
     def decide(self) -> tuple[KernelSchedule, ...]:
         """Choose how every call is had."""
-        exprs = in_arms(in_order(self.source.function.body))
+        exprs = in_arms(graph.in_order(self.source.function.body))
         if self.context.capabilities.in_place:
             self.in_place = in_place_calls(self.source.function, exprs, self.source.exchange)
         self._choose(tuple(expr for expr, _ in exprs))
@@ -168,7 +156,7 @@ class _RegionLowering:
             reduces,
         )
 
-    def _add(self, buffer: _Buffer) -> int:
+    def _add(self, buffer: Planned) -> int:
         buffer.predicates = self.predicates
         self.buffers.append(buffer)
         return len(self.buffers) - 1
@@ -194,7 +182,7 @@ class _RegionLowering:
         """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
         type_ = tensor_type(constant.type)
         name = ".".join([constant.digest()[:32], *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
-        number = self._add(_Buffer(name, "constant", type_.shape, type_.dtype, layout=layout))
+        number = self._add(Planned(name, "constant", type_.shape, type_.dtype, layout=layout))
         self.arrays[number] = constant
         return number
 
@@ -207,7 +195,7 @@ class _RegionLowering:
         """A buffer that lies in another, from a byte on."""
         buffer = self.buffers[base]
         return self._add(
-            _Buffer(f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, view_of=base, start=start, part=part, layout=layout)
+            Planned(f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, view_of=base, start=start, part=part, layout=layout)
         )
 
     def _in_layout(self, number: int, layout: Layout) -> int:
@@ -239,7 +227,7 @@ class _RegionLowering:
     def _branch(self, choice: graph.If) -> tuple[int, ...]:
         """The results of a branch: each arm writes them where its kernels can, else copies them there."""
         outer, condition = self.predicates, self.values[id(choice.condition)][0]
-        results = [self._add(_Buffer("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
+        results = [self._add(Planned("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
         for arm, holds in ((choice.then, True), (choice.otherwise, False)):
             self.predicates = (*outer, Predicate(condition, holds))
             for number, result in zip(self.values[id(arm)], results, strict=True):
@@ -375,6 +363,10 @@ class _RegionLowering:
             self.values[id(call)] = (joined,)
         else:
             self._emit(call, step, step.offers[option], inputs)
+            alike = len(set(layouts)) == 1 and len(inputs) == len(call.args) and not step.offers[option].versions
+            large = self.context.capabilities.memory is None  # scarce memory is planned by whole buffers
+            if isinstance(call.attrs, AxisAttrs) and is_operator(call, "concat") and alike and large:
+                self.joins.append((self.calls[-1], call.attrs.axis))
 
     def _emit(self, call: graph.Call, origin: _Step, offer: Offer, inputs: tuple[int, ...]) -> None:
         """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several."""
@@ -383,7 +375,7 @@ class _RegionLowering:
         if id(call) in self.in_place:
             results = [self._taken_over(inputs[0], type_.shape, layout) for type_, layout in types]
         else:
-            results = [self._add(_Buffer(source.name, "arena", type_.shape, type_.dtype, layout=layout)) for type_, layout in types]
+            results = [self._add(Planned(source.name, "arena", type_.shape, type_.dtype, layout=layout)) for type_, layout in types]
         names, defines = self._names(source, origin.args, call.type)
         nodes = source_nodes(call, origin.body)
         for version, predicates, schedule in versions_of(source, offer, names, self.context.capabilities.branches):
@@ -395,7 +387,7 @@ class _RegionLowering:
             program = self.kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
-            spare = [self._add(_Buffer(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
+            spare = [self._add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
             when = (*self.predicates, *predicates)
             self.calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
         self.values[id(call)] = tuple(results)
@@ -410,7 +402,7 @@ class _RegionLowering:
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
         """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
         where its parts are no runs of memory, or none can be written so."""
-        starts = _join_starts(call, layouts, self._alignment)
+        starts = run_starts(call, layouts, self._alignment)
         if starts is None:
             return None
         free = [self._movable(number) for number in inputs]
@@ -421,7 +413,7 @@ class _RegionLowering:
         if not any(free):
             return None
         type_ = tensor_type(call.type)
-        result = self._add(_Buffer("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
+        result = self._add(Planned("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
         for number, start, moves in zip(inputs, starts, free, strict=True):
             place = number if moves else self._copy(number, layouts[-1])
             item = self.buffers[place]
@@ -504,7 +496,7 @@ class _RegionLowering:
             self.movers[key] = len(self.kernels)
             self.kernels.append(relayout(*key, self.context.threads))
         program = self.kernels[self.movers[key]]
-        target = self._add(_Buffer(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
+        target = self._add(Planned(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
         self.calls.append(KernelCall(self.movers[key], (source,), (target,), size_vars(program), predicates=self.predicates))
         return target
 
@@ -585,21 +577,6 @@ def inline_scalars(
     return tuple(param for param, _ in kept), memo[id(body)], tuple(arg for _, arg in kept)
 
 
-def in_order(body: graph.Expr) -> list[graph.Expr]:
-    """The expressions of a region, operands first; what is inside fused functions is left to their kernels."""
-    order: dict[int, graph.Expr] = {}
-    stack: list[tuple[graph.Expr, bool]] = [(body, False)]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            order[id(expr)] = expr
-        elif id(expr) not in order:
-            stack.append((expr, True))
-            below = expr.args if isinstance(expr, graph.Call) else graph.children(expr)
-            stack.extend((child, False) for child in reversed(below) if id(child) not in order)
-    return list(order.values())
-
-
 def is_operator(call: graph.Call, name: str) -> bool:
     """Whether a call is one of an operator of a name."""
     return isinstance(call.callee, Operator) and call.callee.name == name
@@ -639,24 +616,6 @@ def _slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None
         return None
     start = layout.part(source.shape, axis, begin, extent)
     return None if start is None or start * source.dtype.bytes % alignment else start * source.dtype.bytes
-
-
-def _join_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
-    """From which bytes of the result of a concatenation on its operands lie; None where one is no run of memory, or not aligned."""
-    attrs, type_ = call.attrs, tensor_type(call.type)
-    assert isinstance(attrs, AxisAttrs)
-    if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
-        return None
-    starts, at = [], 0
-    for arg in call.args:
-        extent = tensor_type(arg.type).shape[attrs.axis]
-        start = layouts[0].part(type_.shape, attrs.axis, at, extent) if isinstance(extent, int) else None
-        if start is None or start * type_.dtype.bytes % alignment:
-            return None
-        starts.append(start * type_.dtype.bytes)
-        assert isinstance(extent, int)
-        at += extent
-    return starts
 
 
 def _renamed(shape: tuple[Dim, ...], names: dict[arith.Expr, arith.Expr]) -> tuple[Dim, ...]:

@@ -15,7 +15,7 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
 from inlaid.lowering.kernel import result_types
-from inlaid.lowering.region import in_order, source_nodes
+from inlaid.lowering.region import source_nodes
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.composites import Quantised, quantisation
@@ -142,7 +142,7 @@ class _Walk:
     def run(self, function: ir.Function, outside: ir.Function) -> None:
         for number, (param, stored) in enumerate(zip(function.params, outside.params, strict=True)):
             self.values[id(param)] = tuple(self._add(param.name, type_, "input", number) for type_ in result_types(stored.type))
-        for expr in in_order(function.body):
+        for expr in ir.in_order(function.body):
             if id(expr) not in self.values:
                 self.values[id(expr)] = self._value(expr)
         buffers = self.program.buffers

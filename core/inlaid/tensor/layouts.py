@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.copies import between, copy_program, padded_program
+from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.transform import remapped
 from inlaid.types import ROW_MAJOR, DType, Layout
 
@@ -23,6 +25,32 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
             for buffer, layout in chosen.items()
         },
     )
+
+
+def within(program: ir.LoopProgram, place: int, axis: int, first: int, extent: int) -> ir.LoopProgram | None:
+    """The program with a parameter that is a part of a longer buffer, `first` indices from its begin along a dimension of `extent`;
+    None where an intrinsic accesses that. The program has no blocks.
+
+        for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
+    """
+    own = program.params[place]
+    if any(
+        isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in ir.walk_stmts(program.body)
+    ):
+        return None
+    longer = ir.Buffer(own.name, (*own.shape[:axis], extent, *own.shape[axis + 1 :]), own.dtype, own.scope)
+
+    def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        return (*indices[:axis], indices[axis] + first, *indices[axis + 1 :])
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        return ir.load(longer, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is own else None
+
+    def store(stmt: ir.Stmt) -> ir.Stmt | None:
+        return ir.Store(longer, moved(stmt.indices), stmt.value) if isinstance(stmt, ir.Store) and stmt.buffer is own else None
+
+    inputs, outputs = (tuple(longer if item is own else item for item in side) for side in (program.inputs, program.outputs))
+    return replace(program, inputs=inputs, outputs=outputs, body=Rewriter(expr=load, stmt=store).stmt(program.body))
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:

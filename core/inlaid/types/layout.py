@@ -88,20 +88,25 @@ class Layout:
     def part(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
         """Where the part of a tensor that holds indices from `start` on of an axis begins in the buffer, in elements, if that part
         is one run of memory and lies as a tensor of its own would; otherwise, and where dimensions are symbolic, None."""
-        factors = [factor for blocked, factor in self.blocks if blocked == axis]
-        unit = factors[0] if factors else 1
-        size = shape[axis]
-        if len(factors) > 1 or not isinstance(size, int) or start % unit or (extent % unit and start + extent != size):
-            return None
+        count = self.first_block(shape, axis, start, extent)
         dims = self.shape(shape)
-        if any(dim != 1 for dim in dims[:axis]):
+        if count is None or any(dim != 1 for dim in dims[:axis]):
             return None
-        count = start // unit
         for dim in dims[axis + 1 :]:
             if not isinstance(dim, int):
                 return None
             count *= dim
         return count
+
+    def first_block(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
+        """The index along a dimension of the buffer from which on the part of a tensor lies that holds indices from `start` on of
+        that axis; None where the part does not fill whole blocks, apart from the last one, or the axis is symbolic."""
+        factors = [factor for blocked, factor in self.blocks if blocked == axis]
+        unit = factors[0] if factors else 1
+        size = shape[axis]
+        if len(factors) > 1 or not isinstance(size, int) or start % unit or (extent % unit and start + extent != size):
+            return None
+        return start // unit
 
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """An array laid out so: a new contiguous array of the buffer's shape (the array itself when there are no blocks)."""

@@ -17,7 +17,7 @@ CPUS = ("native", "x86-64-v3", "x86-64-v2")
 SIZES = ((1, 2, 2), (1, 5, 7), (2, 8, 8), (1, 9, 9), (0, 8, 9), (3, 16, 17), (1, 23, 40))
 
 
-def check(unit: Function, cpu: str, sizes: tuple[tuple[int, int, int], ...] = SIZES, threads: int = 1) -> None:
+def check(unit: Function, cpu: str, sizes: tuple[tuple[int, int, int], ...] = SIZES, threads: int = 1, atol: float = 1e-5) -> None:
     """One package at many sizes against the interpreter of graphs, on small integers."""
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     rng = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def check(unit: Function, cpu: str, sizes: tuple[tuple[int, int, int], ...] = SI
         }
         wanted = evaluate(unit, list(feeds.values()))
         for found, expected in zip(executable.run(feeds).values(), wanted, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
 
 
 def image(channels: int, name: str = "x") -> Expr:
@@ -80,6 +80,23 @@ def test_layouts_stay_between_windows(cpu: str) -> None:
     b = depthwise(ops.concat(ops.sigmoid(a), a, axis=1), 3, 1, 1)
     c = ops.resize(b, shape=(N, 64, H * 2, W * 2), mode="nearest", coordinates="asymmetric", rounding="floor")
     check(function([x], tuple_([pooled(c, "average", 2, 2, 0), b])), cpu)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 1)])
+def test_parts_of_concatenations(cpu: str, threads: int) -> None:
+    """Convolutions and windows write them into the result, from which others read; one is read as it was before, too."""
+    rng = np.random.default_rng(0)
+    x = image(16)
+
+    def convolved(data: Expr, outputs: int, size: int) -> Expr:
+        weights = constant(rng.integers(-1, 2, (outputs, data.type.shape[1], size, size)).astype(np.float32))
+        return ops.relu(ops.conv(data, weights, strides=(1, 1), pads=(size // 2,) * 4, dilations=(1, 1), groups=1))
+
+    squeezed = convolved(x, 16, 1)
+    fire = ops.concat(convolved(squeezed, 32, 1), convolved(squeezed, 16, 3), pooled(squeezed, "max", 3, 1, 1), axis=1)
+    dense = ops.concat(fire, convolved(fire, 16, 1), axis=1)
+    unit = function([x], tuple_([pooled(dense, "max", 2, 2, 0), convolved(squeezed, 16, 1)]))
+    check(unit, f"{cpu},check=true", threads=threads, atol=1e-3)  # sums of up to 100, some by Winograd's tiles
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -15,7 +15,7 @@ from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.lowering.branches import in_arms
-from inlaid.lowering.region import RegionSource, in_order, lower_region
+from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities, StaticMemory
 from inlaid.schedules.rule import Given, KernelContext, Offer, Version
@@ -137,7 +137,7 @@ def test_order_of_arms() -> None:
     inner = ir.if_(flag, ops.neg(shared), shared)
     outer = ir.if_(ops.logical_not(flag), ops.add(inner, x), ops.mul(x, shared))
     depths = [
-        (type(expr).__name__, len(arms)) for expr, arms in in_arms(in_order(ir.tuple_([outer]))) if not isinstance(expr, ir.Var)
+        (type(expr).__name__, len(arms)) for expr, arms in in_arms(ir.in_order(ir.tuple_([outer]))) if not isinstance(expr, ir.Var)
     ]
     assert depths == [
         *(("Call", 0), ("Call", 0)),  # what both arms read, and the condition, in either order

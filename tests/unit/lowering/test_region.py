@@ -225,6 +225,25 @@ def test_parts_of_concatenations_are_written_in_place() -> None:
         agrees(function, region)
 
 
+@pytest.mark.parametrize("sizes", [{}, {"n": 1, "h": 1}, {"n": 3, "h": 4}])
+def test_parts_behind_a_batch_are_written_in_place(sizes: dict[str, int]) -> None:
+    """Also where other kernels read a part, and where a concatenation is a part of another."""
+    batch, height = (SizeVar("n"), SizeVar("h")) if sizes else (2, 4)
+    x, y = (ir.var(name, TensorType((batch, channels, height, 5), F32)) for name, channels in (("x", 8), ("y", 16)))
+    part = opaque(x)
+    inner = ops.concat(part, opaque(y), axis=1)
+    outer = ops.concat(inner, opaque(inner), axis=1)
+    rows = ops.concat(opaque(x), opaque(opaque(x)), axis=1)
+    function = ir.function([x, y], ir.tuple_([opaque(outer), opaque(part), rows]))
+    region = lowered(function, fused=False)
+    assert "concat" not in names_of(region)
+    shapes = [[dim if isinstance(dim, int) else sizes[str(dim)] for dim in shape_of(param)] for param in function.params]
+    inputs = [np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32) for shape in shapes]
+    wanted = Interpreter().run(function, inputs)
+    assert isinstance(wanted, tuple)
+    assert_same(tuple(run(region, inputs)), wanted)
+
+
 def test_what_concatenations_cannot_take_over_is_copied() -> None:
     """Inputs, parts of others, what they hold twice; and there is a kernel where parts are not in one run, or not aligned."""
     x, y = image("x", 16), image("y", 16)
