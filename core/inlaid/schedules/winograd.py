@@ -96,9 +96,10 @@ def plan_winograd(
         whole, rest = divmod(count, run)
         edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers)[1] if rest else 0
         multiplied = places * (whole * cycles + edge)
-        if weights + stripe * between > L2_BYTES:
+        held = min(stripe, count) * between
+        if weights + held > L2_BYTES:
             multiplied = max(multiplied, weights / L3_BYTES * -(-count // stripe))
-        spilt = 2 * between * count / L3_BYTES if stripe * between > L2_BYTES else 0
+        spilt = 2 * between * count / L3_BYTES if held > L2_BYTES else 0
         total = arith.size_hint(batch) * (multiplied + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
     return min(plans, key=attrgetter("cycles"))

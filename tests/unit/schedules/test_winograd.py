@@ -176,6 +176,14 @@ def test_schedule_runs_in_stripes():
     assert not any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(done.body))
 
 
+def test_images_of_fewer_tiles_than_a_stripe_do_not_spill():
+    """Of a deep layer of symbolic size, 16 tiles lie between the transforms, not a whole stripe of them: as of one size."""
+    symbolic = plan_winograd(1, 48, 192, SizeVar("h") // 16, SizeVar("w") // 16, 4, KernelContext(WIDE))
+    static = plan_winograd(1, 48, 192, 14, 14, 4, KernelContext(WIDE))
+    assert symbolic.stripe > 16 >= static.stripe
+    assert symbolic.cycles < 1.1 * static.cycles
+
+
 def test_rule_declines_what_fills_no_vectors():
     for c, o, width in ((13, 16, 6), (16, 13, 6), (16, 16, 4)):
         program, arrays, _ = kernel(normal(1, c, 6, width), normal(o, c, 3, 3), 4, (1, 1, 1, 1), 1)
