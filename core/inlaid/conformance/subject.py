@@ -15,6 +15,7 @@ from inlaid.driver.context import DriverContext, candidate
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import InlaidError, PluginError, Unsupported
 from inlaid.graph import ir
+from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, Claim, annotate, in_full
@@ -39,6 +40,8 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
 
+RECENT = 8
+"""Executables that are kept for functions equal to theirs."""
 EXAMPLES = 2
 """Drawn examples of each operator and common element type, unless more are asked for."""
 
@@ -51,6 +54,7 @@ class Subject:
         self.text = text
         self.registry = registry
         self.examples = examples
+        self._recent: dict[str, Executable] = {}
 
     @cached_property
     def problem(self) -> str | None:
@@ -175,6 +179,15 @@ class Subject:
     def load(self, function: ir.Function) -> Executable:
         """`package`, ready to run."""
         return Executable(self.package(function), registry=self.registry)
+
+    def load_once(self, function: ir.Function) -> Executable:
+        """`load`, or the executable of an equal function if that was loaded recently: examples often differ in inputs alone."""
+        key = structural_key(function)
+        found = self._recent.pop(key, None) or self.load(function)
+        self._recent[key] = found
+        for oldest in list(self._recent)[:-RECENT]:
+            del self._recent[oldest]
+        return found
 
     def load_model(self, module: ir.Module) -> Executable:
         """A model that is not `refused`, compiled for the target, and for the host what the target does not take."""

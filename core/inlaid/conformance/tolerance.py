@@ -68,10 +68,10 @@ def hold(
     composed: ir.Function | None = None,
 ) -> None:
     """Hold what the target makes of a function to the reference. `what` it is, in words; `composed` is the function as it is in a
-    region, None for what `Subject.load` makes of it. Raises `Failed`."""
+    region, None for what `Subject.load` makes of it. Equal functions share an executable. Raises `Failed`."""
     wanted = evaluate(function, inputs)
     try:
-        executable = subject.load(composed or function)
+        executable = subject.load_once(composed or function)
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises

@@ -39,10 +39,8 @@ _MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "conc
 def unsigned_data(function: Function, context: KernelContext) -> Function:
     """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
     target's dot products are no faster for that."""
-    if _most("uint8", context) <= _most("int8", context):
-        return function
     wanted = _wanted(function)
-    if not wanted:
+    if not wanted or _most("uint8", context) <= _most("int8", context):
         return function
     changed = rewrite_expr(transform_function(function, _Turning(wanted).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)

@@ -13,12 +13,13 @@ from inlaid.tensor import ir
 from inlaid.tensor.legalise import legalise
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import RegionLoop, RegionProgram
-from inlaid_x86 import amx, dot
+from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.cpu import features, vector_bits
-from inlaid_x86.emit import KERNEL
+from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
 from inlaid_x86.fork import serial_where_short
 from inlaid_x86.instruction_sets import extensions
+from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, checkpoints, cycles, polled_loops
 from inlaid_x86.library import library_objects
 from inlaid_x86.linking import X86_64, link_image
@@ -45,7 +46,7 @@ class X86Codegen:
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
-        instructions = {each.intrinsic.name: each for each in (*amx.instructions(self.features), *dot.instructions(self.features))}
+        instructions = {each.intrinsic.name: each for each in tensor_instructions(self.features)}
         emitted, tiles = {name: each.emitter for name, each in instructions.items()}, amx.register_files(self.features)
         math, check = math_emitters(self.features), self.options.check
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math, check)
@@ -63,7 +64,7 @@ class X86Codegen:
                 text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
                 more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}
                 required |= more
-                symbols.append(compilers.kernel(text, is_explicit(kernels[-1]), sorted(more)))
+                symbols.append(compilers.kernel(text, EXPLICIT if is_explicit(kernels[-1]) else FULL, sorted(more)))
             polls = checkpoints([lengths[call.kernel] for call in region.calls])
             polls = frozenset() if polls is None and loop is not None else polls
             compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect, polls), region.name)

@@ -53,19 +53,19 @@ class Compilers:
         for worker in self._workers:
             worker.close()
 
-    def kernel(self, text: str, explicit: bool = False, extensions: Sequence[str] = ()) -> str:
-        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `explicit` as of
+    def kernel(self, text: str, effort: int = emit.FULL, extensions: Sequence[str] = ()) -> str:
+        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `effort` as of
         `emit.emit`; `extensions` are features that this kernel alone is compiled with."""
         features = feature_text((*self._features, *extensions))
-        key = self._key(text, features, explicit)
+        key = self._key(text, features, effort)
         symbol = f"inlaid_{key[:32]}"
-        self._add(_Job(text, features, symbol, symbol, explicit), key)
+        self._add(_Job(text, features, symbol, effort, symbol), key)
         return symbol
 
     def entry(self, text: str, symbol: str) -> None:
         """Compile a module that defines a symbol itself."""
         features = feature_text(self._features)
-        self._add(_Job(text, features, symbol), self._key(text, features))
+        self._add(_Job(text, features, symbol, emit.CALLS), self._key(text, features, emit.CALLS))
 
     def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
         """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
@@ -75,7 +75,7 @@ class Compilers:
             self._wait(report)
         else:
             for number, job in enumerate(self._pending, 1):
-                job.result = compile_text(job.text, job.features, job.renamed, job.explicit)
+                job.result = compile_text(job.text, job.features, job.renamed, job.effort)
                 report(number, len(self._pending))
         failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
         if failed is not None:
@@ -98,8 +98,8 @@ class Compilers:
             else:
                 working -= 1
 
-    def _key(self, text: str, features: str, explicit: bool = False) -> str:
-        return digest(fingerprint(), features, str(explicit), text)
+    def _key(self, text: str, features: str, effort: int) -> str:
+        return digest(fingerprint(), features, str(effort), text)
 
     def _add(self, job: _Job, key: str) -> None:
         if job.symbol in self._keys:
@@ -119,14 +119,14 @@ class Compilers:
 
 @dataclass
 class _Job:
-    """One module: its text, the features to compile it for, its symbol, the new name of its kernel, whether its code is explicit,
-    and what became of it."""
+    """One module: its text, the features to compile it for, its symbol, the effort, the new name of its kernel, and what became of
+    it."""
 
     text: str
     features: str
     symbol: str
+    effort: int
     renamed: str = ""
-    explicit: bool = False
     result: bytes | CompileError | None = None
 
 
@@ -178,7 +178,7 @@ class _Worker:
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
         parts = (job.features.encode(), job.renamed.encode(), job.text.encode())
-        sink.write(emit.REQUEST.pack(job.explicit, *map(len, parts)) + b"".join(parts))
+        sink.write(emit.REQUEST.pack(job.effort, *map(len, parts)) + b"".join(parts))
         sink.flush()
         status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
         content = _read(source, size)

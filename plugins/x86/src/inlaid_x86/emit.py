@@ -5,10 +5,10 @@ a process starts quickly, because this file imports nothing but the standard lib
 
     python -I -S emit.py FOLDER_OF_LLVMLITE
 
-It reads requests from its standard input until that ends, and answers each on its standard output. A request is a byte, 1 for code
-that is explicit, and three texts in UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a
-byte, 0 for an object or 1 for what LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit
-numbers, little-endian.
+It reads requests from its standard input until that ends, and answers each on its standard output. A request is a byte, the effort
+(`FULL`), and three texts in UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a byte, 0
+for an object or 1 for what LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit numbers,
+little-endian.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ import llvmlite.binding as llvm
 TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
 """The name of a kernel's function in its module, before it gets the symbol that says what it is."""
+FULL, EXPLICIT, CALLS = range(3)
+"""Effort by kind of code: LLVM's usual passes; few, for vectors and unrolled loops that are written out, which run as fast with
+these alone; none, for entries, which only call kernels."""
 REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
@@ -39,18 +42,16 @@ def initialise() -> None:
 
 
 @functools.cache
-def target_machine(features: str) -> Any:
-    """LLVM's code generator for features such as `+avx,+fma`."""
+def target_machine(features: str, level: int = 3) -> Any:
+    """LLVM's code generator for features such as `+avx,+fma`, of an optimisation level from 0 to 3."""
     initialise()
     target = llvm.Target.from_triple(TRIPLE)
-    return target.create_target_machine(cpu="x86-64", features=features, opt=3, reloc="pic", codemodel="small")
+    return target.create_target_machine(cpu="x86-64", features=features, opt=level, reloc="pic", codemodel="small")
 
 
-def emit(text: str, features: str, symbol: str = "", explicit: bool = False) -> bytes:
-    """The ELF object of a module, optimised; a kernel's function in it gets the symbol. Code that is `explicit` has its vectors and
-    unrolled loops written out: it needs few passes, and runs as fast with them alone. Raises RuntimeError where LLVM rejects the
-    text."""
-    machine = target_machine(features)
+def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> bytes:
+    """The ELF object of a module; a kernel's function in it gets the symbol. Raises RuntimeError where LLVM rejects the text."""
+    machine = target_machine(features, 0 if effort == CALLS else 3)
     module = llvm.parse_assembly(text)
     module.verify()
     if symbol:
@@ -58,8 +59,9 @@ def emit(text: str, features: str, symbol: str = "", explicit: bool = False) -> 
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, tuning)
-    passes = _few_passes() if explicit else builder.getModulePassManager()
-    passes.run(module, builder)
+    if effort != CALLS:
+        passes = _few_passes() if effort == EXPLICIT else builder.getModulePassManager()
+        passes.run(module, builder)
     code: bytes = machine.emit_object(module)
     return code
 
@@ -78,10 +80,10 @@ def serve() -> None:
     """Answer requests until there are no more."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(REQUEST.size)) == REQUEST.size:
-        explicit, *sizes = REQUEST.unpack(head)
+        effort, *sizes = REQUEST.unpack(head)
         features, symbol, text = (source.read(size).decode() for size in sizes)
         try:
-            status, content = 0, emit(text, features, symbol, bool(explicit))
+            status, content = 0, emit(text, features, symbol, effort)
         except RuntimeError as error:
             status, content = 1, str(error).encode()
         sink.write(ANSWER.pack(status, len(content)) + content)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from inlaid.cache import Store, digest
 from inlaid.codegen.elf import Architecture, Rule, link
 from inlaid_x86.compilers import fingerprint
+from inlaid_x86.emit import EXPLICIT
 from inlaid_x86.llvm.helpers import helper
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
@@ -62,4 +63,4 @@ def helper_object(symbol: str, features: str = "", attributes: str = "", store: 
 @functools.cache
 def _compiled(module: str, features: str) -> bytes:
     # Few passes: the others would recognise the loop of a copy as a copy, and have it call itself.
-    return compile_text(module, features, explicit=True)
+    return compile_text(module, features, effort=EXPLICIT)

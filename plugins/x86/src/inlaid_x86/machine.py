@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from inlaid.errors import CompileError
-from inlaid_x86.emit import TRIPLE, emit, target_machine
+from inlaid_x86.emit import FULL, TRIPLE, emit, target_machine
 
 __all__ = ["TRIPLE", "compile_text", "data_layout", "feature_text", "rejected"]
 
@@ -16,10 +16,10 @@ def feature_text(features: Sequence[str]) -> str:
     return ",".join(f"+{name}" for name in features)
 
 
-def compile_text(text: str, features: str = "", symbol: str = "", explicit: bool = False) -> bytes:
+def compile_text(text: str, features: str = "", symbol: str = "", effort: int = FULL) -> bytes:
     """`emit.emit`. Raises `CompileError` where LLVM rejects the text."""
     try:
-        return emit(text, features, symbol, explicit)
+        return emit(text, features, symbol, effort)
     except RuntimeError as error:
         raise rejected(str(error)) from error
 

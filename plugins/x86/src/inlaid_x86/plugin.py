@@ -47,11 +47,10 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     """The products of tiles and the dot products that the processor has."""
-    from inlaid_x86 import amx, dot
     from inlaid_x86.cpu import features
+    from inlaid_x86.instructions import tensor_instructions
 
-    present = features(target.options)
-    return tuple(each.intrinsic for each in (*amx.instructions(present), *dot.instructions(present)))
+    return tuple(each.intrinsic for each in tensor_instructions(features(target.options)))
 
 
 @hookimpl

@@ -1,0 +1,14 @@
+"""The instructions that kernels use as tensor intrinsics."""
+
+from __future__ import annotations
+
+import functools
+
+from inlaid_x86 import amx, dot
+from inlaid_x86.llvm.intrinsics import Instruction
+
+
+@functools.cache
+def tensor_instructions(features: tuple[str, ...]) -> tuple[Instruction, ...]:
+    """Instructions of processors with these features, fastest first. Cached: every region asks for them twice."""
+    return *amx.instructions(features), *dot.instructions(features)
