@@ -19,6 +19,17 @@ def common_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _shared_bytecode(common_folder: Path) -> Iterator[None]:
+    """Processes that tests start share bytecode even where the environment forbids writing it beside the sources: compiling the
+    sources takes as long as importing them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(common_folder / "bytecode"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(common_folder: Path) -> Iterator[None]:
     """Tests neither read nor fill the user's cache: each test run has one of its own."""
     with pytest.MonkeyPatch.context() as patch:
