@@ -17,7 +17,7 @@ from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import InputError
 from inlaid.tensor import ir, values
-from inlaid.tensor.to_python import Emitter, Semantics, capacity, execute, known_shape
+from inlaid.tensor.to_python import Emitter, Semantics, capacity, known_shape, translate
 from inlaid.tensor.verify import verify
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
@@ -50,7 +50,7 @@ def run(
     for output, given in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
-        execute(program, arrays, known, intrinsics)
+        translate(program, known, intrinsics)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         known[size] = int(arrays[buffer][()])
     return [_trimmed(arrays[buffer], buffer, known, defined) for buffer in program.outputs]

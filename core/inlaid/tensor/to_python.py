@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,19 +27,13 @@ _MAX_NESTING = 10
 """Python allows twenty nested loops in a function; deeper ones go to functions of their own."""
 
 
-def execute(
-    program: ir.LoopProgram,
-    arrays: Mapping[ir.Buffer, Array],
-    sizes: Mapping[SizeVar, int],
-    intrinsics: Mapping[str, Semantics],
-) -> None:
-    """Run a program on arrays given for all its parameters, in place."""
+def translate(program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics]) -> Callable[..., Any]:
+    """A function that runs a program at given sizes, in place, on arrays for its parameters, in order."""
     code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines))
-    for buffer, array in arrays.items():
-        code.buffers[buffer] = code.bind(array)
+    code.buffers = {buffer: f"a{number}" for number, buffer in enumerate(program.params)}
     code.defined = {size: f"int({code.buffers[buffer]}[()])" for size, buffer in program.defines}
     code.stmt(program.body)
-    code.compile()()
+    return code.compile([code.buffers[buffer] for buffer in program.params])
 
 
 def known_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, ...]:
@@ -90,6 +84,7 @@ class Emitter:
         self._nesting = 0
         self._names = itertools.count()
         self._objects: dict[str, Any] = {}
+        self._calls: dict[str, _Call] = {}
         self._values: dict[ir.Expr, tuple[str, str | None]] = {}
         self._indices: dict[arith.Expr, tuple[str, str | None]] = {}
 
@@ -109,12 +104,12 @@ class Emitter:
         self.line(f"{name} = {text}")
         return name
 
-    def compile(self) -> Callable[[], Any]:
+    def compile(self, parameters: Sequence[str] = ()) -> Callable[..., Any]:
         """The function that the lines make."""
-        source = "\n".join(["def generated():", *self._lines, "    return None"])
+        source = "\n".join([f"def generated({', '.join(parameters)}):", *self._lines, "    return None"])
         space: dict[str, Any] = {}
         exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, space)
-        function: Callable[[], Any] = space["generated"]
+        function: Callable[..., Any] = space["generated"]
         return function
 
     def require(self, flag: str | None, what: str) -> None:
@@ -422,7 +417,7 @@ class Emitter:
             scalars.append(f"np.asarray({self._stored(text, arg.dtype)})")
         first = len(program.inputs) - len(scalars)
         arrays = ", ".join((*operands[:first], *scalars, *operands[first:]))
-        call = _Call(stmt.name, program, self.intrinsics)
+        call = self._calls.setdefault(stmt.name, _Call(stmt.name, program, self.intrinsics))
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
@@ -442,12 +437,13 @@ class Emitter:
 
 
 class _Call:
-    """A tensor intrinsic called on views of arrays."""
+    """A tensor intrinsic called on views of arrays. It is translated once for each set of sizes."""
 
     def __init__(self, name: str, program: ir.LoopProgram, intrinsics: Mapping[str, Semantics]) -> None:
         self._name = name
         self._program = program
         self._intrinsics = intrinsics
+        self._made: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def __call__(self, *arrays: Array) -> None:
         params = self._program.params
@@ -458,12 +454,15 @@ class _Call:
             for dim, actual in zip(reversed(buffer.shape), reversed(array.shape), strict=False):
                 if isinstance(dim, SizeVar):
                     sizes.setdefault(dim, actual)
-        views = {}
+        views = []
         for buffer, array in zip(params, arrays, strict=True):
             shape = known_shape(buffer, sizes)
             extra = array.ndim - len(shape)
             assert extra >= 0 and array.shape == (1,) * extra + shape, (
                 f"{self._name}: {buffer} has shape {shape}, got {array.shape}"
             )
-            views[buffer] = array[(0,) * extra + (...,)]
-        execute(self._program, views, sizes, self._intrinsics)
+            views.append(array[(0,) * extra + (...,)])
+        key = tuple(sizes.values())
+        if key not in self._made:
+            self._made[key] = translate(self._program, sizes, self._intrinsics)
+        self._made[key](*views)
