@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,10 +123,46 @@ def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable
     assert set(failed) <= {CAUGHT[name], *CONSEQUENCES.get(name, ())}, failed
 
 
-def test_a_crash_costs_one_case(join: Callable[[str], Subject]) -> None:
-    wanted = [case for case in CASES if case.id.startswith("operators/agrees") and case.of in ("mul-float32", *TAKEN[:1], TAKEN[2])]
+def test_a_crash_costs_one_case(join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [case for case in CASES if case.id.startswith("operators/agrees") and case.of in (*TAKEN[:2], "take-float32")]
+    monkeypatch.setattr(suite, "SHARES", 1)
+    asked: list[list[str]] = []
+    ask = suite.fresh.ask_each
+
+    def spy(*args: Any, **arguments: Any) -> Any:
+        asked.append(arguments["cases"])
+        return ask(*args, **arguments)
+
+    monkeypatch.setattr(suite.fresh, "ask_each", spy)
     results = run_in_processes(join("crashes"), wanted, jobs=1)
-    failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
-    assert list(failed) == ["operators/agrees[mul-float32]"]
-    assert "signal 6" in failed["operators/agrees[mul-float32]"]
-    assert [result.id for result in results] == [case.id for case in wanted]
+    names = [case.id for case in wanted]
+    crash = names.index("operators/agrees[mul-float32]")
+    assert 0 < crash < len(names) - 1
+    assert asked == [names, names[crash + 1 :]]
+    assert [result.id for result in results] == names
+    assert [result.outcome is Outcome.FAILED for result in results] == [name == names[crash] for name in names]
+    assert "signal 6" in results[crash].reason
+
+
+def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], Subject]) -> None:
+    wanted = [case for case in CASES if case.of in TAKEN[:2]]
+    subject = join("expects_what_passes")
+    one, several = (run_in_processes(subject, wanted, jobs) for jobs in (1, 3))
+    assert one == several == run(subject, wanted)
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem", "failed"),
+    [(0, "it crashed", [0]), (1, "it crashed", [1]), (2, "it crashed at its end", [1]), (2, None, [])],
+)
+def test_whose_fault_the_end_of_a_process_is(
+    answers: int, problem: str | None, failed: list[int], join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = [case for case in CASES if case.level == "annotations"][:2]
+    passed = [{"id": case.id, "level": case.level, "outcome": "passed"} for case in two]
+    given = [(passed[:answers], problem), (passed[answers + 1 :], None)]
+    monkeypatch.setattr(suite.fresh, "ask_each", lambda *args, **arguments: given.pop(0))
+    monkeypatch.setattr(suite, "SHARES", 1)
+    results = run_in_processes(join("sound"), two, jobs=1)
+    assert [number for number, result in enumerate(results) if result.outcome is Outcome.FAILED] == failed
+    assert all(result.reason == problem for result in results if result.outcome is Outcome.FAILED)

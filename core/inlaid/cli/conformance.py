@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from inlaid.conformance.report import Report
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @click.command("conformance")
 @click.option("--target", required=True, help="The target, such as acme or acme:cores=2.")
 @click.option(
@@ -33,7 +38,11 @@ if TYPE_CHECKING:
     "--examples", default=2, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
 )
 @click.option(
-    "--jobs", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1), help="Processes at a time."
+    "--jobs",
+    default=usable_cores,
+    show_default="one for each core that may be used",
+    type=click.IntRange(1),
+    help="Processes at a time.",
 )
 def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int) -> None:
     """Check that a target's plugin keeps the contract: all that it claims is right.

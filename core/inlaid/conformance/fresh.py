@@ -1,7 +1,7 @@
 """What checks run in processes of their own: `python -m inlaid.conformance.fresh`, with a request on standard input.
 
 A request is a JSON object: `command`, one of `COMMANDS`; `plugins`, names of plugins with the modules that they are; and what the
-command takes. The answer is JSON too, on the last line of standard output.
+command takes. Answers are JSON too, each on a line of standard output.
 """
 
 from __future__ import annotations
@@ -46,19 +46,45 @@ def ask(
 ) -> Json:
     """What a command answers in a new process. Raises `Failed` where the process crashes, raises, or takes more than `limit`
     seconds."""
+    answers, problem = ask_each(command, plugins, environment, limit, **arguments)
+    if problem is not None:
+        raise Failed(problem)
+    return answers[-1]
+
+
+def ask_each(
+    command: str,
+    plugins: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    limit: int = LIMIT,
+    **arguments: Json,
+) -> tuple[list[Json], str | None]:
+    """All that a command answers in a new process, and how that failed where it crashes, raises, takes more than `limit` seconds or
+    answers nothing."""
     request = {"command": command, "plugins": dict(plugins), **arguments}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlaid.conformance.fresh"]
     try:
-        done = subprocess.run(line, input=json.dumps(request), env=surroundings, text=True, capture_output=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"a process of its own took more than {limit} seconds") from None
-    answers = [text.removeprefix(MARK) for text in done.stdout.splitlines() if text.startswith(MARK)]
-    if done.returncode or not answers:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-        raise Failed(f"a process of its own ended with {ended}: {last}")
-    return json.loads(answers[-1])
+        done = subprocess.run(line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        return _answers(error.stdout), f"a process of its own took more than {limit} seconds"
+    answers = _answers(done.stdout)
+    if done.returncode == 0 and answers:
+        return answers, None
+    last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+    return answers, f"a process of its own ended with {ended}: {last}"
+
+
+def _answers(output: bytes | None) -> list[Json]:
+    """The answers among what a process prints; a line that it did not complete is none."""
+    lines = (output or b"").decode(errors="replace").splitlines(keepends=True)
+    return [json.loads(text.removeprefix(MARK)) for text in lines if text.startswith(MARK) and text.endswith("\n")]
+
+
+def answer(found: Json) -> None:
+    """Print an answer at once, on a line of its own whatever a plugin has printed."""
+    print(f"\n{MARK}{json.dumps(found)}", flush=True)
 
 
 def imports(request: Request) -> Json:
@@ -83,12 +109,14 @@ def compile_samples(request: Request) -> Json:
 
 
 def run_cases(request: Request) -> Json:
-    """The results of cases, by their ids."""
-    from inlaid.conformance.suite import cases, run
+    """How many cases were run, by their ids, in order; before that an answer for each, so that a crash costs one alone."""
+    from inlaid.conformance.suite import cases, run_case
 
     subject = _subject(request)
-    wanted = set(request["cases"])
-    return [asdict(result) for result in run(subject, [case for case in cases(subject) if case.id in wanted])]
+    known = {case.id: case for case in cases(subject)}
+    for name in request["cases"]:
+        answer(asdict(run_case(subject, known[name])))
+    return len(request["cases"])
 
 
 def resident(request: Request) -> Json:
@@ -178,8 +206,7 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
 def main() -> None:
     """Do what the request on standard input asks."""
     request = json.loads(sys.stdin.read())
-    answer = COMMANDS[request["command"]](request)
-    print(f"\n{MARK}{json.dumps(answer)}")
+    answer(COMMANDS[request["command"]](request))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class Subject:
         self.registry = registry
         self.examples = examples
         self._recent: dict[str, Executable] = {}
+        self._cuts: dict[str, tuple[Partitioned, tuple[Candidate, ...]]] = {}
 
     @cached_property
     def problem(self) -> str | None:
@@ -195,12 +196,12 @@ class Subject:
 
     def cut(self, module: ir.Module) -> tuple[Region, ...]:
         """The regions of the target in a model, as the partitioner cuts it."""
-        partitioned, _ = cut(module, [self.text], self.registry)
+        partitioned, _ = self._cut(module)
         return self._own(partitioned)
 
     def refused(self, module: ir.Module) -> str | None:
         """Why a model does not run on the target, not even together with the host; None where it does."""
-        partitioned, takers = cut(module, [self.text], self.registry)
+        partitioned, takers = self._cut(module)
         try:
             check_whole(partitioned, takers, 1, self.registry)
         except Unsupported as error:
@@ -210,6 +211,13 @@ class Subject:
         verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
         return f"it takes no part of the model: {reasons.most_common(1)[0][0]}"
+
+    def _cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Candidate, ...]]:
+        """What `cut` makes of a module, worked out once for equal ones: many cases ask about the same few models."""
+        key = structural_key(module)
+        if key not in self._cuts:
+            self._cuts[key] = cut(module, [self.text], self.registry)
+        return self._cuts[key]
 
     def _own(self, partitioned: Partitioned) -> tuple[Region, ...]:
         names = [name for name, number in partitioned.regions.items() if number == 0]

@@ -22,6 +22,8 @@ def expects_what_there_is(subject: Subject) -> None:
 
 PART = 400
 """Cases that a process runs, at most."""
+SHARES = 8
+"""Parts of the suite for each process at a time, at least, so that all of them end at about the same time."""
 SECONDS = 10
 """What a case may take, on average."""
 
@@ -97,29 +99,33 @@ def run_in_processes(
 ) -> tuple[Result, ...]:
     """The results of cases, in order, from processes of their own, `jobs` of them at a time: a plugin that crashes one costs the
     case that it does so in. `told` how many cases are done."""
-    levels: dict[str, list[Case]] = {}
-    for case in cases:
-        levels.setdefault(case.level, []).append(case)
-    # Long levels in parts, which take about as long each.
-    parts = [group[start :: -(-len(group) // PART)] for group in levels.values() for start in range(-(-len(group) // PART))]
+    size = max(min(PART, -(-len(cases) // (SHARES * jobs))), 1)
+    parts = [cases[start : start + size] for start in range(0, len(cases), size)]
     found: dict[str, Result] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(_in_process, subject, part) for part in parts]):
+        # The last cases take longest each.
+        for future in as_completed([pool.submit(_in_process, subject, part) for part in reversed(parts)]):
             found.update({result.id: result for result in future.result()})
             told(len(found))
     return tuple(found[case.id] for case in cases)
 
 
 def _in_process(subject: Subject, cases: Sequence[Case]) -> list[Result]:
-    names = [case.id for case in cases]
-    limit = fresh.LIMIT + SECONDS * len(cases)
-    try:
-        answer = fresh.ask(
-            "run", subject.registry.modules(), limit=limit, target=subject.text, examples=subject.examples, cases=names
+    """The results of cases from one process, and from a new one for those after a case that ends it."""
+    results: list[Result] = []
+    while len(results) < len(cases):
+        rest = cases[len(results) :]
+        answers, problem = fresh.ask_each(
+            "run",
+            subject.registry.modules(),
+            limit=fresh.LIMIT + SECONDS * len(rest),
+            target=subject.text,
+            examples=subject.examples,
+            cases=[case.id for case in rest],
         )
-    except Failed as error:
-        if len(cases) > 1:
-            middle = len(cases) // 2
-            return _in_process(subject, cases[:middle]) + _in_process(subject, cases[middle:])
-        return [Result(cases[0].id, cases[0].level, Outcome.FAILED, str(error))]
-    return [Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in answer]
+        results += [Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in answers if isinstance(item, dict)]
+        if problem is not None:
+            # A process that has done its last case and then fails to end is that case's fault.
+            blamed = cases[min(len(results), len(cases) - 1)]
+            results = [*results[: len(cases) - 1], Result(blamed.id, blamed.level, Outcome.FAILED, problem)]
+    return results
