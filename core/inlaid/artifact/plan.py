@@ -91,13 +91,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Bind:
-    """Read the 0-d int64 `source` as a size: value `target` has it as its first extent, and no elements. `name` and `node` are what
-    an error says of a value that is no size."""
+    """Read an element of the int64 `source`, by its row-major number, as a size: value `target` has it as its first extent, and no
+    elements. `name` and `node` are what an error says of a value that is no size."""
 
     source: int
     target: int
     name: str
     node: str
+    element: int = 0
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Binder:
         if known is None:
             known = self._clamped.get(_key(element))  # one dimension for a length and for the range up to it
         if known is None:
-            known = self._bind(element, element_of(*self._place(value, index, element)), name, span)
+            known = self._bind(element, *self._place(value, index, element), name, span)
         return known
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
@@ -86,12 +86,13 @@ class Binder:
         for sign, part in ((1, scalar), (-1, ops.neg(scalar))):
             key = arith.maximum(arith.mul(element, sign), 0)
             bound = self.known(key)
-            parts.append(self._bind(key, ops.maximum(part, _integer(0)), name, span) if bound is None else bound)
+            parts.append(self._bind(key, ops.maximum(part, _integer(0)), 0, name, span) if bound is None else bound)
         return arith.unwrap(arith.add(parts[0], arith.mul(parts[1], -1)))
 
-    def computed(self, scalar: Expr, name: str, span: Span) -> Dim:
-        """A 0-d int64 value as a dimension of its own."""
-        witness = self.settler.settle(ops.bind_size(scalar, message=name), span)
+    def computed(self, value: Expr, name: str, span: Span, element: int = 0, check: Expr | None = None) -> Dim:
+        """An element of an int64 value as a dimension of its own, once the `check` of an assertion holds."""
+        checks = () if check is None else (check,)
+        witness = self.settler.settle(ops.bind_size(value, *checks, message=name, element=element), span)
         return tensor_of(witness).shape[0]
 
     def known(self, element: Dim) -> Dim | None:
@@ -108,8 +109,8 @@ class Binder:
         item = _key(element)
         return self.values.place(item) if item in self.values.unknowns(item) else (value, index)
 
-    def _bind(self, element: Dim, scalar: Expr, name: str, span: Span) -> Dim:
-        bound = self.computed(scalar, name, span)
+    def _bind(self, element: Dim, value: Expr, index: int, name: str, span: Span) -> Dim:
+        bound = self.computed(integer(value), name, span, index)
         self._bound[_key(element)] = arith.wrap(bound)
         return bound
 

@@ -243,7 +243,7 @@ class _ScopePlan:
         given, outputs = self._all(expr.args), self._new(expr.type)
         message, node = expr.attrs.message, str(expr.span or "")
         if operator is bind_size:
-            self.instructions.append(Bind(given[0], outputs[0], message, node))
+            self.instructions.append(Bind(given[0], outputs[0], message, node, expr.attrs.element))
         else:
             self.instructions.append(Assert(given[0] if given else None, outputs, message, node))
         return outputs

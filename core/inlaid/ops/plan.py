@@ -6,6 +6,7 @@ extent of an input. Each gives a *witness* (see `ops.shape`), a tensor without e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -26,9 +27,17 @@ WITNESS = TensorType((0,), "bool")
 
 @dataclass(frozen=True)
 class MessageAttrs(Attrs):
-    """What an error says: of `bind_size` the name of the size, of `assert_true` what does not hold, and what to do."""
+    """What an error says: of `assert_true` what does not hold, and what to do."""
 
     message: str
+
+
+@dataclass(frozen=True)
+class BindAttrs(Attrs):
+    """Which element of the operand, by its row-major number, is the size, and the name that an error gives to the size."""
+
+    message: str
+    element: int = 0
 
 
 def _scalar(type_: Type, dtype: str) -> None:
@@ -39,26 +48,32 @@ def _scalar(type_: Type, dtype: str) -> None:
 # --- bind_size --------------------------------------------------------------------------------------------------------
 
 
-def _infer_bind_size(attrs: MessageAttrs, value: Type) -> Type:
-    _scalar(value, "int64")
+def _infer_bind_size(attrs: BindAttrs, value: Type, *checks: Type) -> Type:
+    found = tensor_type(value)
+    count = math.prod(dim if isinstance(dim, int) else 0 for dim in found.shape)
+    if found.dtype.name != "int64" or not 0 <= attrs.element < count:
+        raise ValueError(f"an int64 tensor of known shape with element {attrs.element} is expected, not {value!r}")
+    if any(tensor_type(check) != WITNESS for check in checks):
+        raise ValueError("what is checked first must be a witness of assert_true")
     return TensorType((fresh_size("bound"), 0), "bool")
 
 
-def bound_size(value: Array, name: str) -> Array:
+def bound_size(value: Array, attrs: BindAttrs) -> Array:
     """The witness of a size that data decides, which has the size as its first extent. Raises `KernelFault` for a value that is no
     size."""
-    size = int(value)
+    size = int(value.item(attrs.element))
     if not 0 <= size <= LARGEST_SIZE:
-        raise KernelFault(f"{name} must be 0 to {LARGEST_SIZE}, got {size}")
+        raise KernelFault(f"{attrs.message} must be 0 to {LARGEST_SIZE}, got {size}")
     return np.empty((size, 0), np.bool_)
 
 
 bind_size = Operator(
     "bind_size",
     _infer_bind_size,
-    MessageAttrs,
-    reference=lambda attrs, value: bound_size(value, attrs.message),
-    inputs=("value",),
+    BindAttrs,
+    reference=lambda attrs, value, *checks: bound_size(value, attrs),
+    arity=(1, 2),
+    inputs=("value", "check"),
     host_only=True,
     existential=True,
     planned=True,

@@ -15,7 +15,7 @@ from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 
-_first_byte: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+_start: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
 _address_of = ctypes.addressof
 _IN_PLACE = 0x101
 """numpy's flags C_CONTIGUOUS and ALIGNED."""
@@ -57,17 +57,18 @@ class Results:
             # Somewhat larger, for results that grow a little from run to run, as caches of keys and values do.
             memory = aligned_empty((size + size // 8,), np.uint8)
         # Arrays made of the lease keep it alive, and so do their views.
-        return np.asarray(_Lease(self._spare, number, memory))[:size].view(dtype).reshape(shape)
+        array = np.asarray(_Lease(self._spare, number, memory, shape, dtype))
+        return array if array.dtype is dtype else array.view(dtype)
 
 
 class _Lease:
-    """A claim on memory, which goes back to where it came from when the claim ends."""
+    """A claim on memory, which goes back to where it came from when the claim ends. It shows numpy an array of a shape there."""
 
     __slots__ = ("__array_interface__", "_memory", "_number", "_spare")
 
-    def __init__(self, spare: dict[int, Array], number: int, memory: Array) -> None:
+    def __init__(self, spare: dict[int, Array], number: int, memory: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._spare, self._number, self._memory = spare, number, memory
-        self.__array_interface__ = memory.__array_interface__
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (address(memory), False)}
 
     def __del__(self) -> None:
         self._spare[self._number] = self._memory
@@ -77,8 +78,8 @@ def address(array: Array) -> int:
     """Where an array's data starts."""
     try:
         # Four times as fast as the other way, which builds a dictionary.
-        return _address_of(_first_byte(array))
-    except (TypeError, ValueError):  # read-only, empty, or of an element type without a buffer format
+        return _address_of(_start(array))
+    except (TypeError, ValueError):  # read-only, or of an element type without a buffer format
         found: int = array.__array_interface__["data"][0]
         return found
 
@@ -87,7 +88,7 @@ def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Arra
     """Write where the data of arrays starts into an array of pointers that has room for them."""
     for index, array in enumerate(arrays):
         try:
-            pointers[index] = _address_of(_first_byte(array))
+            pointers[index] = _address_of(_start(array))
         except (TypeError, ValueError):
             pointers[index] = address(array)
 

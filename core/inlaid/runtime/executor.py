@@ -12,15 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program
 from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.contract import Kernel, ProfilingKernel
 from inlaid.runtime.arrays import LARGE, Array, aligned_empty, fresh_copy, in_place, usable
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
-from inlaid.runtime.layout import LoadedRegion, OtherStep, PreparedPlan, RegionStep, Workspace, check_constraints, region_sizes
+from inlaid.runtime.layout import (
+    LoadedRegion,
+    OtherStep,
+    PreparedPlan,
+    RegionLayout,
+    RegionStep,
+    Workspace,
+    check_constraints,
+    region_sizes,
+)
 from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count, known_shape
 
@@ -72,8 +80,6 @@ class Executor:
             for step in layout.steps:
                 if isinstance(step, RegionStep):
                     self._invoke(run, step)
-                elif isinstance(step, Move):
-                    self._move(run, step)
                 else:
                     self._step(run, step)
             return prepared.results(frame)
@@ -83,22 +89,25 @@ class Executor:
     def _step(self, run: Workspace, instruction: OtherStep) -> None:
         frame = run.frame
         match instruction:
+            case Bind(source=source, target=target, name=name):
+                size = frame[source].item(instruction.element)
+                if not 0 <= size < LIMIT:
+                    raise KernelFault(f"{name} must be 0 to {LIMIT - 1}, got {size}", node=instruction.node or None)
+                self._define(run, target, np.ndarray((size, 0), np.bool_, run.arena))
+            case Assert(condition=condition, outputs=outputs):
+                if condition is None or not frame[condition]:
+                    raise KernelFault(instruction.message, node=instruction.node or None)
+                for number in outputs:
+                    if frame[number] is None:
+                        self._define(run, number, np.empty((0,), np.bool_))
+            case Move():
+                self._move(run, instruction)
             case Call(plan=plan, inputs=inputs, outputs=outputs):
                 self._call(run, plan, inputs, outputs)
             case Branch(condition=condition, then=then, otherwise=otherwise, inputs=inputs, outputs=outputs):
                 self._call(run, then if frame[condition] else otherwise, inputs, outputs)
             case Loop():
                 self._loop(run, instruction)
-            case Bind(source=source, target=target, name=name, node=node):
-                size = int(frame[source])
-                if not 0 <= size < LIMIT:
-                    raise KernelFault(f"{name} must be 0 to {LIMIT - 1}, got {size}", node=node or None)
-                self._define(run, target, np.empty((size, 0), np.bool_))
-            case Assert(condition=condition, outputs=outputs, message=message, node=node):
-                if condition is None or not frame[condition]:
-                    raise KernelFault(message, node=node or None)
-                for number in outputs:
-                    self._define(run, number, np.empty((0,), np.bool_))
 
     def _move(self, run: Workspace, move: Move) -> None:
         frame, target = run.frame, move.target
@@ -123,24 +132,31 @@ class Executor:
         start = recorder.now() if recorder is not None else 0.0
         parts = None
         try:
-            if layout is not None:
-                for number, shape, dtype, alignment in layout.fresh:
-                    if frame[number] is None:
-                        if number in layout.large:
-                            frame[number] = run.results.empty(number, shape, dtype)
-                        else:
-                            frame[number] = aligned_empty(shape, dtype, alignment)
-                if recorder is None:
-                    layout.invoke(inputs, step.outputs(frame), run.scratch, layout.dims)
-                else:
-                    parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, layout.dims)
-            elif region.allocating is not None:
+            if region.allocating is not None:
                 if region.artifact.constraints:
                     shapes = [array.shape if isinstance(array, np.ndarray) else None for array in inputs]
                     check_constraints(region.artifact, region_sizes(region.artifact, shapes, run.sizes))
                 self._adopt(run, region, step.instruction, inputs, region.allocating.call(inputs))
             else:
-                parts = self._invoke_sizing(run, region, step.instruction, inputs)
+                if layout is None:
+                    layout = step.invoked.layout(inputs, run.sizes)
+                    run.want_scratch(layout.workspace)
+                for number, shape, dtype, alignment in layout.fresh:
+                    ready = frame[number]
+                    if ready is None or ready.shape != shape:
+                        if not alignment:
+                            frame[number] = self._reserve(run, number, shape)
+                        elif number in layout.large:
+                            frame[number] = run.results.empty(number, shape, dtype)
+                        else:
+                            frame[number] = aligned_empty(shape, dtype, alignment)
+                dims = layout.dims.copy() if layout.late else layout.dims
+                if recorder is None:
+                    layout.invoke(inputs, step.outputs(frame), run.scratch, dims)
+                else:
+                    parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, dims)
+                if step.layout is None and (layout.late or not step.invoked.matched):
+                    self._shape(run, step, layout, dims)
         except InlaidError as error:
             error.node = error.node or some(region.info.nodes)
             raise
@@ -157,43 +173,27 @@ class Executor:
         if recorder is not None:
             recorder.region(region.info, start, parts)
 
-    def _invoke_sizing(
-        self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Array]
-    ) -> Sequence[Any] | None:
-        """Invoke a region of which not all sizes are known before it runs, and shape what it wrote."""
-        artifact, signature = region.artifact, region.artifact.signature
-        known = region.sizing([array.shape for array in inputs], run.sizes)
-        sizes, bounds = known.sizes.copy(), known.bounds
-        outputs = []
-        for shape, number in zip(known.outputs, instruction.outputs, strict=True):
-            ready = run.frame[number]
-            if ready is not None and ready.shape == shape:
-                outputs.append(ready)
-                continue
-            outputs.append(self._reserve(run, number, shape))
-        dims = known.dims.copy()
-        scratch = run.want_scratch(known.workspace)
-        assert region.kernel is not None
-        parts = None
-        if run.recorder is None:
-            region.kernel.invoke(inputs, outputs, scratch, dims)
-        else:
-            parts = _profile(region.kernel, inputs, outputs, scratch, dims)
-        for source, size in zip(signature.dims, dims.tolist(), strict=True):
-            name = SizeVar(source.name)
-            if name in bounds:
-                if not 0 <= size <= bounds[name]:
-                    raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bounds[name]}")
-                sizes[name] = size
-        check_constraints(artifact, sizes, known.late)
-        for spec, number, array in zip(signature.outputs, instruction.outputs, outputs, strict=True):
-            actual = known_shape(spec.shape, sizes)
-            if actual is None or math.prod(actual) > array.size:
-                raise KernelFault(f"region {artifact.symbol} gave {spec.name} a shape {actual} beyond its bound {array.shape}")
-            if array.shape != actual:
-                array = array.reshape(-1)[: math.prod(actual)].reshape(actual)
-            self._define(run, number, array)
-        return parts
+    def _shape(self, run: Workspace, step: RegionStep, layout: RegionLayout, dims: Array) -> None:
+        """Shape what a region wrote by the dimensions that it worked out. Raises `KernelFault` for one beyond its bound."""
+        artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
+        if layout.late:
+            frame, sizes = run.frame, dims.tolist()
+            for place, name, bound in layout.late:
+                if not 0 <= sizes[place] <= bound:
+                    raise KernelFault(f"region {artifact.symbol} gave {name} = {sizes[place]}, which may be 0 to {bound}")
+                if invoked.matched:
+                    run.sizes[name] = sizes[place]
+            if layout.constraints:
+                check_constraints(artifact, dict(zip(invoked.dims, sizes, strict=True)), layout.constraints)
+            for number, actual in zip(numbers, invoked.actual, strict=True):
+                array, shape = frame[number], actual(sizes)
+                if array.shape != shape:
+                    if shape is None or math.prod(shape) > array.size:
+                        raise KernelFault(f"region {artifact.symbol} gave a shape {shape} beyond its bound {array.shape}")
+                    frame[number] = np.ndarray(shape, array.dtype, array)
+        if not invoked.matched:
+            for number in numbers:
+                self._define(run, number, run.frame[number])
 
     def _adopt(
         self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]
@@ -214,14 +214,11 @@ class Executor:
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Array:
-        """The array to fill for a value whose shape, at most `shape`, only the run decides."""
+        """The part of the arena for a value whose shape, at most `shape`, only the run decides."""
         value = run.prepared.plan.values[number]
         assert value.dtype is not None
-        size = byte_count(shape, value.dtype.bytes)
-        if value.storage == "arena" and size:
-            offset = run.layout.place(run.prepared.plan, value, size, run.sizes)
-            return run.view(shape, value.dtype.numpy, offset)
-        return run.results.empty(number, shape, value.dtype.numpy) if size >= LARGE else aligned_empty(shape, value.dtype.numpy)
+        offset = run.layout.place(run.prepared.plan, value, byte_count(shape, value.dtype.bytes), run.sizes)
+        return run.view(shape, value.dtype.numpy, offset)
 
     # --- other plans ------------------------------------------------------------------------------------------------------
 
@@ -286,12 +283,11 @@ class Executor:
 
     def _define(self, run: Workspace, number: int, array: Array) -> None:
         """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
-        value = run.prepared.plan.values[number]
         run.frame[number] = array
         expected = run.layout.shapes[number]
         if expected is None:
-            expected = _read_sizes(value, array.shape, run.sizes)
-        if expected is not None and expected != array.shape:
+            run.prepared.readers[number].read(array.shape, run.sizes)
+        elif expected != array.shape:
             raise KernelFault(f"a value of shape {expected} turned out to have shape {array.shape}")
 
 
@@ -358,17 +354,6 @@ def _profile(
         return kernel.profile(inputs, outputs, scratch, dims)
     kernel.invoke(inputs, outputs, scratch, dims)
     return None
-
-
-def _read_sizes(value: Value, actual: Shape, sizes: Sizes) -> Shape | None:
-    """Give the existential dimensions of a value's shape the sizes that the array has; the shape that results, or None while
-    part of it is unknown. Raises `KernelFault` for an array of another rank."""
-    if len(value.shape) != len(actual):
-        raise KernelFault(f"a value of shape {value.shape} turned out to have shape {actual}")
-    for dim, size in zip(value.shape, actual, strict=True):
-        if isinstance(dim, SizeVar) and dim.existential:
-            sizes[dim] = size
-    return known_shape(value.shape, sizes)
 
 
 def _owned(item: Any, taken: Sequence[Array]) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsuppo
 from inlaid.plugins.contract import AllocatingKernel, Kernel
 from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
 from inlaid.runtime.profile import Recorder
+from inlaid.runtime.shapes import ShapeReader, picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, align_up, bounded, byte_count, known, known_shape
 
 _KEPT_LAYOUTS = 32
@@ -27,69 +27,39 @@ _KEPT_LAYOUTS = 32
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
     """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes, `plugin` whose
-    runtime has loaded it, `sizings` what `sizing` found."""
+    runtime has loaded it."""
 
     artifact: Artifact
     info: RegionInfo
     plugin: str
     kernel: Kernel | None
     allocating: AllocatingKernel | None
-    sizings: dict[tuple[object, ...], Sizing] = field(default_factory=dict)
-
-    def sizing(self, shapes: Sequence[Shape], outer: Mapping[arith.Expr, int]) -> Sizing:
-        """The sizing for inputs of these shapes, in a plan of `outer` sizes, worked out once. Raises as `check_constraints` and
-        `check_shapes` do, and `Unsupported` where a size has no upper bound."""
-        artifact, signature = self.artifact, self.artifact.signature
-        sizes = region_sizes(artifact, shapes, outer)
-        key = (*shapes, *sizes.items())
-        found = self.sizings.get(key)
-        if found is None:
-            check_constraints(artifact, sizes)
-            check_shapes(artifact, signature.inputs, shapes, sizes)
-            bounds = upper_bounds(signature, sizes)
-            rooms = tuple(room(spec, sizes, bounds) for spec in signature.outputs)
-            dims = np.array([sizes.get(SizeVar(source.name), 0) for source in signature.dims], np.int64)
-            late = tuple(constraint for constraint in artifact.constraints if constraint.holds(sizes) is None)
-            if len(self.sizings) >= _KEPT_LAYOUTS:
-                self.sizings.clear()
-            workspace = region_workspace(artifact, {**sizes, **bounds})
-            found = self.sizings[key] = Sizing(sizes, bounds, rooms, dims, workspace, late)
-        return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sizing:
-    """A region that works out sizes, at given ones of its inputs: these `sizes`, the upper `bounds` of the others, the shapes of
-    buffers for its `outputs`, its `dims` array, the bytes of scratch memory it wants, and constraints that the others decide."""
-
-    sizes: Sizes
-    bounds: Sizes
-    outputs: tuple[Shape, ...]
-    dims: np.ndarray[Any, np.dtype[np.int64]]
-    workspace: int
-    late: tuple[arith.Constraint, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
-    """A region at known sizes: what invokes it, its `dims` array, which it only reads, the bytes of scratch memory it wants, and
-    which arrays to make for it: (number, shape, type of elements, alignment) of those outputs that are given to the caller.
-    `large` are the numbers of those whose memory is worth keeping."""
+    """A region at known shapes of its inputs: what invokes it, its `dims` array, the bytes of scratch memory it wants, and which
+    arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena. `large`
+    are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself (place in
+    `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
 
     invoke: Callable[[Sequence[Array], Sequence[Array], Array, Array], None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
     workspace: int
     fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
     large: frozenset[int]
+    late: tuple[tuple[int, SizeVar, int], ...] = ()
+    constraints: tuple[arith.Constraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionStep:
-    """A step of a plan at given input sizes that runs a region. `layout` is the region's where all its sizes are known, which those
-    of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
+    """A step of a plan at given input sizes that runs a region. `layout` is the region's where these decide all its sizes, which
+    those of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
 
     instruction: Invoke
     region: LoadedRegion
+    invoked: Invoked
     layout: RegionLayout | None
     inputs: Callable[[Sequence[Any]], Sequence[Any]]
     outputs: Callable[[Sequence[Any]], Sequence[Any]]
@@ -127,7 +97,7 @@ class Layout:
         for item, invoked in zip(plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None:
                 known = self._region(prepared, item, invoked)
-                self.steps.append(RegionStep(item, invoked.region, known, invoked.inputs, invoked.outputs))
+                self.steps.append(RegionStep(item, invoked.region, invoked, known, invoked.inputs, invoked.outputs))
                 self.scratch = max(self.scratch, 0 if known is None else known.workspace)
             elif not isinstance(item, Invoke):
                 self.steps.append(item)
@@ -173,40 +143,88 @@ class Layout:
             check_shapes(region.artifact, signature.outputs, outputs, sizes)
         dims = np.array([sizes[name] for name in invoked.dims], np.int64)
         dims.flags.writeable = False
-        fresh = []
-        for number, shape in zip(instruction.outputs, outputs, strict=True):
-            dtype = prepared.plan.values[number].dtype
-            if number not in self.offsets and shape is not None and dtype is not None:
-                fresh.append((number, shape, dtype.numpy, prepared.alignment))
-        large = frozenset(
-            number for number, shape, dtype, _ in fresh if byte_count(shape, dtype.itemsize) >= LARGE and not dtype.hasobject
-        )
+        numbers = [number for number in instruction.outputs if number not in self.offsets]
+        fresh, large = _fresh(prepared.plan, numbers, [self.shapes[number] for number in numbers], prepared.alignment)
         workspace = invoked.workspace.known(sizes) if invoked.alike else None
         if workspace is None:
             workspace = region_workspace(region.artifact, sizes)
-        return RegionLayout(region.kernel.invoke, dims, workspace, tuple(fresh), large)
+        return RegionLayout(region.kernel.invoke, dims, workspace, fresh, large)
 
 
 class Invoked:
     """What is the same at all sizes of a region that a plan runs: its dimensions, the bytes of scratch memory that it wants over
-    these, and what takes its inputs and outputs from the values of a run. `alike`: all its dimensions and shapes are those of the
-    plan's values, so that there is nothing to compare."""
+    these, and what takes its inputs and outputs from the values of a run. `actual` gives the shapes of its outputs from its
+    dimensions. `matched`: its shapes and dimensions are those of the plan's values; `alike`: these tell all of them, so that there
+    is nothing to compare."""
 
-    def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion) -> None:
+    def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion, alignment: int) -> None:
         self.region = region
-        self.inputs, self.outputs = _picker(instruction.inputs), _picker(instruction.outputs)
+        self._plan, self._numbers, self._alignment = plan, instruction.outputs, alignment
+        self.inputs, self.outputs = picker(instruction.inputs), picker(instruction.outputs)
         signature = region.artifact.signature
         self.dims = tuple(SizeVar(source.name) for source in signature.dims)
         self.workspace = Formula(region.artifact.workspace.get("", 0))
+        self.actual = tuple(shape_picker(spec.shape, self.dims) for spec in signature.outputs)
+        self._given = [name for source, name in zip(signature.dims, self.dims, strict=True) if source.input is source.upper is None]
+        self._layouts: dict[tuple[object, ...], RegionLayout] = {}
         inputs, outputs = ([plan.values[number].shape for number in side] for side in (instruction.inputs, instruction.outputs))
-        self.alike = (
+        self.matched = (
             inputs == [spec.shape for spec in signature.inputs]
             and outputs == [spec.shape for spec in signature.outputs]
             and all(
-                source.input is not None and inputs[source.input][source.axis] == name
+                source.input is None or inputs[source.input][source.axis] == name
                 for source, name in zip(signature.dims, self.dims, strict=True)
             )
         )
+        self.alike = self.matched and all(source.input is not None for source in signature.dims)
+
+    def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
+        """The layout for inputs, in a plan of `outer` sizes, worked out once for their shapes. Raises as `check_constraints` and
+        `check_shapes` do, and `Unsupported` where a size has no upper bound."""
+        key: tuple[object, ...] = tuple([array.shape for array in inputs])
+        if self._given:
+            key += tuple(map(outer.get, self._given))
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._new_layout([array.shape for array in inputs], outer)
+            if len(self._layouts) >= _KEPT_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[key] = found
+        return found
+
+    def _new_layout(self, shapes: Sequence[Shape], outer: Mapping[arith.Expr, int]) -> RegionLayout:
+        artifact, kernel = self.region.artifact, self.region.kernel
+        assert kernel is not None
+        sizes = region_sizes(artifact, shapes, outer)
+        check_constraints(artifact, sizes)
+        if not self.matched:
+            check_shapes(artifact, artifact.signature.inputs, shapes, sizes)
+        bounds = upper_bounds(artifact.signature, sizes)
+        rooms = [room(spec, sizes, bounds) for spec in artifact.signature.outputs]
+        return RegionLayout(
+            kernel.invoke,
+            np.array([sizes.get(name, 0) for name in self.dims], np.int64),
+            region_workspace(artifact, {**sizes, **bounds}),
+            *_fresh(self._plan, self._numbers, rooms, self._alignment),
+            tuple((place, name, bounds[name]) for place, name in enumerate(self.dims) if name in bounds),
+            tuple(constraint for constraint in artifact.constraints if constraint.holds(sizes) is None),
+        )
+
+
+def _fresh(
+    plan: Plan, numbers: Sequence[int], shapes: Sequence[Shape | None], alignment: int
+) -> tuple[tuple[tuple[int, Shape, np.dtype[Any], int], ...], frozenset[int]]:
+    """`fresh` and `large` of a `RegionLayout`."""
+    fresh, large = [], []
+    for number, shape in zip(numbers, shapes, strict=True):
+        value = plan.values[number]
+        assert value.dtype is not None and shape is not None
+        dtype = value.dtype.numpy
+        size = byte_count(shape, dtype.itemsize)
+        fresh.append((number, shape, dtype, 0 if value.storage == "arena" and size else alignment))
+        if size >= LARGE and not dtype.hasobject:
+            large.append(number)
+    return tuple(fresh), frozenset(large)
 
 
 class PreparedPlan:
@@ -217,7 +235,8 @@ class PreparedPlan:
     numbers of the inputs, `declared` for each the first position of the same declared shape; `results` takes the outputs from the
     values of a run. `fixed_shapes` has the shapes that are the same at all sizes, None for the others and for what is no tensor;
     `open_shapes` the numbers of the others, those of equal shapes together. `arena` is the size of the arena; `invoked` are the
-    regions of the instructions. `donated` are the positions of the inputs whose buffers outputs may take over.
+    regions of the instructions, `readers` what reads sizes off the values. `donated` are the positions of the inputs whose buffers
+    outputs may take over.
     """
 
     def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
@@ -230,7 +249,7 @@ class PreparedPlan:
         self.alignment = max((getattr(region.kernel, "alignment", ALIGNMENT) for region in regions.values()), default=1)
         self.tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
         self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
-        self.results = _picker(self.outputs)
+        self.results = picker(self.outputs)
         self.fixed_shapes = [known_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
         equal: dict[tuple[Dim, ...], list[int]] = {}
         for number, value in enumerate(plan.values):
@@ -239,8 +258,10 @@ class PreparedPlan:
         self.open_shapes = tuple(map(tuple, equal.values()))
         self.arena = Formula(plan.workspace)
         self.invoked = tuple(
-            Invoked(plan, item, regions[item.symbol]) if isinstance(item, Invoke) else None for item in plan.instructions
+            Invoked(plan, item, regions[item.symbol], self.alignment) if isinstance(item, Invoke) else None
+            for item in plan.instructions
         )
+        self.readers = tuple(ShapeReader(value.shape) for value in plan.values)
         taken = plan.donated
         self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)
         self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
@@ -378,16 +399,6 @@ def _grown(memory: Array, size: int) -> Array:
     return aligned_empty((size + size // 4 if memory.size else size,), "uint8")
 
 
-def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the values of those numbers, in order, from all values."""
-    if len(numbers) > 1:
-        return operator.itemgetter(*numbers)
-    if numbers:
-        only = numbers[0]
-        return lambda values: (values[only],)
-    return lambda values: ()
-
-
 def show_shape(value: Value) -> str:
     """A value's shape in words for the user."""
     return f"({', '.join(map(repr, value.shape))}{',' if len(value.shape) == 1 else ''})"
@@ -449,6 +460,8 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
 
 def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
     """The shape of the buffer that an output wants: the greatest that sizes from 0 up to `bounds` give, beside known ones."""
+    if not bounds and (fixed := known_shape(spec.shape, sizes)) is not None:
+        return fixed
     ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}
     ranges |= {name: (arith.ZERO, arith.Const(size)) for name, size in bounds.items()}
     found = [arith.limits(dim, ranges) for dim in spec.shape]

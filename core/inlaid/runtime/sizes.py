@@ -103,6 +103,8 @@ def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shap
 def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
     """The value of an expression, existential dimensions that have none yet counted with their upper bounds; None where there is no
     bound."""
+    if type(dim) is int:
+        return dim
     limits = dict(sizes)
     return None if isinstance(dim, arith.Expr) and not _bound(dim, limits) else known(dim, limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from inlaid import arith
@@ -191,8 +192,11 @@ class _PlanVerifier:
                     self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
                     self.ready.discard(source)
                     self.donated.add(source)
-            case Bind(source=source, target=target):
-                self._scalar(source, "int64")
+            case Bind(source=source, target=target, element=element):
+                value = self.read(source)
+                count = math.prod(dim if isinstance(dim, int) else 0 for dim in value.shape)
+                fits = value.dtype is as_dtype("int64") and 0 <= element < count
+                self.require(fits, f"value {source} is not an int64 tensor with element {element}")
                 self._same([self.write(target)], [(as_dtype("bool"), 2)])
             case Assert(condition=condition, outputs=outputs):
                 for number in outputs:

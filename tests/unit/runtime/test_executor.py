@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inlaid.arith import Constraint, SizeVar
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlaid.artifact.plan import Bind, Branch, Call, Invoke, Loop, Move, Plan
 from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
 from inlaid.runtime import aligned_empty, arrays
 
@@ -208,6 +208,51 @@ def test_sizes_that_the_plan_gives(lab, value):
         positive = sum(item > 0 for item in x)
         for array in result.values():
             np.testing.assert_array_equal(array, np.full((positive, len(x)), 5 + 10 * len(x) + positive))
+
+
+B = SizeVar("?b")
+
+
+@pytest.mark.parametrize("storage", ["output", "dynamic"])
+def test_elements_of_a_vector_are_sizes(lab, value, storage):
+    """A region fills what two bound sizes ask for; its result is the plan's, or goes through another region."""
+
+    def fill(rows, columns, y):
+        y[...] = 3
+
+    def double(x, y):
+        y[...] = 2 * x
+
+    rows, columns = SizeVar("?r"), SizeVar("?c")
+    shape = (rows, columns)
+    witnesses = [((dim, 0), "bool") for dim in shape]
+    lab.region("fill", fill, witnesses, [(shape, "float32")], dims=[("?r", 0, 0), ("?c", 1, 0)])
+    lab.region("double", double, [(shape, "float32")], [(shape, "float32")], dims=[("?r", 0, 0), ("?c", 0, 1)])
+    values = (value("input", (2,), "int64"), *(value("dynamic", (dim, 0), "bool") for dim in shape))
+    plan = Plan(
+        "main",
+        (*values, value(storage, shape), value("output", shape)),
+        (("s", 0),),
+        (("y", 4 if storage == "dynamic" else 3),),
+        (Bind(0, 1, "rows", ""), Bind(0, 2, "columns", "here", 1), Invoke("fill", (1, 2), (3,)))
+        + ((Invoke("double", (3,), (4,)),) if storage == "dynamic" else ()),
+    )
+    model = lab.executable(plan)
+    for sizes in ((2, 3), (0, 5), (2, 3), (300, 200)):
+        found = model.run({"s": np.array(sizes)})["y"]
+        np.testing.assert_array_equal(found, np.full(sizes, 6 if storage == "dynamic" else 3, np.float32))
+    with pytest.raises(KernelFault, match=r"columns must be 0 to .*, got -1.*here"):
+        model.run({"s": np.array([2, -1])})
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "element"), [((2,), "int64", 2), ((N,), "int64", 0), ((2,), "int32", 0), ((), "int64", -1)]
+)
+def test_what_is_no_size_cannot_be_bound(lab, value, shape, dtype, element):
+    values = (value("input", shape, dtype), value("output", (B, 0), "bool"))
+    plan = Plan("main", values, (("s", 0),), (("y", 1),), (Bind(0, 1, "a size", "", element),))
+    with pytest.raises(PackageError, match=f"value 0 is not an int64 tensor with element {element}"):
+        lab.executable(plan)
 
 
 def test_a_size_beyond_its_bound_is_a_fault(lab, value):

@@ -146,13 +146,17 @@ class Node:
         """As `sizes`, of elements that may be negative."""
         return self._bound(index, self.scope.binder.signed(self._integers(index), f"{self.name}: {name}", self.span))
 
-    def size(self, scalar: Expr, name: str) -> Dim:
-        """A 0-d int64 that a run computes as a dimension of its own."""
-        return self.scope.binder.computed(scalar, f"{self.name}: {name}", self.span)
+    def size(self, scalar: Expr, name: str, check: Expr | None = None) -> Dim:
+        """A 0-d int64 that a run computes as a dimension of its own, once the `check` of an assertion holds."""
+        return self.scope.binder.computed(scalar, f"{self.name}: {name}", self.span, check=check)
+
+    def assertion(self, condition: Expr, message: str) -> Expr:
+        """The check that a 0-d bool that a run computes holds; else an error with the message."""
+        return ops.assert_true(condition, message=f"{self.name}: {message}")
 
     def asserted(self, condition: Expr, message: str, value: Expr) -> Expr:
-        """The value, where a 0-d bool that a run computes holds; else an error with the message."""
-        return ops.after(value, ops.assert_true(condition, message=f"{self.name}: {message}"))
+        """The value, once an `assertion` holds."""
+        return ops.after(value, self.assertion(condition, message))
 
     def checked(self, message: str, holds: Dim, value: Expr, always: bool = False) -> Expr:
         """As `asserted`, of a condition on dimensions. One that is known to hold is not checked; others are where a run computes

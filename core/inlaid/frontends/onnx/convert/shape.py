@@ -296,11 +296,12 @@ def _all(conditions: Expr) -> Expr:
     return reduce_min(conditions, axes=(0,))
 
 
-def _steps(node: Node, distance: Expr, step: Expr, name: str) -> Dim:
-    """How often a step, not 0, fits into a distance, rounded up; 0 where it leads away. Both are 0-d integers."""
+def _steps(node: Node, distance: Expr, step: Expr, name: str, check: Expr | None = None) -> Dim:
+    """How often a step, which is 0 only where `check` fails, fits into a distance, rounded up; 0 where it leads away. Both are 0-d
+    integers."""
     sign = where(less(step, int64(0)), int64(-1), int64(1))
     rounded = div(add(distance, sub(step, sign)), where(equal(step, int64(0)), int64(1), step))
-    return node.size(maximum(rounded, int64(0)), name)
+    return node.size(maximum(rounded, int64(0)), name, check)
 
 
 def _length(node: Node, index: int) -> int:
@@ -439,19 +440,20 @@ def _range(node: Node) -> Expr:
 
 def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     """How many elements a range has."""
-    name, step = "the number of elements", node.static(2)
+    name, step, check = "the number of elements", node.static(2), None
     if step is None:
-        limit = node.asserted(logical_not(equal(delta, zero(tensor_of(delta)))), "a delta of 0", limit)
+        check = node.assertion(logical_not(equal(delta, zero(tensor_of(delta)))), "a delta of 0")
     if tensor_of(delta).dtype.is_float:
         first, last, by = (cast(value, dtype="float64") for value in (start, limit, delta))
-        return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name)
+        by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # what is checked may be computed first
+        return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
     if step is not None and begin is not None and end is not None:
         distance = arith.wrap(end[0]) - begin[0] if step > 0 else arith.wrap(begin[0]) - end[0]
         return simple(arith.maximum(0, arith.ceildiv(distance, abs(int(step.item())))))
     if begin == (0,) and step is not None and step.item() == 1:
         return node.scope.binder.clamped(integer(node.input(1)), f"{node.name}: {name}", node.span)
-    return _steps(node, sub(integer(limit), integer(start)), integer(delta), name)
+    return _steps(node, sub(integer(limit), integer(start)), integer(delta), name, check)
 
 
 def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:

@@ -1,0 +1,58 @@
+"""Shapes at run time: what is prepared once so that a run works out sizes from arrays, and shapes from sizes, by lookups."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inlaid.arith import Dim, SizeVar
+from inlaid.errors import KernelFault
+from inlaid.runtime.sizes import Shape, Sizes, known, known_shape
+
+
+class ShapeReader:
+    """What the shape of an array says of sizes: the existential dimensions of the `shape` that is declared for it."""
+
+    def __init__(self, shape: tuple[Dim, ...]) -> None:
+        self.shape = shape
+        named: dict[SizeVar, int] = {}
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, SizeVar) and dim.existential:
+                named.setdefault(dim, axis)
+        self._named = tuple(named.items())
+        self._others = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in named.values())
+
+    def read(self, actual: Shape, sizes: Sizes) -> None:
+        """Give the existential dimensions the sizes that an array of shape `actual` has. Raises `KernelFault` where the shape does
+        not fit."""
+        if len(actual) == len(self.shape):
+            for name, axis in self._named:
+                sizes[name] = actual[axis]
+            for axis, dim in self._others:
+                if dim != actual[axis] and known(dim, sizes) not in (None, actual[axis]):
+                    break
+            else:
+                return
+        expected = known_shape(self.shape, sizes) or self.shape
+        raise KernelFault(f"a value of shape {expected} turned out to have shape {actual}")
+
+
+def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
+    """What gives a shape from the values of dimensions in the order of `names`; None while others are unknown."""
+    if all(isinstance(dim, int) or dim in names for dim in shape):
+        numbers = tuple(dim for dim in shape if isinstance(dim, int))
+        order = (*names, *numbers)
+        take = picker([order.index(dim) for dim in shape])
+        return lambda values: take((*values, *numbers))
+    return lambda values: known_shape(shape, dict(zip(names, values, strict=True)))
+
+
+def picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the items of those numbers, in order, from all."""
+    if len(numbers) > 1:
+        return operator.itemgetter(*numbers)
+    if numbers:
+        only = numbers[0]
+        return lambda values: (values[only],)
+    return lambda values: ()
