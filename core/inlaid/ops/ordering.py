@@ -183,3 +183,57 @@ def first_in_order(
             first_few(b, count, wanted, keys, order)
         with b.else_():
             radix_sort(b, count, keys, order, spare)
+
+
+def visit_in_order(
+    b: Builder, count: Dim, likely: Dim, key: tuple[DType, Callable[[Dim], ir.Expr]], going: ir.Buffer, visit: Callable[[Dim], None]
+) -> None:
+    """Visit the numbers of `count` elements by rising keys while `going`, a 0-d bool, holds. `likely` is how many that usually are,
+    at least 1; `key` is the type of the keys and what gives that of an element.
+
+    Elements are sorted in runs that each hold all keys up to a limit and are a few times `likely` elements long, so that those that
+    are never visited are only compared. The limit is found by bisection of the range of keys.
+    """
+    of, key_of = key
+    great = te.const((1 << (of.bits - 1)) - 1, of)
+    long = dtype("int64")
+    keys, some = b.alloc((count,), of, "keys"), b.alloc((count,), of, "some")
+    numbers, order, spare = (b.alloc((count,), long, name) for name in ("numbers", "order", "spare"))
+    least, low, high, middle = (b.alloc((), of, name) for name in ("least", "low", "high", "middle"))
+    visited, wanted, within = (b.alloc((), long, name) for name in ("visited", "wanted", "within"))
+    with b.loop(count) as i:
+        b.store(keys, i, key_of(i))
+    b.store(least, (), te.const(-(1 << (of.bits - 1)), of))
+    b.store(visited, (), 0)
+    b.store(wanted, (), ir.Index(long, arith.wrap(likely)))
+    extent = ir.Index(long, arith.wrap(count))
+    with b.while_(going[()] & (visited[()] < extent)):
+        rest = extent - visited[()]
+        b.store(high, (), great)
+        b.store(low, (), te.select(rest <= wanted[()] * 4, great, least[()]))
+        with b.while_(low[()] < high[()]):
+            b.store(middle, (), (low[()] & high[()]) + ((low[()] ^ high[()]) >> te.const(1, of)))
+            b.store(within, (), 0)
+            with b.loop(count) as i:
+                inside = (keys[i] >= least[()]) & (keys[i] <= middle[()])
+                b.store(within, (), within[()] + te.select(inside, te.const(1, long), te.const(0, long)))
+            with b.if_(within[()] < wanted[()]):
+                b.store(low, (), middle[()] + te.const(1, of))
+            with b.else_():
+                b.store(high, (), middle[()])
+                with b.if_(within[()] <= wanted[()] * 4):
+                    b.store(low, (), middle[()])
+        b.store(within, (), 0)
+        with b.loop(count) as i, b.if_((keys[i] >= least[()]) & (keys[i] <= high[()])):
+            b.store(numbers, b.let(within[()], "place", (0, count - 1)), i)
+            b.store(within, (), within[()] + 1)
+        run = b.let(within[()], "run", (0, count))
+        first_in_order(b, run, run, lambda i: keys[b.let(numbers[i], "number", (0, count - 1))], (some, order, spare))
+        b.store(within, (), 0)
+        with b.while_(going[()] & (within[()] < ir.Index(long, run))):
+            at = b.let(order[b.let(within[()], "at", (0, count - 1))], "at", (0, count - 1))
+            visit(b.let(numbers[at], "number", (0, count - 1)))
+            b.store(within, (), within[()] + 1)
+        b.store(visited, (), visited[()] + ir.Index(long, run))
+        b.store(least, (), high[()] + te.const(1, of))
+        b.store(wanted, (), wanted[()] * 4)

@@ -29,7 +29,7 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.index import positive_index
-from inlaid.ops.ordering import first_in_order, key_dtype, sort_key
+from inlaid.ops.ordering import first_in_order, key_dtype, sort_key, visit_in_order
 from inlaid.ops.sort import before, merge_sort, stable_argsort
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
@@ -308,28 +308,25 @@ def _compute_non_max_suppression(
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         box_buffer, score_buffer, overlap_limit, score_limit = inputs
         result, count = outputs
-        keys = b.alloc((candidates,), key_dtype(scores.dtype), "keys")
-        order, spare = (b.alloc((candidates,), "int64", name) for name in ("order", "spare"))
         # Corners of the boxes that are kept lie side by side, so that a box is compared with several at once.
         overlaps, working = b.alloc((), "int32", "overlaps"), working_dtype(boxes.dtype)
         own, others = b.alloc((4,), working, "own"), b.alloc((4, candidates), working, "others")
+        going = b.alloc((), "bool", "going")
+        most = arith.minimum(attrs.max_output, candidates)
         b.store(count, (), 0)
         with b.loops((batches, classes)) as (batch, number):
 
-            def score(box: arith.Var) -> ir.Expr:
+            def score(box: Dim) -> ir.Expr:
                 return widen(score_buffer[batch, number, box])
 
             def rank(box: Dim) -> ir.Expr:
                 return sort_key(score_buffer[batch, number, box], descending=True)
 
-            first_in_order(b, candidates, candidates, rank, (keys, order, spare))
             start = b.let(count[()], "start")
-            with b.loop(candidates) as i:
-                box = b.let(order[i], "box", (0, candidates - 1))
-                kept = b.let(count[()] - start, "kept")
-                with b.if_(
-                    ir.as_expr(arith.compare("<", kept, attrs.max_output), dtype("bool")) & (score(box) > widen(score_limit[()]))
-                ):
+
+            def visit(box: Dim) -> None:
+                with b.if_(score(box) > widen(score_limit[()])):
+                    kept = b.let(count[()] - start, "kept")
                     b.store(overlaps, (), 0)
                     corners = _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
                     for side, corner in enumerate(corners):
@@ -346,6 +343,13 @@ def _compute_non_max_suppression(
                         row = b.let(count[()] - 1, "row", (0, size - 1))
                         for column, value in enumerate((batch, number, box)):
                             b.store(result, (row, column), value)
+                        b.store(going, (), ir.as_expr(arith.compare("<", kept + 1, most), dtype("bool")))
+                # Scores fall: what follows one that is too low is too low as well, but NaN comes first.
+                with b.else_():
+                    b.store(going, (), te.unary("isnan", score(box)))
+
+            b.store(going, (), ir.as_expr(arith.compare(">", most, 0), dtype("bool")))
+            visit_in_order(b, candidates, arith.maximum(most * 2, 64), (key_dtype(scores.dtype), rank), going, visit)
 
     tensors = (boxes, scores, iou_threshold, score_threshold)
     (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))

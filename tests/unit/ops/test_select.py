@@ -92,6 +92,19 @@ def test_overlap_at_the_threshold_is_no_overlap() -> None:
     assert result.tolist() == [[0, 0, 0], [0, 0, 1]]
 
 
+@pytest.mark.parametrize(("of", "levels"), [("float32", 5), ("float32", 1000), ("float64", 1000), ("float16", 40)])
+def test_boxes_are_visited_in_runs_until_enough_are_kept(of: str, levels: int) -> None:
+    """Most boxes of class 0 overlap the first one, so that it takes all of them; those of class 1 are few above the threshold."""
+    random = np.random.default_rng(levels)
+    places = np.tile(np.array([0, 0, 4, 4]), (1, 700, 1)).astype(of)
+    places[0, 600:] = random.integers(0, 40, (100, 4))
+    scores = (random.integers(1, levels + 1, (1, 2, 700)) / levels).astype(of)
+    scores[0, :, 300:320] = np.nan
+    scores[0, 1] -= np.array(0.9, of)
+    result = check(ops.non_max_suppression, places, scores, np.array(0.3, of), np.array(0.05, of), max_output=20)[0]
+    assert len(result[result[:, 1] == 0]) == 20
+
+
 LIMITS = st.sampled_from((-9, -3, -1, 0, 2, 4, 9, 2**62, -(2**63)))
 
 
