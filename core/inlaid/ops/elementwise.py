@@ -150,14 +150,15 @@ def _power(a: Array, b: Array) -> Array:
 def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     if a.dtype.is_float:
         return te.math("pow", a, b)
-    # Square and multiply. Every bit of the exponent counts: powers of an odd base never wrap to 0.
+    # Square and multiply. Every bit of the exponent counts: powers of an odd base never wrap to 0. From the highest bit on, so that
+    # squares depend on the exponent: in a loop over exponents alone, LLVM 22 walks each of 2^31 paths through squares of a base.
     one, zero = te.const(1, a.dtype), te.const(0, a.dtype)
-    result: ir.Expr = one
-    square = a
-    for bit in range(a.dtype.bits - (a.dtype.kind == "int")):
-        # 1 + bit * (square - 1): the square or 1, without a choice whose sides code generators would print apart.
-        result = result * (one + ((b >> bit) & 1) * (square - one))
-        square = square * square
+    result: ir.Expr | None = None
+    for bit in reversed(range(a.dtype.bits - (a.dtype.kind == "int"))):
+        # 1 + bit * (a - 1): the base or 1, without a choice whose sides code generators would print apart.
+        factor = one + ((b >> bit) & 1) * (a - one)
+        result = factor if result is None else result * result * factor
+    assert result is not None
     if a.dtype.kind == "uint":
         return result
     odd = (b & 1).not_equal(0)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inlaid
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.schedule import Schedule
@@ -285,3 +286,14 @@ def test_index_expressions_wrap() -> None:
     """An index as a value of a narrow type keeps its low bits, constants included."""
     bodies = [lambda a, of=of: a + ir.Index(dtype(of), ir.arith.wrap(300 - (1 << 20))) for of in INTEGERS]
     check(pointwise(bodies, [(of,) for of in INTEGERS]), [INPUTS[of] for of in INTEGERS])
+
+
+@pytest.mark.parametrize("of", ["int32", "int64", "uint32"])
+def test_powers_of_one_base(of: str) -> None:
+    """Of an integer that all elements share: LLVM compiles a chain of its squares in time that grows with the power."""
+    base, exponents = (inlaid.var(name, inlaid.TensorType(shape, of)) for name, shape in (("a", (1,)), ("b", (5,))))
+    model = inlaid.function([base, exponents], inlaid.ops.pow(base, exponents))
+    arrays = {"a": np.array([3], of), "b": np.array([0, 1, 2, 20, 31], of)}
+    (found,) = inlaid.compile(model, ["x86:threads=1"]).run(arrays).values()
+    assert found.dtype == of
+    assert found.tolist() == (arrays["a"] ** arrays["b"]).tolist()
