@@ -45,14 +45,16 @@ def _is_plain(block: ir.Block) -> bool:
     return stores and block.predicate == arith.ONE and all(isinstance(binding, Var) for binding in block.bindings)
 
 
-def _stores(block: ir.Block) -> Iterator[ir.Store]:
+def stores(block: ir.Block) -> Iterator[ir.Store]:
+    """The stores of a block of single ones."""
     for stmt in (block.init, block.body):
         if isinstance(stmt, ir.Store):
             yield stmt
 
 
-def _accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...]]]:
-    for store in _stores(block):
+def accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...]]]:
+    """The buffers that a block writes and reads, with indices."""
+    for store in stores(block):
         yield store.buffer, store.indices
         for node in ir.walk_exprs(store.value):
             if isinstance(node, ir.Load):
@@ -66,10 +68,10 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
     for block in blocks:
         pairs = _neighbours(block)
         links.update((pair, set()) for pair in pairs)
-        odd = [node for store in _stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
+        odd = [node for store in stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
         loose = frozenset().union(*(arith.free_vars(node.index) for node in odd))
         bad.update(pair for pair in pairs if not loose.isdisjoint(pair))
-        for buffer, indices in _accesses(block):
+        for buffer, indices in accesses(block):
             for place in range(len(indices)):
                 index, following = indices[place], indices[place + 1] if place + 1 < len(indices) else None
                 own, pair = (buffer, place), (index, following)

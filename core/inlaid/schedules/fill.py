@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.schedules.collapse import accesses, stores
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
 from inlaid.tensor.rewrite import Rewriter
@@ -37,7 +38,7 @@ def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) 
             if var in arith.free_vars(index):
                 return None
         analyzer = arith.Analyzer({other.var: (0, arith.unwrap(other.extent - 1)) for other in block.iters})
-        for buffer, indices in _accesses(block):
+        for buffer, indices in accesses(block):
             for axis, index in enumerate(indices):
                 if var in arith.free_vars(index) and (
                     (index != var and analyzer.simplify(index) != var)
@@ -67,19 +68,7 @@ def _larger(buffer: ir.Buffer, axis: int, multiple: int) -> ir.Buffer:
     return ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
 
 
-def _stores(block: ir.Block) -> Iterator[ir.Store]:
-    for stmt in (block.init, block.body):
-        if stmt is not None:
-            yield from (part for part in ir.walk_stmts(stmt) if isinstance(part, ir.Store))
-
-
-def _accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...]]]:
-    for store in _stores(block):
-        yield store.buffer, store.indices
-        yield from ((node.buffer, node.indices) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load))
-
-
 def _loose(block: ir.Block) -> Iterator[arith.Expr]:
     """Integers that are values or conditions, not indices."""
-    for store in _stores(block):
+    for store in stores(block):
         yield from (node.index for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index))

@@ -22,7 +22,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.footprint import with_footprint
 from inlaid.tensor.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import fresh_iters, nest, remapped, unique_name
+from inlaid.tensor.transform import block_nest, remapped, unique_name
 
 FLAT_PIXELS = 16
 """Pixels of a tile at most, which end two lines at most."""
@@ -307,7 +307,7 @@ def _copy(
     value = _where(analyzer.simplify(inside), value, ir.const(0, copy.dtype))
     own = tuple(item.var for item in iters[: len(iters) - len(axes)])
     store = ir.Store(copy, (*own, _place(places, [*(stride * spacing for stride in strides[:-1]), arith.ONE])), value)
-    return _nest(copy.name, tuple(iters), store)
+    return block_nest(copy.name, tuple(iters), store)
 
 
 def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
@@ -358,7 +358,7 @@ def _sum(
         assert isinstance(stmt, ir.Store)
         return ir.Store(sums, (n.var, o.var, pixel.var), Rewriter(expr=load).expr(stmt.value))
 
-    return _nest(block.name, (n, o, pixel, *anchor.reduced), store(block.body), store(block.init))
+    return block_nest(block.name, (n, o, pixel, *anchor.reduced), store(block.body), store(block.init))
 
 
 def _lines(pixel: Expr, axes: Sequence[FlatAxis], strides: list[Expr]) -> list[Expr]:
@@ -391,14 +391,4 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
     body = Rewriter(expr=load).stmt(block.body)
     moved: dict[Expr, Expr] = dict(zip((item.var for item in image), places, strict=True))
     body = Rewriter(moved).stmt(body)
-    return _nest(block.name, (n, o, pixel), body, None, inside)
-
-
-def _nest(
-    name: str, iters: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None = None, predicate: Expr = arith.ONE
-) -> ir.Stmt:
-    """Loops around a block, one for each of its iteration variables."""
-    loops, mapping = fresh_iters(iters)
-    bindings = tuple(item.var for item in loops)
-    block = with_footprint(ir.Block(name, iters, bindings, (), (), body, init, arith.substitute(predicate, mapping)))
-    return nest([(item.var, item.extent) for item in loops], block)
+    return block_nest(block.name, (n, o, pixel), body, None, inside)

@@ -12,6 +12,7 @@ from inlaid.schedules.collapse import without_empty
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.fill import filled
 from inlaid.schedules.last_tile import shift_last_tile
+from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import (
@@ -59,21 +60,22 @@ class WindowRule:
         anchor = None if plain is None else find_anchor(plain)
         if plain is None or anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
             return ()
-        if not isinstance(anchor.spatial[1].extent, arith.Const):
-            return ()
         loads = _loads(anchor)
         if loads is None or _multiplies_matrices(anchor, loads):
             return ()
+        found = tuple(offer for offer in (offer_planes(plain, anchor, context),) if offer)
+        if not isinstance(anchor.spatial[1].extent, arith.Const):
+            return found
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
-        found: list[Offer] = []
+        blocked: list[Offer] = []
         # Half vectors only where they leave less empty.
         for lanes in (widest, widest // 2):
-            if lanes > 1 and (not found or channels % lanes == 0) and (offer := _offer(plain, anchor, lanes, context)):
-                found.append(offer)
+            if lanes > 1 and (not blocked or channels % lanes == 0) and (offer := _offer(plain, anchor, lanes, context)):
+                blocked.append(offer)
             if channels % lanes == 0:
                 break
-        return tuple(found)
+        return (*blocked, *found)
 
 
 def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:

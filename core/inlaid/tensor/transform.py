@@ -134,6 +134,16 @@ def fresh_iters(iters: tuple[ir.IterVar, ...]) -> tuple[tuple[ir.IterVar, ...], 
     return new, {old.var: item.var for old, item in zip(iters, new, strict=True)}
 
 
+def block_nest(
+    name: str, iters: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None = None, predicate: arith.Expr = arith.ONE
+) -> ir.Stmt:
+    """Loops around a block, one for each of its iteration variables."""
+    loops, mapping = fresh_iters(iters)
+    bindings = tuple(item.var for item in loops)
+    block = with_footprint(ir.Block(name, iters, bindings, (), (), body, init, arith.substitute(predicate, mapping)))
+    return nest([(item.var, item.extent) for item in loops], block)
+
+
 def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
     """A copy of a statement with loops, iteration variables and buffers of its own, and blocks of names not among `names`, which it
     adds to them."""

@@ -133,7 +133,7 @@ class ExpressionPrinter:
         state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
         base, stride = self._by_lane(flat) or (flat, None)
         if stride not in (0, 1):
-            value = None if stride is None else self._column(buffer, base, stride)
+            value = None if stride is None else self._column(buffer, base, stride) or self._every(buffer, base, stride)
             return self._from_memory(value or self._gather(buffer, flat), buffer)
         key = ("load", base, stride and self.lanes, state)
         known: Value | None = self.p.recall(key)
@@ -217,6 +217,25 @@ class ExpressionPrinter:
             rows = [self._vector_load(buffer, start) for start in starts]
             self._turned[key] = self.p.turn(rows)
         return self._turned[key][constant - first]
+
+    def _every(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
+        """Every second, third or fourth element of the run that they lie in, no more of which is read. None for longer strides."""
+        if self.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
+            return None
+        lanes, ends = self.lanes, (self.lanes - 1) * stride + 1
+        found = self._vector_load(buffer, base)
+        # Lanes of two vectors that those of the result take; where neither has them, a later one does.
+        taken = [lane * stride for lane in range(lanes)]
+        for part in range(1, stride):
+            start = min(lanes * part, ends - lanes)
+            run = self._vector_load(buffer, arith.add(base, start))
+            ahead = [min(lanes + place - start, 2 * lanes - 1) for place in range(0, ends, stride)]
+            taken = [
+                a if place >= lanes * part else own for a, own, place in zip(ahead, taken, range(0, ends, stride), strict=True)
+            ]
+            found = self.p.shuffle(found, run, taken)
+            taken = list(range(lanes))
+        return found
 
     def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
         self._inside(buffer, flat)

@@ -150,13 +150,12 @@ class FunctionPrinter:
         lanes, rows = len(rows), list(rows)
         size = lanes // 2
         while size:
-            low = ", ".join(f"i32 {lane if not lane & size else lanes + lane - size}" for lane in range(lanes))
-            high = ", ".join(f"i32 {lane + size if not lane & size else lanes + lane}" for lane in range(lanes))
+            low = [lane if not lane & size else lanes + lane - size for lane in range(lanes)]
+            high = [lane + size if not lane & size else lanes + lane for lane in range(lanes)]
             for place in range(lanes):
                 if not place & size:
                     a, b = rows[place], rows[place + size]
-                    rows[place] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{low}>", a.scalar, lanes)
-                    rows[place + size] = self.op(f"shufflevector {a}, {b}, <{lanes} x i32> <{high}>", a.scalar, lanes)
+                    rows[place], rows[place + size] = self.shuffle(a, b, low), self.shuffle(a, b, high)
             size //= 2
         return rows
 
@@ -165,8 +164,12 @@ class FunctionPrinter:
         if len(parts) == 1:
             return parts[0]
         a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
-        places = ", ".join(f"i32 {lane}, i32 {a.lanes + lane}" for lane in range(a.lanes))
-        return self.op(f"shufflevector {a}, {b}, <{2 * a.lanes} x i32> <{places}>", a.scalar, 2 * a.lanes)
+        return self.shuffle(a, b, [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)])
+
+    def shuffle(self, a: Value, b: Value, places: list[int]) -> Value:
+        """A vector of lanes of two vectors, those of the second counted on from those of the first."""
+        chosen = ", ".join(f"i32 {place}" for place in places)
+        return self.op(f"shufflevector {a}, {b}, <{len(places)} x i32> <{chosen}>", a.scalar, len(places))
 
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Stack memory for the whole function; the pointer's name."""

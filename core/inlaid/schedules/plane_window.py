@@ -1,0 +1,125 @@
+"""Windows over planes that lie row by row: vectors run along rows of the result.
+
+The rows of a window are reduced first, for all columns of a plane at once and with what pads it, into rows of whole vectors. What
+is left are windows of one row, whose vectors take every so many elements of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from inlaid import arith
+from inlaid.schedules.register_tile import seconds
+from inlaid.schedules.rule import KernelContext, Offer
+from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, blocks_of, expected_extent, is_constant, present
+from inlaid.tensor import ir
+from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.row_windows import RowWindow, over_vectors, reduce_rows
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform import unique_name
+from inlaid.types import ROW_MAJOR
+
+LONGEST_STEP = 4
+"""Elements from one result to the next along a row: vectors of longer steps would hold little that is used."""
+LEAST_BITS = 256
+"""Of vectors: narrower ones have no masked loads and stores on the processors of today, and take them lane by lane."""
+LEAST_BYTES = 4
+"""Of an element: rows of narrower ones are short for their vectors."""
+UNROLLED = 8
+"""Places of a window along either axis that are written out."""
+
+
+def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> Offer | None:
+    """The schedule of windows over planes; None where rows do not fill half a vector, where steps or windows are not constant, or
+    where reductions are not of plain elements."""
+    bytes_, bits, window = anchor.buffer.dtype.bytes, context.capabilities.vector_bits, _window(anchor)
+    lanes, width = bits // (8 * bytes_), expected_extent(anchor.spatial[3])
+    # A plane of symbolic size is memory that threads do not have for themselves.
+    if window is None or bits < LEAST_BITS or bytes_ < LEAST_BYTES or (context.threads != 1 and not is_constant(*anchor.spatial)):
+        return None
+    if 2 * width < lanes or any(len(block.iters) != 4 for block in anchor.after):
+        return None
+    taken = prod(map(expected_extent, window.columns)) * window.step * -(-width // lanes)
+    reduced = prod(map(expected_extent, window.rows)) * -(-(width * window.step) // lanes)
+    cycles = prod(map(expected_extent, anchor.spatial[:3])) * (taken + reduced)
+    layouts = (ROW_MAJOR,) * len(program.params)
+    return Offer(layouts, lambda _: _schedule(program, anchor, window, lanes, context), seconds(cycles, context.capabilities))
+
+
+def _window(anchor: Anchor) -> RowWindow | None:
+    """What a reduction is of; None where it is not of one element for each place of a window, rows and columns by themselves."""
+    y, x = (item.var for item in anchor.spatial[2:])
+    match anchor.block.body:
+        case ir.Store(value=ir.Binary(op="add" | "max" | "min" as op, a=ir.Load() as a, b=ir.Load() as b)):
+            load = a if b.buffer is anchor.buffer else b
+        case _:
+            return None
+    padding = anchor.before[0] if anchor.before else None
+    match None if padding is None else padding.body:
+        case None:
+            outside = ir.const(0, load.dtype)
+        case ir.Store(value=ir.Select(condition=ir.Index(), otherwise=ir.Const() as outside)):
+            pass
+        case _:
+            return None
+    again = padding is not None and any(region.buffer is load.buffer for block in anchor.after for region in block.reads)
+    # A sum counts what pads the data once, for all rows of a window.
+    if load.dtype is not anchor.buffer.dtype or load.buffer is anchor.buffer or again or (op == "add" and outside.value != 0):
+        return None
+    rows, columns = (tuple(item for item in anchor.reduced if item.var in arith.free_vars(index)) for index in load.indices[2:])
+    if len(rows) + len(columns) != len(anchor.reduced) or set(rows) & set(columns) or not is_constant(*rows, *columns):
+        return None
+    found = arith.affine(load.indices[3], x)
+    apart = any(x in arith.free_vars(index) for index in load.indices[:3]) or y in arith.free_vars(load.indices[3])
+    if found is None or apart or max(prod(map(expected_extent, items)) for items in (rows, columns)) > UNROLLED:
+        return None
+    first, reach = arith.bounds(found[1], {item.var: (0, expected_extent(item) - 1) for item in columns})
+    if first != 0 or not isinstance(reach, int) or arith.unwrap(found[0]) not in range(1, LONGEST_STEP + 1):
+        return None
+    return RowWindow(op, load, y, rows, columns, arith.size_hint(arith.unwrap(found[0])), reach, padding, outside)
+
+
+def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes: int, context: KernelContext) -> ir.LoopProgram:
+    """
+    for n, c:                                 # parallel
+        for x / lanes, y: plane[lane] = the rows of the window, reduced
+        for y, x / lanes:
+            for columns of the window: acc[lane] = combine(acc[lane], plane)    # lane vectorised
+            out = after(acc)                  # masked
+    """
+    s = Schedule(program)
+    name, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    columns = (anchor.spatial[3].extent - 1) * window.step + window.reach + 1
+    pitch, height = arith.simplify(arith.ceildiv(columns, lanes) * lanes), anchor.spatial[2].extent
+    # Lanes beside the image read on in the next row, and behind the last one.
+    length = arith.unwrap(arith.simplify(height * pitch + lanes * window.step))
+    plane = ir.Buffer(unique_name(program, "plane"), (length,), window.load.dtype)
+    blocks = [next(block for block in blocks_of(s.program) if block.name == wanted) for wanted in (name, final)]
+    s = Schedule(over_vectors(s.program, blocks, window, plane, pitch, lanes))
+    n, c, y, x = axis_loops(s, final)
+    assert x is not None
+    x, lane = s.split(x, (None, lanes))
+    s.compute_at(name, x)
+    s.vectorize(lane)
+    taps = present(*axis_loops(s, name)[4:])
+    (lane,) = [loop for loop in s.loops(name) if loop not in (*taps, *present(n, c, y, x))]
+    s.reorder(*taps, lane)
+    for part in (name, *([s.decompose_reduction(name, taps[0])] if taps else ())):
+        s.vectorize(s.loops(part)[-1])
+    for tap in taps:
+        s.unroll(tap)
+    planes = present(n, c)
+    if planes and context.threads != 1:
+        planes = [s.fuse(*planes) if len(planes) > 1 else planes[0]]
+        s.parallel(planes[0])
+    block = next(item for item in blocks_of(s.program) if item.name == name)
+    made = reduce_rows(window, plane, block.bindings[:2], height, pitch, lanes)
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        within = isinstance(stmt, ir.For) and stmt.var in planes[-1:]
+        return replace(stmt, body=ir.Alloc(plane, joined(made, stmt.body))) if within else None  # type: ignore[call-arg, attr-defined]
+
+    body = Rewriter(stmt=change).stmt(s.program.body)
+    return replace(s.program, body=body if planes else ir.Alloc(plane, joined(made, body)))
