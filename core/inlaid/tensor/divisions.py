@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import mapped
 from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import Ranges, loop_ranges
 from inlaid.types import dtype
 
 Division = arith.FloorDiv | arith.FloorMod
@@ -28,46 +25,41 @@ def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
     and, by another comparison, those of dividends that differ by less than twice the number. So copies of a statement for
     neighbouring places, as unrolling makes them, divide once. Expects no blocks, and leaves programs for threads as they are.
     """
-    stmts = list(ir.walk_stmts(program.body))
-    sizes = any(not isinstance(dim, int) for stmt in (*program.params,) for dim in stmt.shape) or program.sizes
-    if not sizes or any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD for stmt in stmts):
+    sizes = any(not isinstance(dim, int) for buffer in program.params for dim in buffer.shape) or program.sizes
+    if not sizes or any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD for stmt in ir.walk_stmts(program.body)):
         return program
-    body = _hoisted(_Sharing({}).stmt(program.body), frozenset())
+    sharing = _Sharing()
+    body = sharing.stmt(program.body)
+    body = _Hoisting().stmt(body) if sharing.divides else body
     return program if body is program.body else replace(program, body=body)
 
 
 class _Divisions(Rewriter):
-    """Replaces divisions by numbers that are not constant, inner ones first."""
+    """Replaces divisions by numbers that are not constant, inner ones first. Says whether there were any."""
 
-    def __init__(self, replaced: Callable[[Division], arith.Expr]) -> None:
-        super().__init__()
-        self._replaced = replaced
+    divides = False
 
     def index(self, index: arith.Expr) -> arith.Expr:
         done = self._indices.get(index)
         if done is None:
             done = super().index(index)
             if isinstance(done, Division) and not isinstance(done.operands[1], arith.Const) and not arith.reads_data(done):
-                done = self._replaced(done)
-            self._indices[index] = done
+                self.divides = True
+                done = self._indices[index] = self._replaced(done)
         return done
+
+    def _replaced(self, division: Division) -> arith.Expr:
+        raise NotImplementedError
 
 
 class _Sharing(_Divisions):
-    """Derives divisions from one another under the ranges of the loops around."""
+    """Derives divisions from one another. Indices have been simplified by the ranges of loops, which say nothing more here."""
 
-    def __init__(self, ranges: Ranges) -> None:
-        super().__init__(self._shared)
-        self._ranges = ranges
-        self._analyzer = arith.Analyzer(ranges)
+    def __init__(self) -> None:
+        super().__init__()
+        self._analyzer = arith.Analyzer()
 
-    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        if not isinstance(stmt, ir.For):
-            return super().stmt(stmt)
-        extent, body = self.index(stmt.extent), _Sharing({**self._ranges, **loop_ranges(stmt)}).stmt(stmt.body)
-        return stmt if extent is stmt.extent and body is stmt.body else replace(stmt, extent=extent, body=body)
-
-    def _shared(self, division: Division) -> arith.Expr:
+    def _replaced(self, division: Division) -> arith.Expr:
         dividend, divisor = division.operands
         form = self._analyzer.linear(dividend)
         small: dict[arith.Expr, int] = {atom: count for atom, count in form.terms.items() if isinstance(atom, arith.Compare)}
@@ -88,20 +80,36 @@ class _Sharing(_Divisions):
         return found
 
 
-def _hoisted(stmt: ir.Stmt, outside: frozenset[arith.Expr]) -> ir.Stmt:
-    """The statement with divisions bound to variables in the loops whose variables they read, besides those outside."""
-    if not isinstance(stmt, ir.For) or stmt.kind is ir.ForKind.VECTORIZED:
-        return mapped(stmt, lambda inner: _hoisted(inner, outside))
-    scope = outside | {stmt.var}
-    values: dict[arith.Expr, arith.Var] = {}
+class _Hoisting(_Divisions):
+    """Binds divisions to variables in the innermost loop whose variable they read: each statement is rebuilt once, by the rewriter
+    of the loop around it. `around` is that of the next loop outside, None outside of all."""
 
-    def bound(division: Division) -> arith.Expr:
-        variables = {var for var in arith.free_vars(division) if isinstance(var, arith.Var)}
-        if not variables <= scope | set(values.values()) or not variables - outside:
+    def __init__(self, loop: arith.Var | None = None, around: _Hoisting | None = None) -> None:
+        super().__init__()
+        self._loop = loop
+        self._around = around
+        self._values: dict[arith.Expr, arith.Var] = {}
+        self._own: set[arith.Expr] = set() if loop is None else {loop}
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        if not isinstance(stmt, ir.For) or stmt.kind is ir.ForKind.VECTORIZED:
+            return super().stmt(stmt)
+        inside = _Hoisting(stmt.var, self)
+        extent, body = self.index(stmt.extent), inside.stmt(stmt.body)
+        for value, variable in reversed(inside._values.items()):
+            body = ir.Let(variable, ir.Index(dtype("int64"), value), body)
+        return stmt if extent is stmt.extent and body is stmt.body else replace(stmt, extent=extent, body=body)
+
+    def _replaced(self, division: Division) -> arith.Expr:
+        unknown = {var for var in arith.free_vars(division) if isinstance(var, arith.Var)}
+        innermost: _Hoisting | None = None
+        level: _Hoisting | None = self
+        while level is not None and unknown:
+            innermost = innermost or (level if unknown & level._own else None)
+            unknown -= level._own
+            level = level._around
+        if innermost is None or unknown:
             return division
-        return values.setdefault(division, arith.Var(f"{stmt.var.name}_d{len(values)}"))
-
-    body = _hoisted(_Divisions(bound).stmt(stmt.body), scope | set(values.values()))
-    for value, variable in reversed(values.items()):
-        body = ir.Let(variable, ir.Index(dtype("int64"), value), body)
-    return stmt if body is stmt.body else replace(stmt, body=body)
+        variable = innermost._values.setdefault(division, arith.Var(f"{innermost._loop}_d{len(innermost._values)}"))
+        innermost._own.add(variable)
+        return variable
