@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import is_not
 from typing import Any, Union
 
 from inlaid import arith
@@ -542,7 +543,10 @@ def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
 
 
 def map_expr(
-    expr: Expr, leaf: Callable[[Expr], Expr | None], index: Callable[[arith.Expr], arith.Expr], memo: dict[Expr, Expr] | None = None
+    expr: Expr,
+    leaf: Callable[[Expr], Expr | None] | None,
+    index: Callable[[arith.Expr], arith.Expr],
+    memo: dict[Expr, Expr] | None = None,
 ) -> Expr:
     """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are rebuilt already (None: keep it);
     `index` maps integer operands. Sharing is kept; nothing is built where nothing changes."""
@@ -553,26 +557,25 @@ def map_expr(
         if node in memo:
             stack.pop()
             continue
-        old = operands(node)
-        missing = [arg for arg in old if arg not in memo]
-        if missing:
-            stack.extend(reversed(missing))
-            continue
-        stack.pop()
         new = node
-        if old:
-            args = tuple(memo[arg] for arg in old)
-            if any(a is not b for a, b in zip(args, old, strict=True)):
-                new = with_operands(node, args)
+        if isinstance(node, Load):
+            indices = tuple(map(index, node.indices))
+            if any(map(is_not, indices, node.indices)):
+                new = Load(node.dtype, node.buffer, indices)
         elif isinstance(node, Index):
             mapped = index(node.index)
             if mapped is not node.index:
                 new = Index(node.dtype, mapped)
-        elif isinstance(node, Load):
-            indices = tuple(map(index, node.indices))
-            if any(a is not b for a, b in zip(indices, node.indices, strict=True)):
-                new = Load(node.dtype, node.buffer, indices)
-        memo[node] = leaf(new) or new
+        elif old := operands(node):
+            missing = [arg for arg in old if arg not in memo]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            args = tuple(map(memo.__getitem__, old))
+            if any(map(is_not, args, old)):
+                new = with_operands(node, args)
+        stack.pop()
+        memo[node] = (leaf(new) or new) if leaf else new
     return memo[expr]
 
 
@@ -603,7 +606,7 @@ def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
     """The expression with index variables replaced; the same object when nothing changes."""
     if not mapping:
         return expr
-    return map_expr(expr, lambda node: None, lambda index: arith.substitute(index, mapping))
+    return map_expr(expr, None, lambda index: arith.substitute(index, mapping))
 
 
 def payloads(index: arith.Expr) -> Iterator[Expr]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import is_not
 
 from inlaid import arith
 from inlaid.errors import ScheduleError
@@ -67,7 +68,7 @@ def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
             return stmt if new is then and other is otherwise else ir.If(condition, new, other)
         case ir.Seq(stmts=stmts):
             all_new = tuple(map(change, stmts))
-            return stmt if all(a is b for a, b in zip(all_new, stmts, strict=True)) else joined(*all_new)
+            return joined(*all_new) if any(map(is_not, all_new, stmts)) else stmt
     return stmt
 
 
@@ -148,18 +149,25 @@ def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
 
     Raises `ScheduleError` where an extent is not constant.
     """
-    body = _unroll(program.body)
+    body = _Unroller().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
-def _unroll(stmt: ir.Stmt) -> ir.Stmt:
-    stmt = mapped(stmt, _unroll)
-    if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.UNROLLED:
-        return stmt
-    extent = arith.simplify(stmt.extent)
-    if not isinstance(extent, arith.Const):
-        raise ScheduleError(f"loop {stmt.var} is marked to be unrolled, but its extent {extent!r} is not constant")
-    return joined(*(Rewriter({stmt.var: arith.Const(count)}).stmt(stmt.body) for count in range(extent.value)))
+class _Unroller(Rewriter):
+    """Copies bodies with the numbers of all unrolled loops around, outer ones first, so that each copy is built once."""
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.For(var=var, kind=ir.ForKind.UNROLLED):
+                extent = arith.simplify(self.index(stmt.extent))
+                if not isinstance(extent, arith.Const):
+                    raise ScheduleError(f"loop {var} is marked to be unrolled, but its extent {extent!r} is not constant")
+                copies = (_Unroller({**self._variables, var: arith.Const(number)}) for number in range(extent.value))
+                return joined(*(copy.stmt(stmt.body) for copy in copies))
+            case ir.Seq(stmts=stmts):
+                new = tuple(map(self.stmt, stmts))
+                return joined(*new) if any(map(is_not, new, stmts)) else stmt
+        return super().stmt(stmt)
 
 
 # --- simplification ---------------------------------------------------------------------------------------------------

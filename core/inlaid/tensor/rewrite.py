@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import is_not
 
 from inlaid import arith
 from inlaid.tensor import ir
@@ -53,7 +54,7 @@ class Rewriter:
 
     def expr(self, expr: ir.Expr) -> ir.Expr:
         """A value expression rebuilt."""
-        return ir.map_expr(expr, self._leaf, self.index, self._exprs)
+        return ir.map_expr(expr, self._leaf if self._buffers or self._replace_expr else None, self.index, self._exprs)
 
     def region(self, region: ir.Region) -> ir.Region:
         """A region rebuilt."""
@@ -86,17 +87,19 @@ class Rewriter:
 
     def _indices_of(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         new = tuple(map(self.index, indices))
-        return indices if all(a is b for a, b in zip(new, indices, strict=True)) else new
+        return new if any(map(is_not, new, indices)) else indices
 
     def _regions(self, regions: tuple[ir.Region, ...]) -> tuple[ir.Region, ...]:
         new = tuple(map(self.region, regions))
-        return regions if all(a is b for a, b in zip(new, regions, strict=True)) else new
+        return new if any(map(is_not, new, regions)) else regions
 
     def _stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
             case ir.For(extent=extent, body=body):
                 new_extent, new_body = self.index(extent), self.stmt(body)
-                return stmt if new_extent is extent and new_body is body else replace(stmt, extent=new_extent, body=new_body)
+                if new_extent is extent and new_body is body:
+                    return stmt
+                return ir.For(stmt.var, new_extent, new_body, stmt.kind, stmt.thread, stmt.annotations)
             case ir.While(condition=condition, body=body):
                 new_condition, new_body = self.expr(condition), self.stmt(body)
                 return stmt if new_condition is condition and new_body is body else ir.While(new_condition, new_body)
@@ -124,10 +127,10 @@ class Rewriter:
                 return stmt if new_buffer is buffer and new_body is body else ir.Alloc(new_buffer, new_body)
             case ir.Seq(stmts=stmts):
                 new_stmts = tuple(map(self.stmt, stmts))
-                return stmt if all(a is b for a, b in zip(new_stmts, stmts, strict=True)) else ir.Seq(new_stmts)
+                return ir.Seq(new_stmts) if any(map(is_not, new_stmts, stmts)) else stmt
             case ir.Intrinsic(regions=regions, args=args):
                 new_regions, new_args = self._regions(regions), tuple(map(self.expr, args))
-                if new_regions is regions and all(a is b for a, b in zip(new_args, args, strict=True)):
+                if new_regions is regions and not any(map(is_not, new_args, args)):
                     return stmt
                 return ir.Intrinsic(stmt.name, new_regions, new_args)
         raise AssertionError(f"{type(stmt).__name__} is no statement")
