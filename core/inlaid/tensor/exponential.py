@@ -15,10 +15,9 @@ from inlaid.tensor.floats import (
     Format,
     at_least,
     at_most,
+    exponent,
     horner,
     magnitude,
-    nearest,
-    power_of_two,
     quick_two_sum,
     to_float,
     two_product,
@@ -38,11 +37,11 @@ _ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
 """Below it exp(x) - 1 rounds to -1."""
 
 
-def _reduce(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
-    """n, as a float and as an integer, and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
-    n, whole = nearest(x * LOG2_E[0], form)
+def _reduce(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr, Expr]:
+    """n, 2 ** (n + ahead), and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
+    n, power = exponent(x * LOG2_E[0], form, ahead)
     r = fma(n, const(-form.ln2[0], form.dtype), x)
-    return n, whole, fma(n, const(-form.ln2[1], form.dtype), r)
+    return n, power, fma(n, const(-form.ln2[1], form.dtype), r)
 
 
 def _exp_reduced(r: Expr, form: Format) -> Expr:
@@ -53,7 +52,7 @@ def _exp_reduced(r: Expr, form: Format) -> Expr:
 def exp(x: Expr, form: Format) -> Expr:
     """e ** x."""
     low, high = _EXP_RANGE[form]
-    n, _, r = _reduce(at_least(at_most(x, high), low), form)
+    n, _, r = _reduce(at_least(at_most(x, high), low), form, form.bias)
     return math("scalb", _exp_reduced(r, form), n)
 
 
@@ -61,7 +60,7 @@ def exp2(x: Expr, form: Format) -> Expr:
     """2 ** x."""
     low, high = _EXP2_RANGE[form]
     x = at_least(at_most(x, high), low)
-    n, _ = nearest(x, form)
+    n, _ = exponent(x, form, form.bias)
     return math("scalb", _exp_reduced((x - n) * form.ln2[0], form), n)
 
 
@@ -72,25 +71,30 @@ def expm1(x: Expr, form: Format) -> Expr:
 
 def _expm1_between(x: Expr, form: Format) -> Expr:
     """e ** x - 1 where it neither overflows nor rounds to -1, and x is not tiny."""
-    _, n, r = _reduce(x, form)
-    less_one = fma(r * r, horner(r, _EXPM1[form]), r)
     # 2^n (exp(r) - 1) + (2^n - 1), all of it halved so that n = 128 (or 1024) does not overflow on the way.
-    half = power_of_two(n - 1, form)
-    halved = fma(half, less_one, half - 0.5)
+    _, half, r = _reduce(x, form, -1)
+    halved = fma(half, _expm1_reduced(r, form), half - 0.5)
     return halved + halved
+
+
+def _expm1_reduced(r: Expr, form: Format) -> Expr:
+    """exp(r) - 1 for |r| <= ln(2) / 2."""
+    return fma(r * r, horner(r, _EXPM1[form]), r)
 
 
 def sigmoid(x: Expr, form: Format) -> Expr:
     """1 / (1 + e ** -x)."""
-    small = exp(-magnitude(x), form)
+    n, _, r = _reduce(at_least(-magnitude(x), _EXP_RANGE[form][0]), form, form.falling)
+    small = math("scalb", _exp_reduced(r, form), n)
     return select(x < 0.0, small, const(1, form.dtype)) / (small + 1.0)
 
 
 def tanh(x: Expr, form: Format) -> Expr:
     """The hyperbolic tangent."""
-    # From 22 on it rounds to 1 in either format.
-    grown = _expm1_between(at_most(magnitude(x) * 2.0, 44.0), form)
-    return where_tiny(x, form, with_sign(grown / (grown + 2.0), x, form))
+    # From 22 on it rounds to 1 in either format. What is tiny stays as it is: twice it, by 2.
+    _, power, r = _reduce(at_most(magnitude(x) * 2.0, 44.0), form)
+    grown = fma(power, _expm1_reduced(r, form), power - 1.0)
+    return with_sign(grown / (grown + 2.0), x, form)
 
 
 def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
@@ -154,8 +158,9 @@ def erf(x: Expr, form: Format) -> Expr:
     small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
     if form is FLOAT32:
         # From 4 on it rounds to 1.
-        _, n, r = _reduce(horner(at_most(a, 4.0) - 1.0, polynomials.ERFC_LOG_32), form)
-        rest = _exp_reduced(r, form) * power_of_two(n, form)
+        logarithm = horner(at_most(a, 4.0), polynomials.ERFC_LOG2_32)
+        n, power = exponent(logarithm, form)
+        rest = horner(logarithm - n, polynomials.EXP2_SHORT_32) * power
     else:
         far = at_most(a, 6.0)
         rest = horner((far - 2.0) / (far + 2.0), polynomials.ERFC_64) * exp(-far * far, form)
@@ -259,7 +264,7 @@ def power(x: Expr, y: Expr) -> Expr:
     t_low = fma(low, y, t_low)
     clamped = at_least(at_most(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
-    n, _ = nearest(clamped, FLOAT64)
+    n, _ = exponent(clamped, FLOAT64, FLOAT64.bias)
     # 2^(d + e) for small e: (d + e) ln(2), in one rounding where it matters.
     d = clamped - n
     r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
@@ -274,8 +279,8 @@ def power_short(x: Expr, y: Expr) -> Expr:
     t = fma(f, horner(f, polynomials.LOG2_SHORT_64), cast(k, FLOAT64.dtype)) * cast(y, FLOAT64.dtype)
     low_edge, high_edge = _EXP2_RANGE[FLOAT32]
     t = at_least(at_most(t, high_edge), low_edge)
-    n, whole = nearest(t, FLOAT64)
-    value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power_of_two(whole, FLOAT64), FLOAT32.dtype)
+    n, power = exponent(t, FLOAT64)
+    value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power, FLOAT32.dtype)
     falls = y < 0.0
     grows = (a.equal(0.0) & falls) | (a.equal(INFINITY) & ~falls)
     return _power_special(x, y, grows, value, FLOAT32)

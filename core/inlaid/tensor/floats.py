@@ -43,6 +43,16 @@ class Format:
         return ((self.bias + self.digits) << self.digits) | (1 << (self.digits - 1))
 
     @property
+    def unsigned(self) -> DType:
+        """The unsigned integers of the format's width."""
+        return dtype(f"u{self.integer.name}")
+
+    @property
+    def falling(self) -> int:
+        """2 to the power of n and this is normal for any n at most 0 to which 2 ** n is not 0."""
+        return (self.bias + 1) // 2
+
+    @property
     def least_normal(self) -> float:
         """The least positive number that is not denormal."""
         return 2.0 ** (1 - self.bias)
@@ -92,21 +102,31 @@ def to_float(n: Expr, form: Format) -> Expr:
     return bitcast(n + form.magic_bits, form.dtype) - form.magic
 
 
-def power_of_two(n: Expr, form: Format) -> Expr:
-    """2 ** n for an integer n that is the exponent of a normal number."""
-    return bitcast((n + form.bias) << form.digits, form.dtype)
+def exponent(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr]:
+    """x, less than a quarter of `magic`, rounded to an integer n: as a float, and 2 ** (n + ahead), if that is a normal number."""
+    moved = x + (form.magic + form.bias + ahead)
+    return moved - (form.magic + form.bias + ahead), _power(bitcast(moved, form.integer), form)
+
+
+def _power(bits: Expr, form: Format) -> Expr:
+    """2 to the power of which the low bits of an integer hold the biased exponent."""
+    return bitcast(bits << form.digits, form.dtype)
 
 
 def scale(x: Expr, n: Expr, form: Format) -> Expr:
-    """x * 2 ** n for x near 1 and an integral float n, rounded once though the result be infinite or denormal."""
+    """x * 2 ** n for x near 1 and an integral float n, rounded once though the result be infinite or denormal. One multiplication
+    less where n comes from `exponent` with `falling` ahead, and so is not positive."""
     match n:
-        case ir.Binary(op="sub", a=a, b=ir.Const(value=form.magic)):
-            moved = a  # as `nearest` makes them
+        case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
+            return x * _power(bitcast(moved, form.integer), form) * 2.0**-form.falling
+        case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + 2 * form.bias:
+            pass
         case _:
-            moved = n + form.magic
-    whole = bitcast(moved, form.integer) - form.magic_bits
+            moved = n + (form.magic + 2 * form.bias)
+    # Two biased exponents, whose sum is what the low bits hold. Above them the bits of `magic` fall out to the left.
+    whole = bitcast(moved, form.unsigned)
     half = whole >> 1
-    return x * power_of_two(half, form) * power_of_two(whole - half, form)
+    return x * _power(half, form) * _power(whole - half, form)
 
 
 def magnitude(x: Expr) -> Expr:
@@ -116,8 +136,17 @@ def magnitude(x: Expr) -> Expr:
 
 def with_sign(x: Expr, sign: Expr, form: Format) -> Expr:
     """x, not negative, with the sign of another number."""
-    mask = -1 << (form.digits + form.bias.bit_length() + 1)
-    return bitcast(bitcast(x, form.integer) | (bitcast(sign, form.integer) & const(mask, form.integer)), form.dtype)
+    return bitcast(bitcast(x, form.integer) | _sign(sign, form), form.dtype)
+
+
+def turned(x: Expr, sign: Expr, form: Format) -> Expr:
+    """-x where another number is negative, -0 included, else x."""
+    return bitcast(bitcast(x, form.integer) ^ _sign(sign, form), form.dtype)
+
+
+def _sign(x: Expr, form: Format) -> Expr:
+    """The bit of a number's sign."""
+    return bitcast(x, form.integer) & const(-1 << (form.dtype.bits - 1), form.integer)
 
 
 def at_most(x: Expr, limit: float) -> Expr:

@@ -1,6 +1,7 @@
 """Trigonometric functions and their inverses, as arithmetic.
 
-All of them compute in float64; a float32 argument is converted, and the result rounded once more.
+All of them but the arcsine and arccosine of float32 compute in float64; a float32 argument is converted, and the result rounded
+once more.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from collections.abc import Sequence
 
 from inlaid.tensor import polynomials
 from inlaid.tensor.floats import (
+    FLOAT32,
     FLOAT64,
+    at_least,
     horner,
     magnitude,
     nearest,
     quick_two_sum,
+    turned,
     two_product,
     two_sum,
     where_tiny,
@@ -22,6 +26,8 @@ from inlaid.tensor.floats import (
 from inlaid.tensor.ir import Expr, const, fma, select, unary
 
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+HALF_PI_SHORT = (1.57079637050628662109375, -4.371139000186241e-08)
+"""The same in float32."""
 QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
 PI = (2 * HALF_PI[0], 2 * HALF_PI[1])
 _EIGHTH_TURN = 0.41421356237309503
@@ -243,26 +249,31 @@ def acos(x: Expr) -> Expr:
     return select(a <= 0.5, near, far)
 
 
-def _asin_short(x: Expr) -> tuple[Expr, Expr]:
-    """For a float64 that holds a float32: whether |x| <= 1/2, and asin(|x|) where it is, else asin(sqrt((1 - |x|) / 2)); right to
-    float32."""
+def _asin_short(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """Of a float32: whether |x| <= 1/2, and asin(|x|) where it is, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
     a = magnitude(x)
     near = a <= 0.5
     z = select(near, a * a, (1.0 - a) * 0.5)
-    s = unary("sqrt", z)
-    s = select(near, a, s)
-    return near, fma(s * z, horner(z, polynomials.ASIN_SHORT_64), s)
+    root = unary("sqrt", z)
+    # As in `asin`. Roots other than 0 are greater than this.
+    lost = fma(-root, root, z) / at_least(root + root, 1e-20)
+    high = select(near, a, root)
+    return near, high, fma(high * z, horner(z, polynomials.ASIN_32), select(near, const(0, x.dtype), lost))
 
 
 def asin_short(x: Expr) -> Expr:
-    """The arcsine of a float64 that holds a float32, right to float32."""
-    near, value = _asin_short(x)
-    return with_sign(select(near, value, fma(value, const(-2, x.dtype), const(HALF_PI[0], x.dtype))), x, FLOAT64)
+    """The arcsine of a float32."""
+    near, high, low = _asin_short(x)
+    rest, lost = quick_two_sum(const(HALF_PI_SHORT[0], x.dtype), high * -2.0)
+    far = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
+    return with_sign(select(near, high + low, far), x, FLOAT32)
 
 
 def acos_short(x: Expr) -> Expr:
-    """The arccosine of a float64 that holds a float32, right to float32."""
-    near, value = _asin_short(x)
-    twice = value + value
-    far = select(x < 0.0, PI[0] - twice, twice)
-    return select(near, HALF_PI[0] - with_sign(value, x, FLOAT64), far)
+    """The arccosine of a float32."""
+    near, high, low = _asin_short(x)
+    # Half a turn, a quarter or none, and how often the arcsine is added to it: -2, -1, 1 or 2 times.
+    angle = select(near, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
+    times = turned(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
+    rest, lost = quick_two_sum(angle, times * high)
+    return rest + fma(times, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))
