@@ -67,10 +67,15 @@ def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
     if _is_number(a):
         a, b = b, a
     if _is_number(b):
-        wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {b}, {a.ref}", "i1", a.lanes)
-        return p.op(f"select {wins}, {b}, {a}", a.scalar, a.lanes)
+        return limited(p, op, a, b)
     # The first operand of the call is looked at for NaN: not the one in which a reduction accumulates, and so has to wait for.
     return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [b, a], flag="nsz")
+
+
+def limited(p: FunctionPrinter, op: str, a: Value, limit: Value) -> Value:
+    """min or max of a float and of one that is not NaN."""
+    wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {limit}, {a.ref}", "i1", a.lanes)
+    return p.op(f"select {wins}, {limit}, {a}", a.scalar, a.lanes)
 
 
 def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:

@@ -18,7 +18,7 @@ from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.function import FunctionPrinter, mangle
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter, without_constant
 from inlaid_x86.llvm.intrinsics import MathEmitter
-from inlaid_x86.llvm.rounding import rounded
+from inlaid_x86.llvm.rounding import known_bounds, rounded
 from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
 from inlaid_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
@@ -436,6 +436,8 @@ class ExpressionPrinter:
                 return value if to == INDEX else self._narrow(value, to)
             case ir.Binary(op=op, a=a, b=b):
                 left, right = self._same_lanes(self._expr(a), self._expr(b))
+                if op in ("min", "max") and a.dtype.is_float and known_bounds(b) is not None:
+                    return arithmetic.limited(p, op, left, right)
                 return arithmetic.binary(p, op, left, right, a.dtype)
             case ir.Unary(op=op, a=a):
                 return arithmetic.unary(p, op, self._expr(a), a.dtype)

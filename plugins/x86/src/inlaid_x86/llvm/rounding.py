@@ -29,19 +29,22 @@ def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
 def _is_bounded(real: ir.Expr) -> bool:
     match real:
         case ir.Binary(op="min", a=ir.Binary(op="max", b=low), b=high):
-            bounds = _constant(low), _constant(high)
-            return all(bound is not None and abs(bound) <= _RANGE for bound in bounds)
+            bounds = known_bounds(low), known_bounds(high)
+            return all(bound is not None and max(map(abs, bound)) <= _RANGE for bound in bounds)
     return False
 
 
-def _constant(expr: ir.Expr) -> float | None:
-    """The value of a number, converted or less another; None for what is not constant."""
+def known_bounds(expr: ir.Expr) -> tuple[float, float] | None:
+    """The least and the greatest value of an integer, of a constant, and of a float converted from such, or less another; None for
+    other floats, which may be NaN."""
     match expr:
-        case ir.Const(value=value):
-            return float(value)
-        case ir.Cast(a=a) if a.dtype.is_int and expr.dtype.is_float:
-            return _constant(a)
+        case ir.Const(value=value) if value == value:
+            return float(value), float(value)
+        case ir.Cast(a=a) if a.dtype.is_int:
+            inner = known_bounds(a)
+            if expr.dtype.is_float or (inner is not None and inner[0] >= expr.dtype.limits[0] and inner[1] <= expr.dtype.limits[1]):
+                return inner
         case ir.Binary(op="sub", a=a, b=b) if expr.dtype.is_float:
-            left, right = _constant(a), _constant(b)
-            return None if left is None or right is None else left - right
-    return None
+            left, right = known_bounds(a), known_bounds(b)
+            return None if left is None or right is None else (left[0] - right[1], left[1] - right[0])
+    return (float(expr.dtype.limits[0]), float(expr.dtype.limits[1])) if expr.dtype.is_int else None
