@@ -398,9 +398,17 @@ class ExpressionPrinter:
 
     def _needs_guard(self, expr: ir.Expr) -> bool:
         """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen: unless all
-        that it reads is known, as of a number that the condition has looked at."""
+        that it reads is known, as of a number that the condition has looked at, or lies inside its buffer in any iteration."""
         risks = self._risks(expr)
-        return risks is None or any(self._known(risk) is None for risk in risks)
+        return risks is None or any(self._known(risk) is None and not self._is_inside(risk) for risk in risks)
+
+    def _is_inside(self, risk: ir.Expr) -> bool:
+        """Whether an expression is a load that reads inside its buffer whatever is chosen."""
+        if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
+            return False
+        size = arith.product(risk.buffer.shape)
+        low, high = arith.bounds(self._flat(risk.buffer, risk.indices), self.index.ranges)
+        return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
         """What an expression reads and checks; None where that is much."""
