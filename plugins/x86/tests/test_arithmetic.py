@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid.tensor import ir, te
+from inlaid.tensor.interp import evaluate_vector
 from inlaid.tensor.lower import lower
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import dtype
+from inlaid_x86.conversions import to_int64
 from inlaid_x86.llvm.values import NATIVE
 
 from .native import PLAIN, Array, Native, check, expected
@@ -128,6 +130,31 @@ def test_every_cast(lanes: int) -> None:
     cases = [(source, target) for source in TYPES for target in TYPES if source != target]
     bodies = [lambda a, to=to: te.cast(a, to) for _, to in cases]
     check(pointwise(bodies, [(source,) for source, _ in cases], lanes), [INPUTS[source] for source, _ in cases])
+
+
+@pytest.mark.parametrize("of", FLOATS)
+def test_floats_to_int64_as_arithmetic(of: str) -> None:
+    """Near every power of two, where halves of 32 bits are halfway between two, and where it saturates."""
+    rng = np.random.default_rng(8)
+    powers = np.ldexp(1.0, np.arange(-2, 67)).astype(of)
+    halves = (rng.integers(0, 1 << 21, 500) + 0.5) * 2.0**32
+    found = [powers, np.nextafter(powers, np.inf, dtype=of), np.nextafter(powers, 0, dtype=of), powers + powers.dtype.type(0.5)]
+    found += [halves.astype(of), (rng.normal(size=5000) * 10.0 ** rng.uniform(-2, 20, 5000)).astype(of), INPUTS[of]]
+    values = np.concatenate(found)
+    x = ir.Buffer("x", (), dtype(of))
+    for array in (values, -values):
+        wanted = evaluate_vector(te.cast(x[()], "int64"), {x: array})
+        np.testing.assert_array_equal(evaluate_vector(to_int64(x[()]), {x: array}), wanted)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3"])
+@pytest.mark.parametrize("lanes", [0, 16])
+def test_casts_and_choices_of_avx2(lanes: int, cpu: str) -> None:
+    """Loads on both sides of a choice lie inside their buffers, and need no guard."""
+    bodies = [*[lambda a, b: te.cast(a, "int64") - te.cast(b, "int64")] * 2, lambda a, b: te.select(a < b, a, b)]
+    types = [(of, of) for of in (*FLOATS, "float32")]
+    inputs = [array for of, _ in types for array in (INPUTS[of], OTHERS[of])]
+    check(pointwise(bodies, types, lanes), inputs, PLAIN.__class__(threads=1, cpu=cpu))
 
 
 def test_bitcasts() -> None:

@@ -15,6 +15,7 @@ from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
+from inlaid_x86.conversions import expand_conversions
 from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
 from inlaid_x86.fork import serial_where_short
@@ -59,6 +60,7 @@ class X86Codegen:
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
                 legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
+                legal = expand_conversions(legal, level)
                 kernels.append(serial_where_short(legal, width))
                 lengths.append(cycles(kernels[-1], width))
                 text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
