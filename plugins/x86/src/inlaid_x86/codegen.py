@@ -60,8 +60,7 @@ class X86Codegen:
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
                 legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
-                legal = expand_conversions(legal, level)
-                kernels.append(serial_where_short(legal, width))
+                kernels.append(serial_where_short(expand_conversions(legal, level), width))
                 lengths.append(cycles(kernels[-1], width))
                 text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
                 more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}

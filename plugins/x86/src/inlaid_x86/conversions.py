@@ -21,9 +21,8 @@ def expand_conversions(program: ir.LoopProgram, present: Collection[str]) -> ir.
 
 
 def _expanded(node: Expr) -> Expr | None:
-    match node:
-        case ir.Cast(a=a, dtype=to) if to is FLOAT64.integer and a.dtype.name in ("float32", "float64"):
-            return to_int64(a)
+    if isinstance(node, ir.Cast) and node.dtype.name == "int64" and node.a.dtype.name in ("float32", "float64"):
+        return to_int64(node.a)
     return None
 
 

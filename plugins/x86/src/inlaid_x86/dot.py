@@ -15,7 +15,7 @@ from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Instruction, Place
-from inlaid_x86.llvm.values import Value
+from inlaid_x86.llvm.values import Value, splat
 
 _BYTES = ("uint8", "int8")
 
@@ -59,7 +59,8 @@ class _Bfloat:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """VPMADDWD of a number of 32-bit lanes, on bytes extended with their own signs."""
+    """Two VPMADDWD of a number of 32-bit lanes, on the bytes of even and of odd number, extended with their own signs. Masks and
+    shifts extend them where they are: to extend bytes in order takes shuffles, for which many processors have one unit."""
 
     lanes: int
     name: str
@@ -67,22 +68,28 @@ class _Pairs:
 
     def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
         shared, own, total = places
-        pair = self._extended(p, shared.load("i8", 2), 2, self.signed[0])
-        a = p.widen(self._once(p, f"bitcast {pair} to i32", "i32", 0), self.lanes)
-        left = self._once(p, f"bitcast {a} to <{2 * self.lanes} x i16>", "i16", 2 * self.lanes)
-        right = self._extended(p, own.load("i8", 2 * self.lanes), 2 * self.lanes, self.signed[1])
+        right = own.load("i16", 2 * self.lanes)
+        left = self._once(p, f"bitcast {p.widen(shared.load('i32'), self.lanes)} to {right.type}", 2 * self.lanes)
         acc = total.load("i32", self.lanes)
-        p.declarations[self.name] = f"declare {acc.type} @{self.name}({left.type}, {left.type})"
-        products = p.op(f"call {acc.type} @{self.name}({left}, {right})", "i32", self.lanes)
-        total.store(p.op(f"add {acc}, {products.ref}", "i32", self.lanes))
+        p.declarations[self.name] = f"declare {acc.type} @{self.name}({right.type}, {right.type})"
+        for odd in (False, True):
+            a, b = self._half(p, left, odd, self.signed[0]), self._half(p, right, odd, self.signed[1])
+            products = p.op(f"call {acc.type} @{self.name}({a}, {b})", "i32", self.lanes)
+            acc = p.op(f"add {acc}, {products.ref}", "i32", self.lanes)
+        total.store(acc)
 
-    def _extended(self, p: FunctionPrinter, value: Value, lanes: int, signed: bool) -> Value:
-        return self._once(p, f"{'sext' if signed else 'zext'} {value} to <{lanes} x i16>", "i16", lanes)
+    def _half(self, p: FunctionPrinter, value: Value, odd: bool, signed: bool) -> Value:
+        """The bytes of even or odd number."""
+        if not odd and not signed:
+            return self._once(p, f"and {value}, {splat('255', 'i16', value.lanes)}", value.lanes)
+        places = splat("8", "i16", value.lanes)
+        value = value if odd else self._once(p, f"shl {value}, {places}", value.lanes)
+        return self._once(p, f"{'ashr' if signed else 'lshr'} {value}, {places}", value.lanes)
 
     @staticmethod
-    def _once(p: FunctionPrinter, text: str, scalar: str, lanes: int) -> Value:
+    def _once(p: FunctionPrinter, text: str, lanes: int) -> Value:
         known: Value | None = p.recall(text)
-        return known if known is not None else p.remember(text, p.op(text, scalar, lanes), lasting=True)
+        return known if known is not None else p.remember(text, p.op(text, "i16", lanes), lasting=True)
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:
@@ -103,7 +110,7 @@ def instructions(features: Sequence[str]) -> Iterator[Instruction]:
     for lanes, name in madd:
         for a in _BYTES:
             for b in _BYTES:
-                semantics = dot_product(a, b, "int32", lanes, 2)
+                semantics = dot_product(a, b, "int32", lanes, 4)
                 emit = _Pairs(lanes, name, (a == "int8", b == "int8"))
                 # With VNNI, LLVM makes one instruction of the product and the addition: VPDPWSSD.
                 yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), emit, vnni)
