@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
-from inlaid.arith import Var
+from inlaid.arith import ONE, Var, affine
 from inlaid.schedules.borders import split_borders
 from inlaid.schedules.direct_conv import (
     ConvTile,
@@ -66,8 +66,8 @@ class _Plan:
 
 
 class ConvRule:
-    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half; any number of them that
-    are alone where sizes are symbolic or images no planes, since windows are not unfolded then."""
+    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half; any but a single one
+    that is alone where sizes are symbolic or images no planes, since windows are not unfolded then."""
 
     name = "conv2d"
 
@@ -101,7 +101,10 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
 def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
     """The convolution with vectors of so many lanes; None where its output channels do not fill them, nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
-    few = conv.alone and not static and 2 * lanes <= context.capabilities.vector_bits // 32
+    # A single one is summed row by row, by vectors of pixels, unless those lie far apart.
+    step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
+    single = conv.outputs == 1 and step is not None and step[0] == ONE
+    few = conv.alone and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
     if not conv.fills(lanes) and not few:
         return None
     read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))

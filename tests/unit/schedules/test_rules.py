@@ -243,6 +243,17 @@ def test_windows_compute_the_same(kind, channels, k, width, pad):
     assert ir.ForKind.VECTORIZED in kinds(scheduled)
 
 
+def test_convolutions_to_one_channel_of_any_size_go_row_by_row():
+    size = arith.SizeVar("h", 3)
+    for outputs, stride in ((1, 1), (1, 2), (2, 1)):
+        x = graph.var("x", TensorType((1, 8, size, size), "float32"))
+        weight = graph.var("w", TensorType((outputs, 8, 3, 3), "float32"))
+        program = kernel([x, weight], ops.conv(x, weight, strides=(stride, stride), pads=(1,) * 4))
+        facts = (Given(ROW_MAJOR),) * 2
+        wide = KernelContext(Capabilities(dtypes=("float32",), vector_bits=256, vector_registers=16))
+        assert bool(ConvRule().offer(program, wide, facts)) == ((outputs, stride) != (1, 1))
+
+
 def test_windows_leave_products_of_matrices_to_others():
     """They too are a sum for each channel."""
     heads = (1, 4, 5, 6)
