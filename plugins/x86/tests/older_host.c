@@ -146,14 +146,20 @@ static void replace(char *instruction) {
     mprotect(begin, end - begin, PROT_READ | PROT_EXEC);
 }
 
-static int holds_opcode(const char *file, struct stat *facts) {
-    int descriptor = open(file, O_RDONLY);
+/* Whether a file holds the opcode, and then a name by which its list is found again wherever it is copied to: its size and a
+ * checksum (FNV-1a) of both its ends, which hold the build identifier and the symbols. */
+static int holds_opcode(const char *file, char *name, size_t room) {
+    int descriptor = open(file, O_RDONLY), found = 0;
+    struct stat facts;
     if (descriptor < 0) return 0;
-    int found = 0;
-    if (fstat(descriptor, facts) == 0 && facts->st_size > 0) {
-        void *bytes = mmap(NULL, facts->st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-        found = bytes != MAP_FAILED && memmem(bytes, facts->st_size, OPCODE, 2);
-        if (bytes != MAP_FAILED) munmap(bytes, facts->st_size);
+    if (fstat(descriptor, &facts) == 0 && facts.st_size > 0) {
+        unsigned char *bytes = mmap(NULL, facts.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        found = bytes != MAP_FAILED && memmem(bytes, facts.st_size, OPCODE, 2);
+        unsigned long sum = 0xcbf29ce484222325ul;
+        for (off_t at = 0; found && at < facts.st_size; at = at == 65535 && facts.st_size > 131072 ? facts.st_size - 65536 : at + 1)
+            sum = (sum ^ bytes[at]) * 0x100000001b3ul;
+        if (bytes != MAP_FAILED) munmap(bytes, facts.st_size);
+        snprintf(name, room, "%lx-%lx", (long)facts.st_size, sum);
     }
     close(descriptor);
     return found;
@@ -165,11 +171,8 @@ unsigned int la_version(unsigned int version) { return version; }
 unsigned int la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie) {
     (void)space, (void)cookie;
     char file[PATH_MAX], list[PATH_MAX], name[64];
-    struct stat facts;
     if (realpath(*map->l_name ? map->l_name : "/proc/self/exe", file) == NULL) return 0; /* the kernel's own, linux-vdso */
-    if (strstr(file, "/older_host.so") || strstr(file, "/ld-linux") || !holds_opcode(file, &facts)) return 0;
-    snprintf(name, sizeof name, "%lx-%lx-%lx-%lx", (long)facts.st_dev, (long)facts.st_ino, (long)facts.st_size,
-             (long)facts.st_mtim.tv_sec * 1000000000 + facts.st_mtim.tv_nsec);
+    if (strstr(file, "/older_host.so") || strstr(file, "/ld-linux") || !holds_opcode(file, name, sizeof name)) return 0;
     if (access(kept(list, name), R_OK)) disassemble(file, list);
     FILE *addresses = fopen(list, "r");
     unsigned long address;
