@@ -85,6 +85,7 @@ def compile(
     placement: str = "priority",
     lock: str | Path | None = None,
     donate: Sequence[str] = (),
+    devices: Mapping[str, int] | None = None,
 ) -> Executable:
     """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
 
@@ -96,8 +97,9 @@ def compile(
     "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
     go where it says, and `LockWarning` tells where they would not without it. `donate` names inputs whose buffers outputs may take
     over: where a scatter updates such an input, as it does a key-value cache, nothing is copied, and the array that was given for
-    it becomes the output; `DonationWarning` names those of which no output makes use. What was compiled before from an equal file
-    in an equal way is taken from the user's cache, unless `cache` is off. Raises `ModelImportError`,
+    it becomes the output; `DonationWarning` names those of which no output makes use. `devices` gives the device number for kinds
+    of target, or for targets, as of `inlaid.runtime.load`. What was compiled before from an equal file in an equal way is taken
+    from the user's cache, unless `cache` is off. Raises `ModelImportError`,
     `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
     """
     if isinstance(donate, str):
@@ -107,10 +109,12 @@ def compile(
         found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
         if progress is not None:
             progress("load", 0, 0)
-        return Executable(found.package)
+        return Executable(found.package, devices=devices)
     from inlaid.driver import compile_module
 
-    return compile_module(_module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache)
+    return compile_module(
+        _module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache, devices=devices
+    )
 
 
 def quantize(

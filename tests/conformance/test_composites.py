@@ -148,7 +148,7 @@ class Careless(ReferenceCodegen):
 def subject(*rules: OpRule, told: Conformance | None = None, codegen: type[ReferenceCodegen] = ReferenceCodegen) -> Subject:
     """A target with some rules, that the reference plays."""
     module: Any = types.ModuleType("fake_composites")
-    module.PLUGIN_API_VERSION = 1
+    module.PLUGIN_API_VERSION = 2
     hooks: dict[str, Callable[..., Any]] = {
         "inlaid_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(DTYPES))],
         "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],

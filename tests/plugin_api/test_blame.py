@@ -20,7 +20,7 @@ HOOKS = {
     "predicate": "return Accept()",
     "compile": 'return context.steps(unit).artifact("acme", 1, b"")',
     "check": "return None",
-    "load": "return self",
+    "load": "return Loaded(self)",
     "invoke": "outputs[0][...] = 0",
 }
 SOURCE = """
@@ -42,10 +42,12 @@ def inlaid_op_rules(target):
     {rules}
 
 
-class Both:
+class Compiler(Codegen):
     def compile(self, unit, context):
         {compile}
 
+
+class Runtime(RuntimeModule):
     def check(self, artifact):
         {check}
 
@@ -58,12 +60,12 @@ class Both:
 
 @hookimpl
 def inlaid_codegen(target):
-    return Both()
+    return Compiler()
 
 
 @hookimpl
 def inlaid_runtime(target):
-    return Both()
+    return Runtime()
 """
 RULES = 'return [OpRule("relu", "rectify", predicate)] if target.kind == "acme" else []'
 AT_NODE = r" \(at m:the relu, plugin acme\)"
@@ -112,7 +114,7 @@ def test_what_raises(run, hook, words):
     [
         ("predicate", "the predicate of rule rectify gave str, which is no verdict" + AT_NODE),
         ("compile", "the code generator gave str where the artifact region0_acme is due" + AT_REGION),
-        ("load", "the runtime of acme loaded a str, which is no kernel" + AT_REGION),
+        ("load", "the runtime of acme loaded a str, which is no Loaded" + AT_REGION),
     ],
 )
 def test_what_gives_something_else(run, hook, words):

@@ -25,11 +25,11 @@ GOOD = """
     def inlaid_targets():
         return [TargetSpec("good", "", lambda options: Capabilities(("float32",), cores=options.threads), options=Options)]
 
-    class Codegen:
+    class Codegen(Codegen):
         name = "good"
         def compile(self, unit, context): ...
 
-    class Runtime:
+    class Runtime(RuntimeModule):
         def __init__(self, device):
             self.device = device
         def check(self, artifact): ...
@@ -56,7 +56,7 @@ HIJACKER = """
     def inlaid_targets():
         return [TargetSpec("aaa", "answers for everyone", lambda options: Capabilities(("float32",)))]
 
-    class Codegen:
+    class Codegen(Codegen):
         name = "hijacked"
         def compile(self, unit, context): ...
 
@@ -167,8 +167,8 @@ BROKEN = {
     "exits": ("import", "SystemExit", "import sys\nsys.exit(3)"),
     "raises": ("import", "RuntimeError: boom", "raise RuntimeError('boom')"),
     "no_version": ("version", "does not state", "PLUGIN_API_VERSIONS = 1"),
-    "old_version": ("version", "version 0", "PLUGIN_API_VERSION = 0"),
-    "new_version": ("version", "version 2", "PLUGIN_API_VERSION = 2"),
+    "old_version": ("version", "version 1", "PLUGIN_API_VERSION = 1"),
+    "new_version": ("version", "version 3", "PLUGIN_API_VERSION = 3"),
     "misspelt": ("hooks", "inlaid_target", "@hookimpl\ndef inlaid_target(): return []"),
     "arguments": ("hooks", "speed", "@hookimpl\ndef inlaid_codegen(target, speed): return None"),
     "unmarked": ("hooks", "@hookimpl", "def inlaid_targets(): return []"),
@@ -280,7 +280,7 @@ def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
         registry.op_rules(target)
     with pytest.raises(PluginError, match=r"capabilities failed: ZeroDivisionError.*plugin faulty"):
         registry.capabilities(target)
-    with pytest.raises(PluginError, match=r"inlaid_codegen returned object, which has no method compile"):
+    with pytest.raises(PluginError, match=r"inlaid_codegen returned object, which is no Codegen"):
         registry.codegen(target)
     with pytest.raises(PluginError, match=r"inlaid_schedules returned int"):
         registry.schedules(target)

@@ -7,7 +7,7 @@ Tuples do not exist here: the compiler flattens them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from inlaid.arith import Dim
@@ -21,9 +21,10 @@ class Value:
     """One value of a plan.
 
     `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
-    "arena" at byte `offset` of the plan's workspace; "dynamic" is allocated when it is produced, because its size is not bounded
+    "arena" at byte `offset` of the arena of its device; "dynamic" is allocated when it is produced, because its size is not bounded
     before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an
-    input has one too, which binds dimensions.
+    input has one too, which binds dimensions. `device` is the target in whose memory it lies, "" for the host's: only values in
+    an arena and constants are on devices.
     """
 
     storage: Storage
@@ -31,6 +32,7 @@ class Value:
     shape: tuple[Dim, ...] = ()
     name: str = ""
     offset: Dim = 0
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,15 @@ class Loop:
 
 @dataclass(frozen=True)
 class Move:
-    """Copy value `source` to value `target` (an input returned as an output, or a value to another device). `donate`: the target
-    takes over the source's buffer instead, and nothing reads the source afterwards."""
+    """Copy value `source` to value `target`: an input returned as an output, or a value between the host and a device. What a
+    device gives has arrived after a `Wait`. `donate`: the target
+    takes over the source's buffer instead, and nothing reads the source afterwards. `apart`: the device copies beside its kernels,
+    from or to memory that nothing else uses before (to it) or afterwards (from it)."""
 
     source: int
     target: int
     donate: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,13 +116,20 @@ class Assert:
     node: str
 
 
-Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert
+@dataclass(frozen=True)
+class Wait:
+    """Wait until a device has done what the plan gave it to do."""
+
+    device: str
+
+
+Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert | Wait
 
 
 @dataclass(frozen=True)
 class Plan:
     """One function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the
-    size of the arena in bytes."""
+    size of the host's arena in bytes, `arenas` those of devices."""
 
     name: str
     values: tuple[Value, ...]
@@ -125,6 +137,7 @@ class Plan:
     outputs: tuple[tuple[str, int], ...]
     instructions: tuple[Instruction, ...]
     workspace: Dim = 0
+    arenas: Mapping[str, Dim] = field(default_factory=dict)
 
     @property
     def donated(self) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Wait
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:
@@ -19,9 +19,13 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
             return (source,)
         case Assert(condition=condition):
             return () if condition is None else (condition,)
+        case Wait():
+            return ()
     raise AssertionError(f"unknown instruction {instruction!r}")
 
 
 def written_by(instruction: Instruction) -> tuple[int, ...]:
     """The numbers of the values that an instruction writes."""
+    if isinstance(instruction, Wait):
+        return ()
     return (instruction.target,) if isinstance(instruction, (Move, Bind)) else instruction.outputs

@@ -76,6 +76,29 @@ dims_option = click.option(
     metavar="NAME=SIZE",
     help="Fix a symbolic dimension (batch=1), or bound it (batch=1:64).",
 )
+
+
+def parse_devices(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """`cuda=1` as the number of a device, by kind of target or target."""
+    devices: dict[str, int] = {}
+    for value in values:
+        target, equals, number = value.rpartition("=")
+        if not (target and equals and _SIZE.fullmatch(number)):
+            raise click.BadParameter(f"{value!r} is not TARGET=NUMBER")
+        if target in devices:
+            raise click.BadParameter(f"{target} is given two devices")
+        devices[target] = int(number)
+    return devices
+
+
+devices_option = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=parse_devices,
+    metavar="TARGET=NUMBER",
+    help="The number of the device that a kind of target runs on (cuda=1), or one target of several; 0 where it is left out.",
+)
 inputs_option = click.option(
     "--input",
     "inputs",
@@ -165,18 +188,23 @@ def refuse_package(model: Path) -> None:
 
 
 def executable_of(
-    model: Path, targets: tuple[str, ...], dims: Mapping[str, Any], quiet: bool = False, precision: str = "model"
+    model: Path,
+    targets: tuple[str, ...],
+    dims: Mapping[str, Any],
+    quiet: bool = False,
+    precision: str = "model",
+    devices: Mapping[str, int] | None = None,
 ) -> Executable:
     """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target or precision: it has them."""
     if is_package(model):
         from inlaid.runtime import load
 
         refuse_given(model, "targets", "precision")
-        return load(model)
+        return load(model, devices=devices)
     import inlaid
 
     with progress_bar(quiet) as report:
-        return inlaid.compile(model, targets, dims=dims, progress=report, precision=precision)
+        return inlaid.compile(model, targets, dims=dims, progress=report, precision=precision, devices=devices)
 
 
 def make_inputs(

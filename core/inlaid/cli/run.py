@@ -10,6 +10,7 @@ import numpy as np
 
 from inlaid.arith import SizeVar, free_vars
 from inlaid.cli.common import (
+    devices_option,
     dims_option,
     echo,
     executable_of,
@@ -33,6 +34,7 @@ from inlaid.runtime.output import check_output
 @model_argument
 @target_option()
 @dims_option
+@devices_option
 @precision_option
 @inputs_option
 @seed_option
@@ -45,6 +47,7 @@ def run_command(
     model: Path,
     targets: tuple[str, ...],
     dims: dict[str, Any],
+    devices: dict[str, int],
     precision: str,
     inputs: tuple[str, ...],
     seed: int,
@@ -61,7 +64,7 @@ def run_command(
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     if shadowed and is_package(model):
         raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
-    executable = executable_of(model, targets, dims, as_json, precision)
+    executable = executable_of(model, targets, dims, as_json, precision, devices)
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)

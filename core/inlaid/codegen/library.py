@@ -7,11 +7,13 @@ runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from inlaid.codegen.elf import Architecture
+from inlaid.plugins import Codegen
 
 WEIGHTS = "inlaid_weights"
 """The symbol of the memory that holds all weights."""
@@ -59,13 +61,14 @@ class LibraryFunction:
     requires: tuple[str, ...]
 
 
-@runtime_checkable
-class LibraryCodegen(Protocol):
+class LibraryCodegen(Codegen):
     """A code generator whose artifacts are images (`inlaid.artifact.image`), so that shared libraries can be made of them."""
 
     @property
+    @abstractmethod
     def architecture(self) -> Architecture:
         """What the linker must know."""
 
+    @abstractmethod
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
         """Relocatable objects that define the function, and need no others but the regions and the weights."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inlaid.conformance.subject import Subject
 
-LEVELS = ("plugin", "annotations", "codegen", "operators", "runtime", "models", "package")
+LEVELS = ("plugin", "annotations", "codegen", "operators", "runtime", "devices", "models", "package")
 """From the first that a plugin has to pass to the last."""
 BINDING = LEVELS[:3]
 """Levels whose cases cannot be expected to fail."""

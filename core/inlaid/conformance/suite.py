@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
 from inlaid.conformance.levels import annotations as annotations_level
-from inlaid.conformance.levels import codegen, composites, models, operators, package, plugin, runtime
+from inlaid.conformance.levels import codegen, composites, devices, models, operators, package, plugin, runtime
 from inlaid.conformance.subject import Subject
 from inlaid.plugins import ExpectedFailure
 
@@ -34,6 +34,7 @@ CASES: tuple[Case, ...] = (
     *codegen.CASES,
     *operators.CASES,
     *runtime.CASES,
+    *devices.CASES,
     *models.CASES,
     *package.CASES,
 )

@@ -82,9 +82,15 @@ def build_regions(
             artifacts[name] = constrained(artifacts[name], region.function.params, region_operators(region.function))
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     aliases = {name: artifacts[name].aliases for name in partitioned.regions}
-    plans = build_plans(partitioned.module, aliases, donate=settings.donate)
+    plans = build_plans(partitioned.module, aliases, donate=settings.donate, devices=_devices(partitioned, takers, registry))
     warn_of_unused(plans.plans["main"], settings.donate)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def _devices(partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry) -> dict[str, str]:
+    """The targets of the regions that work in a device's memory."""
+    targets = {name: takers[index].target for name, index in partitioned.regions.items()}
+    return {name: str(target) for name, target in targets.items() if registry.capabilities(target).device_memory}
 
 
 def at_borders(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from inlaid.driver.build import Progress, build_regions
 from inlaid.driver.context import candidate
@@ -81,13 +81,14 @@ def compile_module(
     instruments: Sequence[Instrument[Module]] = (),
     settings: Settings = DEFAULT,
     keep: bool = True,
+    devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """`build_package`, loaded. Raises `Unsupported` besides where this machine cannot run it."""
+    """`build_package`, loaded on `devices` by number. Raises `Unsupported` besides where this machine cannot run it."""
     registry = registry or default_registry()
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
         progress("load", 0, 0)
-    return Executable(package, registry=registry)
+    return Executable(package, registry=registry, devices=devices)
 
 
 def build_package(

@@ -13,7 +13,7 @@ from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
 from inlaid.partitioning.outline import region_operators
 from inlaid.passes.manager import PassManager
-from inlaid.plugins import BorderedCodegen, Borders, Level, Phase, Region
+from inlaid.plugins import Borders, Level, Phase, Region
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
@@ -29,8 +29,7 @@ def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
-        codegen = registry.codegen(target)
-        found = codegen.borders(_own_passes(region, registry)) if isinstance(codegen, BorderedCodegen) else None
+        found = registry.codegen(target).borders(_own_passes(region, registry))
         if found is not None:
             check_borders(region.function, found)
         return found

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from inlaid.arith import Dim
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value, Wait
 from inlaid.artifact.touched import read_by, written_by
-from inlaid.errors import CompileError
+from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
@@ -37,12 +38,19 @@ class Plans:
     constants: Mapping[str, np.ndarray[Any, Any]]
 
 
-def build_plans(module: ir.Module, regions: Aliases, entry: str = "main", donate: Collection[str] = ()) -> Plans:
+def build_plans(
+    module: ir.Module,
+    regions: Aliases,
+    entry: str = "main",
+    donate: Collection[str] = (),
+    devices: Mapping[str, str] = MappingProxyType({}),
+) -> Plans:
     """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
     branches, loop bodies and closures in them. `regions` names the functions that are artifacts, with their aliases. Inputs of the
-    entry named in `donate` may be updated in place. Raises `CompileError` for what an executor cannot do: functions as values, and
+    entry named in `donate` may be updated in place. `devices` gives the target of each region that works in a device's memory: a
+    value is moved there once. Raises `CompileError` for what an executor cannot do: functions as values, and
     operators outside of regions."""
-    work = _Work(module, regions, {entry: MAIN}, [entry])
+    work = _Work(module, regions, devices, {entry: MAIN}, [entry])
     for name in work.waiting:
         function = module[name]
         builder = _Builder(analyse(function), work)
@@ -60,6 +68,7 @@ class _Work:
 
     module: ir.Module
     regions: Aliases
+    devices: Mapping[str, str]
     names: dict[str, str]
     waiting: list[str]
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -167,7 +176,8 @@ class _ScopePlan:
     values: list[Value] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    constants: dict[str, int] = field(default_factory=dict)
+    constants: dict[tuple[str, str], int] = field(default_factory=dict)
+    moved: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def run(self, params: tuple[ir.Expr, ...], names: tuple[str, ...], owned: Collection[int]) -> Plan:
         inputs: list[tuple[str, int]] = []
@@ -182,10 +192,12 @@ class _ScopePlan:
         results = self._results(self._numbers(self.scope.result))
         names = names or tuple(f"output{number}" for number in range(len(results)))
         donated = {number for param in params if id(param) in owned for number in self.numbers[id(param)]}
+        self.instructions = _apart(self.instructions, self.values, results)
+        self.instructions = _with_waits(self.instructions, self.values, results)
         self.instructions = with_takeovers(self.instructions, self.values, results, donated, self.builder.work.regions)
-        workspace = self._place()
+        arenas = self._place()
         outputs = tuple(zip(names, results, strict=True))
-        return Plan(self.name, tuple(self.values), tuple(inputs), outputs, tuple(self.instructions), workspace)
+        return Plan(self.name, tuple(self.values), tuple(inputs), outputs, tuple(self.instructions), arenas.pop("", 0), arenas)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
@@ -196,16 +208,42 @@ class _ScopePlan:
         if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
             name = expr.digest()[:32]
             self.builder.work.constants[name] = expr.data
-            if name not in self.constants:
-                self.constants[name] = self._add(_value("constant", expr.type, name))
-            self.numbers[id(expr)] = (self.constants[name],)
+            self.numbers[id(expr)] = (self._constant(_value("constant", expr.type, name)),)
         if isinstance(expr, ir.Function) or isinstance(expr.type, FunctionType):
             raise CompileError("the executor cannot run functions as values", node=str(expr.span or "") or None)
         return self.numbers[id(expr)]
 
-    def _new(self, type_: Type) -> tuple[int, ...]:
+    def _constant(self, value: Value) -> int:
+        """The value itself, or the one before it that is the same."""
+        key = (value.name, value.device)
+        if key not in self.constants:
+            self.constants[key] = self._add(value)
+        return self.constants[key]
+
+    def _at(self, numbers: Sequence[int], device: str = "") -> tuple[int, ...]:
+        """The values in the memory of a device or, where it is "", of the host: themselves, or copies, of which there is one."""
+        return tuple(self._copied(number, device) for number in numbers)
+
+    def _copied(self, number: int, device: str) -> int:
+        value = self.values[number]
+        if value.device == device:
+            return number
+        if value.storage == "constant":
+            return self._constant(replace(value, device=device))
+        if value.device and device:
+            number = self._copied(number, "")
+        if (number, device) not in self.moved:
+            target = self._add(replace(value, storage="arena", name="", device=device))
+            self.moved[number, device] = target
+            self.instructions.append(Move(number, target))
+        return self.moved[number, device]
+
+    def _new(self, type_: Type, device: str = "") -> tuple[int, ...]:
         """Values for a result, in the arena where their size is bounded."""
-        return tuple(self._add(_value(_storage(part), part)) for part in _flat(type_))
+        made = [replace(_value(_storage(part), part), device=device) for part in _flat(type_)]
+        if device and any(value.storage != "arena" for value in made):
+            raise Unsupported(f"{device} has memory of its own, for tensors of bounded sizes alone, and gives {type_!r}")
+        return tuple(map(self._add, made))
 
     def _visit(self, expr: ir.Expr) -> tuple[int, ...]:
         match expr:
@@ -216,9 +254,10 @@ class _ScopePlan:
                 start = sum(len(_flat(item)) for item in inner.type.fields[:index])
                 return self._numbers(inner)[start : start + len(_flat(expr.type))]
             case ir.Call(callee=ir.GlobalVar(name=name), args=args):
-                outputs = self._new(expr.type)
-                given = self._all(args)
                 work = self.builder.work
+                device = work.devices.get(name, "")
+                outputs = self._new(expr.type, device)
+                given = self._all(args, device)
                 self.instructions.append(
                     Invoke(name, given, outputs) if name in work.regions else Call(work.plan_of(name), given, outputs)
                 )
@@ -230,13 +269,13 @@ class _ScopePlan:
             case ir.Let(body=body):
                 return self._numbers(body)
             case ir.If(condition=condition):
-                return self._if(expr, self._numbers(condition)[0])
+                return self._if(expr, self._all((condition,))[0])
             case ir.Loop():
                 return self._loop(expr)
         raise CompileError(f"the executor cannot run {expr!r}", node=str(expr.span or ""))
 
-    def _all(self, exprs: tuple[ir.Expr, ...]) -> tuple[int, ...]:
-        return tuple(number for expr in exprs for number in self._numbers(expr))
+    def _all(self, exprs: tuple[ir.Expr, ...], device: str = "") -> tuple[int, ...]:
+        return self._at([number for expr in exprs for number in self._numbers(expr)], device)
 
     def _planned(self, expr: ir.Call, operator: Operator) -> tuple[int, ...]:
         """An operator that is an instruction of the plan."""
@@ -291,8 +330,8 @@ class _ScopePlan:
         self.instructions.append(
             Loop(
                 self._nested(scope, (*expr.body.params, *captured), "body", owned=frozenset(map(id, states))),
-                None if expr.trip_count is None else self._numbers(expr.trip_count)[0],
-                None if expr.condition is None else self._numbers(expr.condition)[0],
+                None if expr.trip_count is None else self._all((expr.trip_count,))[0],
+                None if expr.condition is None else self._all((expr.condition,))[0],
                 self._all(expr.state),
                 self._all(expr.scanned),
                 self._all(captured),
@@ -306,6 +345,14 @@ class _ScopePlan:
         results: list[int] = []
         for number in numbers:
             value = self.values[number]
+            if value.device and value.storage != "constant" and (number, "") not in self.moved:
+                target = self._add(replace(value, storage="output", device=""))
+                self.moved[number, ""] = target
+                self.instructions.append(Move(number, target))
+                results.append(target)
+                continue
+            (number,) = self._at((number,))
+            value = self.values[number]
             if value.storage == "arena" and number not in results:
                 self.values[number] = replace(value, storage="output")
             elif value.storage not in ("dynamic", "host") or number in results:
@@ -315,22 +362,65 @@ class _ScopePlan:
             results.append(number)
         return results
 
-    def _place(self) -> Dim:
+    def _place(self) -> dict[str, Dim]:
+        """Give values their places; the sizes of the arenas, by device."""
         lives: dict[int, tuple[int, int]] = {}
         owners: dict[int, int] = {}
         for step, instruction in enumerate(self.instructions):
             if isinstance(instruction, Move) and instruction.donate and self.values[instruction.source].storage == "arena":
                 owners[instruction.target] = owners[instruction.source]
+            apart = isinstance(instruction, Move) and instruction.apart
             for number in (*read_by(instruction), *written_by(instruction)):
                 if self.values[number].storage == "arena":
                     owner = owners.setdefault(number, number)
-                    first, _ = lives.get(owner, (step, step))
-                    lives[owner] = (first, step)
-        arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in lives.items()])
-        offsets = dict(zip(lives, arena.offsets, strict=True))
+                    first, last = lives.get(owner, (step, step))
+                    leaves = apart and self.values[number].device and number in read_by(instruction)
+                    lives[owner] = (first, max(last, len(self.instructions) if leaves else step))
+        offsets: dict[int, Dim] = {}
+        sizes: dict[str, Dim] = {}
+        for device in dict.fromkeys(self.values[number].device for number in lives):
+            own = {number: life for number, life in lives.items() if self.values[number].device == device}
+            arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in own.items()])
+            offsets.update(zip(own, arena.offsets, strict=True))
+            sizes[device] = arena.size
         for number, owner in owners.items():
             self.values[number] = replace(self.values[number], offset=offsets[owner])
-        return arena.size
+        return sizes
+
+
+def _apart(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+    """The instructions, with copies beside kernels: of inputs to devices, which come first, and of what leaves a device as a result
+    of the plan."""
+    first: list[Instruction] = []
+    rest: list[Instruction] = []
+    for item in instructions:
+        if isinstance(item, Move) and values[item.source].storage == "input" and values[item.target].device:
+            first.append(replace(item, apart=True))
+        elif isinstance(item, Move) and values[item.source].device and item.target in results:
+            rest.append(replace(item, apart=True))
+        else:
+            rest.append(item)
+    return [*first, *rest]
+
+
+def _with_waits(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+    """The instructions, with a `Wait` in front of each that reads what a device may not have given yet, and at the end."""
+    found: list[Instruction] = []
+    pending: dict[int, str] = {}
+
+    def wait(read: Sequence[int]) -> None:
+        for device in dict.fromkeys(pending[number] for number in read if number in pending):
+            found.append(Wait(device))
+            for number in [number for number, of in pending.items() if of == device]:
+                del pending[number]
+
+    for instruction in instructions:
+        wait(read_by(instruction))
+        found.append(instruction)
+        if isinstance(instruction, Move) and values[instruction.source].device and not values[instruction.target].device:
+            pending[instruction.target] = values[instruction.source].device
+    wait(results)
+    return found
 
 
 def _bytes(value: Value) -> Dim:

@@ -1,6 +1,6 @@
 """The plugin contract: all that a plugin's module imports from Inlaid.
 
-A plugin is a module that an entry point of group `inlaid.plugins` names. It states `PLUGIN_API_VERSION = 1`, marks the hooks it
+A plugin is a module that an entry point of group `inlaid.plugins` names. It states `PLUGIN_API_VERSION = 2`, marks the hooks it
 implements (see `inlaid.plugins.hookspecs`) with `hookimpl`, and imports its own heavy libraries inside them.
 """
 
@@ -8,39 +8,33 @@ from inlaid.artifact import ALIGNMENT, Artifact, DimSource, KernelInfo, Signatur
 from inlaid.plugins.contract import (
     Accept,
     AcceptIf,
-    AllocatingKernel,
     Border,
-    BorderedCodegen,
     Borders,
     Capabilities,
-    ClosingRuntime,
     Codegen,
     CompileContext,
     Conformance,
-    CountingRuntime,
     DeviceStatus,
     ExpectedFailure,
     Exported,
     Exporter,
-    Kernel,
-    KernelTime,
     Level,
     Link,
     NoOptions,
     OpRule,
     Phase,
-    ProfilingKernel,
     Quantisation,
     Region,
     Reject,
-    RuntimeModule,
     StaticMemory,
     Target,
     TargetSpec,
     Tolerance,
     Verdict,
 )
+from inlaid.plugins.device import Device, DeviceKernel, DeviceTensor, MemoryFacts
 from inlaid.plugins.hookspecs import hookimpl
+from inlaid.plugins.runtime_module import AllocatingKernel, Kernel, KernelTime, Loaded, RuntimeModule
 from inlaid.types import MemoryScope
 
 __all__ = [
@@ -50,15 +44,15 @@ __all__ = [
     "AllocatingKernel",
     "Artifact",
     "Border",
-    "BorderedCodegen",
     "Borders",
     "Capabilities",
-    "ClosingRuntime",
     "Codegen",
     "CompileContext",
     "Conformance",
-    "CountingRuntime",
+    "Device",
+    "DeviceKernel",
     "DeviceStatus",
+    "DeviceTensor",
     "DimSource",
     "ExpectedFailure",
     "Exported",
@@ -68,11 +62,12 @@ __all__ = [
     "KernelTime",
     "Level",
     "Link",
+    "Loaded",
+    "MemoryFacts",
     "MemoryScope",
     "NoOptions",
     "OpRule",
     "Phase",
-    "ProfilingKernel",
     "Quantisation",
     "Region",
     "Reject",

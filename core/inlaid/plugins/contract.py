@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from inlaid.runtime.executable import Executable
     from inlaid.tensor.region import RegionProgram
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 """The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
 since one that imports this constant would claim to fit every version."""
 
@@ -88,19 +87,19 @@ class Capabilities:
     """What a target can do, as data: queried without a device.
 
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
-    one; thread_axes: names of axes that loops can be bound to; vector_bits: width of a vector register, 0 for none;
+    one; vector_bits: width of a vector register, 0 for none;
     vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
     be symbolic; control_flow: whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a
     region hold `If`; in_place: whether kernels, and rounds of a loop, may update inputs and states where they are
     (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth:
     bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region owns its
     inputs and outputs, and there is enough of it; standalone: no host stands beside the target: a model of which listed targets do
-    not take all is refused, where else the fallback runs the rest.
+    not take all is refused, where else the fallback runs the rest; device_memory: regions work in memory that is not the host's,
+    and the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
     scopes: tuple[MemoryScope, ...] = ()
-    thread_axes: tuple[str, ...] = ()
     vector_bits: int = 0
     vector_registers: int = 0
     cores: int = 1
@@ -114,6 +113,7 @@ class Capabilities:
     link: Link = Link()
     memory: StaticMemory | None = None
     standalone: bool = False
+    device_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -323,14 +323,20 @@ class CompileContext(Protocol):
         not known."""
 
 
-class Codegen(Protocol):
-    """The compile side of a target. Needs no device. `unit` is a `Region` or, at loop level, a `RegionProgram`, or a `RegionLoop`
-    where the target's capabilities say so.
+class Codegen(ABC):
+    """The compile side of a target. Needs no device."""
 
-    Raises `Unsupported` for what it cannot compile. Equal units give equal bytes.
-    """
+    @abstractmethod
+    def compile(self, unit: Any, context: CompileContext) -> Artifact:
+        """The artifact of `unit`: of a `Region` or, at loop level, of a `RegionProgram`, or of a `RegionLoop` where the target's
+        capabilities say so. Equal units give equal bytes. Raises `Unsupported` for what it cannot compile."""
 
-    def compile(self, unit: Any, context: CompileContext) -> Artifact: ...
+    def borders(self, region: Region) -> Borders | None:
+        """The forms in which a region's inputs and results are stored; None for row-major order and the types of the graph. Equal
+        regions give equal answers. The compiler converts outside of the region, and not at all between regions that agree;
+        `compile` is then given the region with these borders, and its artifact's signature says what is stored. The loop programs
+        of a loop-level target convert by themselves."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -349,99 +355,3 @@ class Exporter(Protocol):
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
         """Write files into a folder, which is there. `name` is what the model is called, an identifier in C. Raises `Unsupported`,
         naming the source node, for a model that cannot run without Inlaid."""
-
-
-@runtime_checkable
-class BorderedCodegen(Protocol):
-    """A code generator that wants what crosses the borders of a region in forms of its own. The compiler converts outside of the
-    region, and not at all between regions that agree. `compile` is then given the region with these borders, and its artifact's
-    signature says what is stored; the loop programs of a loop-level target convert by themselves."""
-
-    def borders(self, region: Region) -> Borders | None:
-        """The forms for a region; None for row-major order and the types of the graph. Equal regions give equal answers."""
-
-
-@runtime_checkable
-class Kernel(Protocol):
-    """A loaded region. The caller owns every buffer: arrays in host memory, row-major, aligned to 64 bytes.
-
-    A kernel that reads inputs of less alignment has an attribute `alignment`, in bytes; then fewer inputs need a copy.
-
-    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out (zero at
-    first). An output whose shape has such a dimension comes with its upper bound there, and is filled row-major at the actual
-    size. `workspace` has at least the bytes that the artifact asks for. Raises `KernelFault` when the region reports an error.
-    May be called from several threads at once.
-    """
-
-    def invoke(
-        self,
-        inputs: Sequence[np.ndarray[Any, Any]],
-        outputs: Sequence[np.ndarray[Any, Any]],
-        workspace: np.ndarray[Any, Any],
-        dims: np.ndarray[Any, Any],
-    ) -> None: ...
-
-
-@runtime_checkable
-class AllocatingKernel(Protocol):
-    """A kernel that allocates its own outputs: for sizes that have no bound before the run, and for values that are no arrays.
-
-    The executor calls this method of a kernel that has it and leaves `invoke` alone. Values are arrays or host objects: a
-    sequence is a list, an optional is None or its value, a tensor of strings is an object array. The results belong to the
-    caller; the executor reads sizes off their shapes.
-    """
-
-    def call(self, inputs: Sequence[Any]) -> Sequence[Any]: ...
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """How long one kernel of a region took. `start` counts in seconds from the start of the region; `nodes` are the source nodes
-    that the kernel computes."""
-
-    name: str
-    nodes: tuple[str, ...]
-    start: float
-    seconds: float
-
-
-@runtime_checkable
-class ProfilingKernel(Protocol):
-    """A kernel that can time its parts. `profile` does what `invoke` does and says how long each part took."""
-
-    def profile(
-        self,
-        inputs: Sequence[np.ndarray[Any, Any]],
-        outputs: Sequence[np.ndarray[Any, Any]],
-        workspace: np.ndarray[Any, Any],
-        dims: np.ndarray[Any, Any],
-    ) -> Sequence[KernelTime]: ...
-
-
-class RuntimeModule(Protocol):
-    """The run side of a target, loaded without the compiler."""
-
-    def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact can run here, else the reason why not."""
-
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Kernel | AllocatingKernel:
-        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes.
-
-        What is returned may also be a `ProfilingKernel`. Raises `Unsupported` where the code cannot be loaded.
-        """
-
-
-@runtime_checkable
-class CountingRuntime(Protocol):
-    """A runtime module that can say how much memory it holds."""
-
-    def live_bytes(self) -> int:
-        """Bytes, on the host or the device, that the module and the kernels that it loaded have taken and not given back."""
-
-
-@runtime_checkable
-class ClosingRuntime(Protocol):
-    """A runtime module that holds something until it is told to let go."""
-
-    def close(self) -> None:
-        """Give back what the module holds. It may be called twice; `load` then raises an Inlaid error."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from inlaid.plugins.contract import Codegen, Conformance, DeviceStatus, Exporter, OpRule, Phase, RuntimeModule, Target, TargetSpec
+from inlaid.plugins.contract import Codegen, Conformance, DeviceStatus, Exporter, OpRule, Phase, Target, TargetSpec
+from inlaid.plugins.runtime_module import RuntimeModule
 
 if TYPE_CHECKING:
     from inlaid.schedules.rule import ScheduleRule

@@ -37,11 +37,11 @@ from inlaid.plugins.contract import (
     Exporter,
     OpRule,
     Phase,
-    RuntimeModule,
     Target,
     TargetSpec,
     parse_options,
 )
+from inlaid.plugins.runtime_module import RuntimeModule
 
 if TYPE_CHECKING:
     from inlaid.schedules.rule import ScheduleRule
@@ -194,11 +194,11 @@ class PluginRegistry:
 
     def codegen(self, target: Target) -> Codegen:
         """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none."""
-        return cast("Codegen", self._ask_owner("inlaid_codegen", ("compile",), target=target))
+        return cast("Codegen", self._ask_owner("inlaid_codegen", Codegen, target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """The target's runtime module for device number `device`. Raises `PluginError` when its plugin has none."""
-        return cast("RuntimeModule", self._ask_owner("inlaid_runtime", ("check", "load"), target=target, device=device))
+        return cast("RuntimeModule", self._ask_owner("inlaid_runtime", RuntimeModule, target=target, device=device))
 
     def exporter(self, target: Target) -> Exporter | None:
         """What writes models for the target as files; None where its plugin writes none."""
@@ -260,16 +260,19 @@ class PluginRegistry:
             raise self._unknown(kind)
         return found
 
-    def _ask_owner(self, hook: str, methods: tuple[str, ...], *, target: Target, **arguments: object) -> object:
+    def _ask_owner(self, hook: str, wanted: type, *, target: Target, **arguments: object) -> object:
         owner = self.owner(target.kind)
         answer = self.ask(owner, hook, target=target, **arguments)
-        lacking = [method for method in methods if not callable(getattr(answer, method, None))]
         if answer is None:
             raise PluginError(
                 f"target {target.kind} has no {hook.removeprefix('inlaid_')}: {hook} is missing or returns None", plugin=owner
             )
-        if lacking:
-            raise PluginError(f"{hook} returned {type(answer).__name__}, which has no method {lacking[0]}", plugin=owner)
+        if not isinstance(answer, wanted):
+            raise PluginError(
+                f"{hook} returned {type(answer).__name__}, which is no {wanted.__name__}",
+                plugin=owner,
+                remedy=f"derive its class from inlaid.plugins.{wanted.__name__}",
+            )
         return answer
 
     def _collect(self, hook: str, element: type, *, target: Target, **arguments: object) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from inlaid.errors import Unsupported
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.text import print_module
-from inlaid.plugins import Accept, CompileContext, Region, Reject, Verdict
+from inlaid.plugins import Accept, Codegen, CompileContext, Region, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
 FORMAT = "inlaid-graph"
@@ -23,7 +23,7 @@ def accepts(call: Call) -> Verdict:
     return Reject(f"{call.callee.name} is not one of Inlaid's own operators, which alone a package can name")
 
 
-class ReferenceCodegen:
+class ReferenceCodegen(Codegen):
     """Prints a region. The text of a graph and the arrays beside it are all that its evaluation needs."""
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inlaid.reference.codegen import ReferenceCodegen
     from inlaid.reference.runtime import ReferenceRuntime
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: NoOptions) -> Capabilities:

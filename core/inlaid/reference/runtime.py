@@ -16,6 +16,7 @@ from inlaid.errors import InlaidError, PackageError
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Function
 from inlaid.graph.parse import parse
+from inlaid.plugins import Loaded
 from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types
 from inlaid.runtime.host import HostRuntime
 from inlaid.types import TupleType, Type
@@ -27,7 +28,7 @@ class ReferenceRuntime(HostRuntime):
     def __init__(self) -> None:
         super().__init__(FORMAT, FORMAT_VERSION)
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> GraphKernel:
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """The region's graph, parsed. Raises `PackageError` where the text is not a sound graph."""
         try:
             module = parse(artifact.code.decode(), ops.TABLE, constants)
@@ -37,7 +38,7 @@ class ReferenceRuntime(HostRuntime):
         given = sum(len(flat_types(param.type)) for param in function.params)
         if (given, len(flat_types(function.body.type))) != (len(artifact.signature.inputs), len(artifact.signature.outputs)):
             raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
-        return GraphKernel(Interpreter(module), function)
+        return Loaded(allocating=GraphKernel(Interpreter(module), function))
 
 
 class GraphKernel:

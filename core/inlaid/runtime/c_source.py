@@ -17,6 +17,7 @@ import numpy as np
 
 from inlaid.artifact import Artifact
 from inlaid.errors import CompileError, Unsupported
+from inlaid.plugins.runtime_module import Loaded
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
 
 COMPILERS = ("cc", "gcc", "clang")
@@ -69,7 +70,7 @@ class CSourceRuntime(HostRuntime):
         """None when the artifact fits and there is a C compiler, else the reason why not."""
         return super().check(artifact) or (f"{MISSING}: {REMEDY}" if find_compiler() is None else None)
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
@@ -81,4 +82,4 @@ class CSourceRuntime(HostRuntime):
             except (CompileError, OSError, AttributeError) as error:
                 raise Unsupported(f"the source of region {artifact.symbol} cannot be loaded: {error}") from error
         assert entry is not None
-        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user)
+        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user).loaded()

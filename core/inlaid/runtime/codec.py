@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Wait
 from inlaid.errors import PackageError
 from inlaid.types import DTYPES, DType
 
@@ -29,7 +29,7 @@ MAX_RANK = 32
 """The greatest number of dimensions that every numpy can hold."""
 
 _LIMIT = 1 << 62
-_INSTRUCTIONS: dict[str, type] = {cls.__name__.lower(): cls for cls in (Invoke, Call, Branch, Loop, Move, Bind, Assert)}
+_INSTRUCTIONS: dict[str, type] = {cls.__name__.lower(): cls for cls in (Invoke, Call, Branch, Loop, Move, Bind, Assert, Wait)}
 _BINARY: dict[str, tuple[type[arith.Expr], Callable[[Dim, Dim], arith.Expr]]] = {
     "add": (arith.Add, arith.add),
     "mul": (arith.Mul, arith.mul),

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Artifact, TensorSpec
-from inlaid.artifact.plan import RegionInfo
+from inlaid.artifact.plan import Invoke, RegionInfo
 from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
 from inlaid.plugins.blame import blame
-from inlaid.plugins.contract import AllocatingKernel, Kernel, RuntimeModule
 from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.plugins.runtime_module import Loaded, RuntimeModule
 from inlaid.runtime.arrays import fresh_copy, import_value, in_place, usable
+from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
 from inlaid.runtime.layout import LoadedRegion
 from inlaid.runtime.package import Package, read_package, write_package
@@ -26,9 +27,9 @@ from inlaid.runtime.verify import verify_program
 class Executable:
     """A loaded model. Immutable, and may run in several threads at once: each run takes its own workspace.
 
-    Made by `inlaid.compile` and `inlaid.runtime.load`. `devices` gives the device number for kinds of target, 0 for those it leaves
-    out. Raises `PackageError` for a package that is not sound, `TargetError` where a target is not installed, and `Unsupported`
-    where this machine cannot run a region.
+    Made by `inlaid.compile` and `inlaid.runtime.load`. `devices` gives device numbers: for a target, such as "x86:threads=1", or
+    for all of a kind; 0 for those it leaves out. Raises `PackageError` for a package that is not sound, `TargetError` where a
+    target is not installed, and `Unsupported` where this machine cannot run a region.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class Executable:
     ) -> None:
         verify_program(package.program, package.artifacts, package.weights)
         self.package = package = _aligned(package)
-        regions = _load_regions(package, registry or default_registry(), devices or {})
-        self._executor = Executor(package.program, regions, package.weights)
+        regions, memories = _load_regions(package, registry or default_registry(), devices or {})
+        self._memories = memories
+        self._executor = Executor(package.program, regions, package.weights, memories)
         main = package.program.plans["main"]
         values = main.values
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
@@ -62,7 +64,9 @@ class Executable:
         """Names of the inputs whose buffers outputs take over."""
         return tuple(self._input_names[place] for place in self._donated)
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray[Any, Any]] | None = None) -> dict[str, Any]:
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray[Any, Any]] | None = None, keep_on_device: bool = False
+    ) -> dict[str, Any]:
         """The outputs by name, for inputs by name.
 
         Inputs are numpy arrays or anything in host memory that exports DLPack; arrays that are row-major and aligned to 64 bytes
@@ -72,6 +76,10 @@ class Executable:
         array would be copied, is read-only or shares memory with another input. A sequence is a list, an optional None or its
         value.
 
+        Inputs may be `DeviceArray`s, of `to_device` or of an earlier run, and tensors of other libraries on a device: where one
+        device alone reads an input, and has it in its memory, it reads it there. With `keep_on_device` results of regions on a
+        device stay there, as `DeviceArray`s, unless something else reads them too.
+
         Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
         as an index out of range: donated inputs and `out` may then hold anything.
         """
@@ -79,11 +87,33 @@ class Executable:
         if self._donated:
             values = self._given_away(values)
         if out is not None:
+            if keep_on_device:
+                raise InputError("outputs either stay on the device or go to out", remedy="leave out one of the two")
             return self._run_into(values, out)
-        results = self._executor.run(values)
+        results = self._executor.run(values, keep=keep_on_device)
         if len(results) == 1:
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
+
+    def to_device(self, name: str, value: Any) -> Any:
+        """The value of an input in the memory of the device that alone reads it, for runs that have it there: a `DeviceArray`; the
+        value as it is where that is no device. Raises `InputError` for a name or a value that the model does not take, and what the
+        device raises."""
+        if name not in self._input_names:
+            raise InputError(f"the model has no input {name!r}{suggestion(name, self._input_names)}")
+        place = self._input_names.index(name)
+        memory = self._bound_memory(place)
+        if memory is None or isinstance(value, DeviceArray):
+            return value
+        array = import_value(name, value, self.inputs[place].dtype)
+        found = DeviceArray.empty(memory, array.shape, array.dtype)
+        found.assign(array)
+        return found
+
+    def _bound_memory(self, place: int) -> DeviceMemory | None:
+        """The memory in which an input may lie, None for the host's."""
+        target = self._executor.plans["main"].places.get(place)
+        return None if target is None else self._memories[target]
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
         """Run once and say where the time went. Raises as `run` does."""
@@ -120,8 +150,20 @@ class Executable:
         for value, wanted in zip(values, self._element_types):  # noqa: B905 (one for each name)
             # Types of elements are mostly the very objects that numpy has one of each; `import_value` compares the others.
             if type(value) is not np.ndarray or value.dtype is not wanted:
-                return [import_value(spec.name, value, spec.dtype) for spec, value in zip(self.inputs, values, strict=True)]
+                return [self._import_value(place, value) for place, value in enumerate(values)]
         return values
+
+    def _import_value(self, place: int, value: Any) -> Any:
+        spec, memory = self.inputs[place], self._bound_memory(place)
+        if memory is not None and not isinstance(value, (DeviceArray, np.ndarray)) and hasattr(value, "__dlpack_device__"):
+            where = memory.device.dlpack_device()
+            if where is not None and tuple(map(int, value.__dlpack_device__())) == where:
+                value = DeviceArray.adopted(memory, value)
+        if not isinstance(value, DeviceArray):
+            return import_value(spec.name, value, spec.dtype)
+        if spec.dtype is None or value.dtype != spec.dtype.numpy:
+            raise InputError(f"input {spec.name!r} has dtype {value.dtype}, the model takes {_describe(spec)}")
+        return value if memory is not None and memory.device is value.memory.device else value.numpy()
 
     def _given_away(self, values: list[Any]) -> list[Any]:
         """The values of the inputs, with copies of donated ones that must not be written."""
@@ -193,8 +235,9 @@ class Executable:
 def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
     """The model in a `.inlaid` file, ready to run.
 
-    `expect_sha256`: the SHA-256 of the file, in hexadecimal, where only one known file will do. `devices`: the device number for
-    kinds of target, such as `{"cuda": 1}`; 0 for those it leaves out. A package holds native code: load those you trust.
+    `expect_sha256`: the SHA-256 of the file, in hexadecimal, where only one known file will do. `devices`: device numbers, such as
+    `{"cuda": 1}` for a kind of target, or by target where one package has several of a kind; 0 for those it leaves out. A package
+    holds native code: load those you trust.
 
     Raises `PackageError` for a file that is no sound package, `TargetError` where a plugin is missing, and `Unsupported` where
     this machine cannot run it.
@@ -236,35 +279,69 @@ def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | 
     return (artifact, module.check(artifact)) if best is None else (best, None)
 
 
-def _load_regions(package: Package, registry: PluginRegistry, devices: Mapping[str, int]) -> dict[str, LoadedRegion]:
+def _load_regions(
+    package: Package, registry: PluginRegistry, devices: Mapping[str, int]
+) -> tuple[dict[str, LoadedRegion], dict[str, DeviceMemory]]:
+    """The regions, and the devices in whose memory some of them work, by target."""
     infos = {info.symbol: info for info in package.program.regions}
     runtimes: dict[str, RuntimeModule] = {}
+    memories: dict[str, DeviceMemory] = {}
     used: set[str] = set()
     loaded: dict[str, LoadedRegion] = {}
+    on_device = _on_device(package)
     for artifact in package.artifacts:
         info = infos[artifact.symbol]
         module = runtimes.get(info.target)
         target = registry.target(info.target)
         owner = registry.owner(target.kind)
         if module is None:
-            used.add(target.kind)
-            module = runtimes[info.target] = registry.runtime(target, devices.get(target.kind, 0))
+            used |= {target.kind, info.target}
+            number = devices.get(info.target, devices.get(target.kind, 0))
+            module = runtimes[info.target] = registry.runtime(target, number)
         with blame(owner, "the check of the runtime", artifact.symbol, info.nodes):
             artifact, reason = fitting(artifact, module)
         if reason is not None:
             raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
         scopes = [scope for scope in artifact.workspace if scope]
         if scopes:
-            raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}, and the host has main memory")
+            raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}; there is main memory alone")
         with blame(owner, "loading", artifact.symbol, info.nodes):
-            kernel = module.load(artifact, artifact.constants)
-            if isinstance(kernel, AllocatingKernel):
-                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, None, kernel)
-            elif isinstance(kernel, Kernel):
-                loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, kernel, None)
-            else:
-                raise PluginError(f"the runtime of {info.target} loaded a {type(kernel).__name__}, which is no kernel")
+            ready = module.load(artifact, artifact.constants)
+            if not isinstance(ready, Loaded):
+                raise PluginError(
+                    f"the runtime of {info.target} loaded a {type(ready).__name__}, which is no Loaded",
+                    remedy="return inlaid.plugins.Loaded(kernel)",
+                )
+            if (artifact.symbol in on_device) != (ready.launching is not None):
+                raise PluginError(
+                    f"{info.target} loads regions that work in {'the host' if ready.launching is None else 'a device'}'s memory",
+                    remedy="let Capabilities.device_memory say the same",
+                )
+            if ready.launching is not None and info.target not in memories:
+                memories[info.target] = _memory(module, info.target, owner)
+            loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, ready)
     unused = sorted(set(devices) - used)
     if unused:
         raise TargetError(f"no region runs on {unused[0]}, so it has no device to choose", remedy=f"targets: {sorted(used)}")
-    return loaded
+    for plan in package.program.plans.values():
+        for device, memory in memories.items():
+            names = {value.name for value in plan.values if value.storage == "constant" and value.device == device}
+            memory.hold({name: package.weights[name] for name in sorted(names - memory.weights.keys())})
+    return loaded, memories
+
+
+def _on_device(package: Package) -> frozenset[str]:
+    """The regions whose values lie in a device's memory."""
+    return frozenset(
+        item.symbol
+        for plan in package.program.plans.values()
+        for item in plan.instructions
+        if isinstance(item, Invoke) and any(plan.values[number].device for number in (*item.inputs, *item.outputs))
+    )
+
+
+def _memory(module: RuntimeModule, target: str, owner: str) -> DeviceMemory:
+    device = module.device()
+    if device is None:
+        raise PluginError(f"the runtime of {target} launches kernels and has no device", remedy="return it from device()")
+    return DeviceMemory(device, target, owner)

@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Wait
 from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
-from inlaid.plugins.contract import Kernel, ProfilingKernel
+from inlaid.plugins.device import DeviceTensor
+from inlaid.plugins.runtime_module import KernelTime
 from inlaid.runtime.arrays import LARGE, Array, aligned_empty, fresh_copy, in_place, usable
+from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
 from inlaid.runtime.layout import (
+    LaunchStep,
     LoadedRegion,
     OtherStep,
     PreparedPlan,
     RegionLayout,
     RegionStep,
-    Workspace,
+    Transfer,
     check_constraints,
     region_sizes,
 )
 from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count, known_shape
+from inlaid.runtime.workspace import Workspace
 
 Targets = Sequence[Array | None]
 """Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
@@ -40,24 +46,38 @@ new ones throughout."""
 class Executor:
     """The plans of a program over loaded regions. Immutable apart from its pools of workspaces: runs may overlap."""
 
-    def __init__(self, program: Program, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
-        self.plans = {name: PreparedPlan(plan, regions, weights) for name, plan in program.plans.items()}
+    def __init__(
+        self,
+        program: Program,
+        regions: Mapping[str, LoadedRegion],
+        weights: Mapping[str, Array],
+        memories: Mapping[str, DeviceMemory] = MappingProxyType({}),
+    ) -> None:
+        self.plans = {name: PreparedPlan(plan, regions, weights, memories) for name, plan in program.plans.items()}
         signatures = {symbol: region.artifact.signature for symbol, region in regions.items()}
         for name, sizes in inherited_sizes(program.plans, signatures).items():
             self.plans[name].inherited = sizes
 
-    def run(self, inputs: Sequence[Any], recorder: Recorder | None = None, targets: Targets = ()) -> Sequence[Any]:
+    def run(
+        self, inputs: Sequence[Any], recorder: Recorder | None = None, targets: Targets = (), keep: bool = False
+    ) -> Sequence[Any]:
         """The outputs of plan "main" on inputs in its order. They are in `targets`, in buffers that inputs donated, or in new
-        arrays, and always the caller's own."""
+        arrays, and always the caller's own. `keep`: what a device gives stays there, as a `DeviceArray`."""
         try:
-            return self._run_plan("main", inputs, targets, recorder)
+            return self._run_plan("main", inputs, targets, recorder, keep=keep)
         except RecursionError as error:
             raise KernelFault("the model's functions call one another too deeply") from error
         except Interruption as interruption:
             raise interruption.error from None
 
     def _run_plan(
-        self, name: str, inputs: Sequence[Any], targets: Targets, recorder: Recorder | None, outer: Sizes | None = None
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        targets: Targets,
+        recorder: Recorder | None,
+        outer: Sizes | None = None,
+        keep: bool = False,
     ) -> Sequence[Any]:
         prepared = self.plans[name]
         layout = prepared.enter(inputs, outer)
@@ -73,6 +93,11 @@ class Executor:
                 frame[number] = given if in_place(given, alignment) else fresh_copy(given)
             for position, number in prepared.objects:
                 frame[number] = inputs[position]
+            for position, number in prepared.bound:
+                given = inputs[position]
+                frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
+            if keep:
+                run.kept = {}
             if targets:
                 for number, target in zip(prepared.outputs, targets, strict=True):
                     if target is not None and target.shape == layout.shapes[number]:
@@ -82,6 +107,10 @@ class Executor:
                     self._invoke(run, step)
                 else:
                     self._step(run, step)
+            for work in run.devices.values():
+                work.wait()
+            if run.kept:
+                return [run.kept.get(number, frame[number]) for number in prepared.outputs]
             return prepared.results(frame)
         finally:
             prepared.release(run)
@@ -102,6 +131,12 @@ class Executor:
                         self._define(run, number, np.empty((0,), np.bool_))
             case Move():
                 self._move(run, instruction)
+            case LaunchStep():
+                self._launch(run, instruction)
+            case Transfer(move=move):
+                self._transfer(run, instruction, move)
+            case Wait(device=device):
+                run.devices[device].wait()
             case Call(plan=plan, inputs=inputs, outputs=outputs):
                 self._call(run, plan, inputs, outputs)
             case Branch(condition=condition, then=then, otherwise=otherwise, inputs=inputs, outputs=outputs):
@@ -123,20 +158,81 @@ class Executor:
         else:
             self._store(run, target, item, shared=True)
 
+    def _transfer(self, run: Workspace, transfer: Transfer, move: Move) -> None:
+        """Move a value from or to a device."""
+        frame, work, target = run.frame, run.devices[transfer.device], move.target
+        item = frame[move.source]
+        if transfer.direction == "beside" and move.donate:
+            self._define(run, target, item)
+            return
+        if transfer.direction == "down" and run.kept is not None and target in run.prepared.unread:
+            run.kept[target] = kept = DeviceArray.empty(work.memory, item.shape, item.dtype)
+            work.copy(item, kept.tensor)
+            self._check_shape(run, target, item.shape)
+            return
+        if isinstance(item, DeviceArray) and target not in run.prepared.taken:
+            self._define(run, target, item.tensor)  # nothing updates it, so it is read where it lies
+            return
+        ready = frame[target]
+        if ready is None or ready.shape != item.shape:
+            if run.prepared.plan.values[target].storage == "arena":
+                ready = self._reserve(run, target, item.shape)
+            else:
+                ready = aligned_empty(item.shape, item.dtype)
+        work.await_values((move.source,))
+        if isinstance(item, DeviceArray):
+            work.copy(item.tensor, ready)
+        elif transfer.direction == "up" and move.apart:
+            work.upload_apart(item, ready, target)
+        elif transfer.direction == "up":
+            work.upload(item, ready)
+        elif transfer.direction == "down":
+            work.download(item, ready, move.apart)
+        else:
+            work.copy(item, ready)
+        self._define(run, target, ready)
+
     # --- regions ----------------------------------------------------------------------------------------------------------
+
+    def _launch(self, run: Workspace, step: LaunchStep) -> None:
+        frame, recorder = run.frame, run.recorder
+        region, layout = step.region, step.layout
+        work = run.devices[region.info.target]
+        inputs = step.inputs(frame)
+        start = recorder.now() if recorder is not None else 0.0
+        try:
+            if layout is None:
+                layout = step.invoked.layout(inputs, run.sizes)
+            work.want(0, layout.workspace)
+            work.await_values(step.instruction.inputs)
+            for number, shape, _, _ in layout.fresh:
+                ready = frame[number]
+                if ready is None or ready.shape != shape:
+                    frame[number] = self._reserve(run, number, shape)
+            dims = layout.dims.copy() if layout.late else layout.dims
+            work.busy = True
+            layout.invoke(inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queue)
+            if layout.late or recorder is not None:
+                work.wait()
+            if step.layout is None and (layout.late or not step.invoked.matched):
+                self._shape(run, step, layout, dims)
+        except Exception as error:
+            _blamed(region, error)
+        if recorder is not None:
+            recorder.region(region.info, region.artifact.kernels, start, ())
 
     def _invoke(self, run: Workspace, step: RegionStep) -> None:
         frame, recorder = run.frame, run.recorder
         region, layout = step.region, step.layout
         inputs = step.inputs(frame)
         start = recorder.now() if recorder is not None else 0.0
-        parts = None
+        parts: Sequence[KernelTime] = ()
         try:
-            if region.allocating is not None:
+            if region.loaded.allocating is not None:
                 if region.artifact.constraints:
                     shapes = [array.shape if isinstance(array, np.ndarray) else None for array in inputs]
                     check_constraints(region.artifact, region_sizes(region.artifact, shapes, run.sizes))
-                self._adopt(run, region, step.instruction, inputs, region.allocating.call(inputs))
+                self._adopt(run, region, step.instruction, inputs, region.loaded.allocating.call(inputs))
             else:
                 if layout is None:
                     layout = step.invoked.layout(inputs, run.sizes)
@@ -154,26 +250,15 @@ class Executor:
                 if recorder is None:
                     layout.invoke(inputs, step.outputs(frame), run.scratch, dims)
                 else:
-                    parts = _profile(region.kernel, inputs, step.outputs(frame), run.scratch, dims)
+                    parts = _profile(region, inputs, step.outputs(frame), run.scratch, dims)
                 if step.layout is None and (layout.late or not step.invoked.matched):
                     self._shape(run, step, layout, dims)
-        except InlaidError as error:
-            error.node = error.node or some(region.info.nodes)
-            raise
-        except RecursionError:
-            raise  # the plans' own depth, which `run` reports
-        except MemoryError as error:
-            raise OutOfMemory(f"no room for what region {region.artifact.symbol} makes: {error}", plugin=region.plugin) from error
         except Exception as error:
-            raise PluginError(
-                f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
-                plugin=region.plugin,
-                node=some(region.info.nodes),
-            ) from error
+            _blamed(region, error)
         if recorder is not None:
-            recorder.region(region.info, start, parts)
+            recorder.region(region.info, region.artifact.kernels, start, parts)
 
-    def _shape(self, run: Workspace, step: RegionStep, layout: RegionLayout, dims: Array) -> None:
+    def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
         """Shape what a region wrote by the dimensions that it worked out. Raises `KernelFault` for one beyond its bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
@@ -188,9 +273,10 @@ class Executor:
             for number, actual in zip(numbers, invoked.actual, strict=True):
                 array, shape = frame[number], actual(sizes)
                 if array.shape != shape:
-                    if shape is None or math.prod(shape) > array.size:
+                    if shape is None or math.prod(shape) > math.prod(array.shape):
                         raise KernelFault(f"region {artifact.symbol} gave a shape {shape} beyond its bound {array.shape}")
-                    frame[number] = np.ndarray(shape, array.dtype, array)
+                    tensor = isinstance(array, DeviceTensor)
+                    frame[number] = replace(array, shape=shape) if tensor else np.ndarray(shape, array.dtype, array)
         if not invoked.matched:
             for number in numbers:
                 self._define(run, number, run.frame[number])
@@ -213,11 +299,13 @@ class Executor:
             taken.extend(_arrays([owned]))
             self._store(run, number, owned, shared=False)
 
-    def _reserve(self, run: Workspace, number: int, shape: Shape) -> Array:
-        """The part of the arena for a value whose shape, at most `shape`, only the run decides."""
+    def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
+        """The part of its arena for a value whose shape, at most `shape`, only the run decides."""
         value = run.prepared.plan.values[number]
         assert value.dtype is not None
         offset = run.layout.place(run.prepared.plan, value, byte_count(shape, value.dtype.bytes), run.sizes)
+        if value.device:
+            return run.devices[value.device].tensor(shape, value.dtype.numpy, offset)
         return run.view(shape, value.dtype.numpy, offset)
 
     # --- other plans ------------------------------------------------------------------------------------------------------
@@ -281,14 +369,18 @@ class Executor:
             item = usable(item)
         self._define(run, number, item)
 
-    def _define(self, run: Workspace, number: int, array: Array) -> None:
+    def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:
         """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
         run.frame[number] = array
+        self._check_shape(run, number, array.shape)
+
+    def _check_shape(self, run: Workspace, number: int, shape: Shape) -> None:
+        """Note what a value's shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
         expected = run.layout.shapes[number]
         if expected is None:
-            run.prepared.readers[number].read(array.shape, run.sizes)
-        elif expected != array.shape:
-            raise KernelFault(f"a value of shape {expected} turned out to have shape {array.shape}")
+            run.prepared.readers[number].read(shape, run.sizes)
+        elif expected != shape:
+            raise KernelFault(f"a value of shape {expected} turned out to have shape {shape}")
 
 
 class _Stack:
@@ -342,18 +434,34 @@ class _Stack:
 
 
 def _profile(
-    kernel: Kernel | None,
+    region: LoadedRegion,
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     scratch: Array,
     dims: np.ndarray[Any, np.dtype[np.int64]],
-) -> Sequence[Any] | None:
-    """Invoke a kernel. How long its parts took, where it can tell."""
-    assert kernel is not None
-    if isinstance(kernel, ProfilingKernel):
-        return kernel.profile(inputs, outputs, scratch, dims)
-    kernel.invoke(inputs, outputs, scratch, dims)
-    return None
+) -> Sequence[KernelTime]:
+    """Invoke a region. How long its kernels took, where it can tell."""
+    if region.loaded.profile is not None:
+        return region.loaded.profile(inputs, outputs, scratch, dims)
+    assert region.loaded.kernel is not None
+    region.loaded.kernel.invoke(inputs, outputs, scratch, dims)
+    return ()
+
+
+def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
+    """Raise what a region raised, with the names of what is at fault."""
+    if isinstance(error, InlaidError):
+        error.node = error.node or some(region.info.nodes)
+        raise error
+    if isinstance(error, RecursionError):
+        raise error  # the plans' own depth, which `run` reports
+    if isinstance(error, MemoryError):
+        raise OutOfMemory(f"no room for what region {region.artifact.symbol} makes: {error}", plugin=region.plugin) from error
+    raise PluginError(
+        f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
+        plugin=region.plugin,
+        node=some(region.info.nodes),
+    ) from error
 
 
 def _owned(item: Any, taken: Sequence[Array]) -> Any:

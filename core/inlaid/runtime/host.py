@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -39,7 +40,7 @@ import numpy as np
 
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.errors import KernelFault
-from inlaid.plugins.contract import KernelTime
+from inlaid.plugins.runtime_module import KernelTime, Loaded, RuntimeModule
 from inlaid.runtime.arrays import Array, address, put_addresses
 
 MESSAGE_BYTES = 256
@@ -136,8 +137,7 @@ class CFunctionKernel:
     """A kernel that is a native function of the C ABI.
 
     `entry` is its address; `constants` are the artifact's, in order; `owner` is kept alive as long as the kernel (the loaded
-    library or the memory that holds the code); `user` is passed to the region in its context; `alignment`, in bytes, is what the
-    region asks of its inputs.
+    library or the memory that holds the code); `user` is passed to the region in its context.
     """
 
     def __init__(
@@ -147,19 +147,17 @@ class CFunctionKernel:
         constants: Sequence[Array],
         owner: object,
         user: int | None = None,
-        alignment: int = ALIGNMENT,
     ) -> None:
-        self.alignment = alignment
         self._function = REGION(entry)
         self._symbol = artifact.symbol
-        self._kernels = artifact.kernels
+        self._kernels = len(artifact.kernels)
         self._owner = (owner, tuple(constants))
         self._constants = (ctypes.c_void_p * max(len(constants), 1))(*map(address, constants))
         self._constants_address = ctypes.addressof(self._constants)
         self._arguments = _Arguments(len(artifact.signature.inputs), len(artifact.signature.outputs), user)
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]) -> None:
-        """Run the region (see `inlaid.plugins.contract.Kernel`). Raises `Interruption` where the handler of a signal raises."""
+        """Run the region (see `inlaid.plugins.Kernel`). Raises `Interruption` where the handler of a signal raises."""
         block = self._arguments.block
         if block.busy:  # the handler of a signal runs the region that the signal has interrupted
             block = self._arguments.fresh()
@@ -196,7 +194,7 @@ class CFunctionKernel:
         if self._arguments.block.busy:
             self.invoke(inputs, outputs, workspace, dims)
             return []
-        clock = np.zeros(len(self._kernels) + 1, np.uint64)
+        clock = np.zeros(self._kernels + 1, np.uint64)
         context = self._arguments.block.context
         context.clock = address(clock) if self._kernels else None
         begin = time.perf_counter()
@@ -208,13 +206,14 @@ class CFunctionKernel:
         # The counter's unit is its own: what it counted in all took the time that the call took.
         ticks = clock - clock[0]
         stops = (ticks * (elapsed / max(int(ticks[-1]), 1))).tolist()
-        return [
-            KernelTime(kernel.name, kernel.nodes, start, stop - start)
-            for kernel, start, stop in zip(self._kernels, stops, stops[1:], strict=False)
-        ]
+        return [KernelTime(number, start, stop - start) for number, (start, stop) in enumerate(itertools.pairwise(stops))]
+
+    def loaded(self, alignment: int = ALIGNMENT) -> Loaded:
+        """What `RuntimeModule.load` returns. `alignment`, in bytes, is what the region asks of its inputs."""
+        return Loaded(self, profile=self.profile, alignment=alignment)
 
 
-class HostRuntime:
+class HostRuntime(RuntimeModule):
     """What runtime modules over host memory have in common; a plugin adds `load`.
 
     `features` are what this machine has of the things that artifacts may require.

@@ -33,7 +33,8 @@ def _unshown_sizes(
     """`inherited_sizes` of one plan, given those of the plans that it runs."""
     shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
-    sizes |= arith.free_vars(plan.workspace)
+    for size in (plan.workspace, *plan.arenas.values()):
+        sizes |= arith.free_vars(size)
     wanted: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
     for instruction in plan.instructions:
         if isinstance(instruction, Invoke):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value, Wait
+from inlaid.artifact.touched import read_by
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
-from inlaid.plugins.contract import AllocatingKernel, Kernel
-from inlaid.runtime.arrays import LARGE, Array, Results, aligned_empty
-from inlaid.runtime.profile import Recorder
+from inlaid.plugins.runtime_module import Loaded
+from inlaid.runtime.arrays import LARGE, Array
+from inlaid.runtime.device_memory import DeviceMemory
 from inlaid.runtime.shapes import ShapeReader, picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, align_up, bounded, byte_count, known, known_shape
+from inlaid.runtime.workspace import Workspace
 
 _KEPT_LAYOUTS = 32
 """How many sets of input sizes a plan remembers."""
@@ -26,24 +29,32 @@ _KEPT_LAYOUTS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
-    """An artifact with its kernel, which is of one of two sorts. `info` says which target and which source nodes, `plugin` whose
+    """An artifact, and what runs it. `info` says which target and which source nodes, `plugin` whose
     runtime has loaded it."""
 
     artifact: Artifact
     info: RegionInfo
     plugin: str
-    kernel: Kernel | None
-    allocating: AllocatingKernel | None
+    loaded: Loaded
+
+    @property
+    def call(self) -> Callable[..., None]:
+        """What invokes or launches it, unless it allocates its results."""
+        loaded = self.loaded
+        if loaded.launching is not None:
+            return loaded.launching.launch
+        assert loaded.kernel is not None
+        return loaded.kernel.invoke
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
-    """A region at known shapes of its inputs: what invokes it, its `dims` array, the bytes of scratch memory it wants, and which
-    arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena. `large`
-    are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself (place in
-    `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
+    """A region at known shapes of its inputs: what invokes or launches it, its `dims` array, the bytes of scratch memory it wants,
+    and which arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena.
+    `large` are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself
+    (place in `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
 
-    invoke: Callable[[Sequence[Array], Sequence[Array], Array, Array], None]
+    invoke: Callable[..., None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
     workspace: int
     fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
@@ -65,7 +76,28 @@ class RegionStep:
     outputs: Callable[[Sequence[Any]], Sequence[Any]]
 
 
-OtherStep = Call | Branch | Loop | Move | Bind | Assert
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchStep:
+    """A step of a plan at given input sizes that launches a region on a device; otherwise as `RegionStep`."""
+
+    instruction: Invoke
+    region: LoadedRegion
+    invoked: Invoked
+    layout: RegionLayout | None
+    inputs: Callable[[Sequence[Any]], Sequence[Any]]
+    outputs: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfer:
+    """A `Move` from or to a device."""
+
+    move: Move
+    device: str
+    direction: Literal["up", "down", "beside"]
+
+
+OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | Transfer
 """A step that the executor does itself."""
 
 
@@ -73,7 +105,8 @@ class Layout:
     """A plan at given input sizes.
 
     `shapes` has the shape of every tensor that these sizes decide, None for the others. `offsets` has the places in the arena of
-    the values with a known shape. `steps` are the plan's instructions, in order.
+    the values with a known shape. `steps` are the plan's instructions, in order. `arena` and `scratch` are the bytes that a run
+    wants of the host's memory, `arenas` those of devices.
     """
 
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
@@ -82,10 +115,9 @@ class Layout:
         self.shapes = self._checked_shapes(prepared)
         arena = prepared.arena.known(sizes)
         if arena is None:
-            arena = bounded(plan.workspace, sizes)
-        if arena is None:
-            raise PackageError(f"plan {plan.name}: the size of the arena, {plan.workspace!r}, is not known before the run")
+            arena = self._bytes(plan, plan.workspace, sizes)
         self.arena = align_up(arena)
+        self.arenas = {device: align_up(self._bytes(plan, size, sizes)) for device, size in plan.arenas.items()}
         self.offsets: dict[int, int] = {}
         for number, value in enumerate(plan.values):
             shape = self.shapes[number]
@@ -97,10 +129,23 @@ class Layout:
         for item, invoked in zip(plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None:
                 known = self._region(prepared, item, invoked)
-                self.steps.append(RegionStep(item, invoked.region, invoked, known, invoked.inputs, invoked.outputs))
+                kind = RegionStep if invoked.region.loaded.launching is None else LaunchStep
+                self.steps.append(kind(item, invoked.region, invoked, known, invoked.inputs, invoked.outputs))
+                if kind is LaunchStep:
+                    continue
                 self.scratch = max(self.scratch, 0 if known is None else known.workspace)
+            elif isinstance(item, Move):
+                self.steps.append(_transfer(plan, item) or item)
             elif not isinstance(item, Invoke):
                 self.steps.append(item)
+
+    @staticmethod
+    def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
+        """The bytes of an arena. Raises `PackageError` where sizes do not decide them."""
+        found = bounded(size, sizes)
+        if found is None:
+            raise PackageError(f"plan {plan.name}: the size of the arena, {size!r}, is not known before the run")
+        return found
 
     def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
         """The shapes of all values. What regions ask of sizes is checked before the shapes of what they give, which may be none."""
@@ -122,10 +167,9 @@ class Layout:
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
         """The offset of a value of `size` bytes, checked to lie in the arena."""
         offset = bounded(value.offset, sizes)
-        if offset is None or offset % ALIGNMENT or offset + size > self.arena:
-            raise PackageError(
-                f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {self.arena}"
-            )
+        arena = self.arenas.get(value.device, 0) if value.device else self.arena
+        if offset is None or offset % ALIGNMENT or offset + size > arena:
+            raise PackageError(f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {arena}")
         return offset
 
     def _region(self, prepared: PreparedPlan, instruction: Invoke, invoked: Invoked) -> RegionLayout | None:
@@ -133,7 +177,7 @@ class Layout:
         signature = region.artifact.signature
         inputs = [self.shapes[number] for number in instruction.inputs]
         outputs = [self.shapes[number] for number in instruction.outputs]
-        if region.kernel is None or any(shape is None for shape in (*inputs, *outputs)):
+        if region.loaded.allocating is not None or any(shape is None for shape in (*inputs, *outputs)):
             return None
         sizes = self.sizes if invoked.alike else region_sizes(region.artifact, inputs, self.sizes)
         if not invoked.alike:
@@ -148,7 +192,15 @@ class Layout:
         workspace = invoked.workspace.known(sizes) if invoked.alike else None
         if workspace is None:
             workspace = region_workspace(region.artifact, sizes)
-        return RegionLayout(region.kernel.invoke, dims, workspace, fresh, large)
+        return RegionLayout(region.call, dims, workspace, fresh, large)
+
+
+def _transfer(plan: Plan, move: Move) -> Transfer | None:
+    """A move as one from or to a device; None where it stays on the host."""
+    source, target = plan.values[move.source].device, plan.values[move.target].device
+    if source or target:
+        return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")
+    return None
 
 
 class Invoked:
@@ -193,8 +245,7 @@ class Invoked:
         return found
 
     def _new_layout(self, shapes: Sequence[Shape], outer: Mapping[arith.Expr, int]) -> RegionLayout:
-        artifact, kernel = self.region.artifact, self.region.kernel
-        assert kernel is not None
+        artifact = self.region.artifact
         sizes = region_sizes(artifact, shapes, outer)
         check_constraints(artifact, sizes)
         if not self.matched:
@@ -202,7 +253,7 @@ class Invoked:
         bounds = upper_bounds(artifact.signature, sizes)
         rooms = [room(spec, sizes, bounds) for spec in artifact.signature.outputs]
         return RegionLayout(
-            kernel.invoke,
+            self.region.call,
             np.array([sizes.get(name, 0) for name in self.dims], np.int64),
             region_workspace(artifact, {**sizes, **bounds}),
             *_fresh(self._plan, self._numbers, rooms, self._alignment),
@@ -236,18 +287,40 @@ class PreparedPlan:
     values of a run. `fixed_shapes` has the shapes that are the same at all sizes, None for the others and for what is no tensor;
     `open_shapes` the numbers of the others, those of equal shapes together. `arena` is the size of the arena; `invoked` are the
     regions of the instructions, `readers` what reads sizes off the values. `donated` are the positions of the inputs whose buffers
-    outputs may take over.
+    outputs may take over, `taken` the numbers of all values whose buffers others take over. `bound` has the positions and numbers,
+    which `tensors` leaves out, of inputs that one device alone reads and that may lie in its memory: that of `places`, by position.
+    `unread` are the outputs that nothing in the plan reads.
     """
 
-    def __init__(self, plan: Plan, regions: Mapping[str, LoadedRegion], weights: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        regions: Mapping[str, LoadedRegion],
+        weights: Mapping[str, Array],
+        memories: Mapping[str, DeviceMemory] = MappingProxyType({}),
+    ) -> None:
         self.plan = plan
+        self.memories = {device: memories[device] for device in plan.arenas}
         self.regions = regions
         self.inputs = tuple((name, number, plan.values[number]) for name, number in plan.inputs)
         self.outputs = tuple(number for _, number in plan.outputs)
-        self.constants = {number: weights[value.name] for number, value in enumerate(plan.values) if value.storage == "constant"}
+        self.constants = {
+            number: memories[value.device].weights[value.name] if value.device else weights[value.name]
+            for number, value in enumerate(plan.values)
+            if value.storage == "constant"
+        }
         self.inherited: frozenset[arith.Expr] = frozenset()
-        self.alignment = max((getattr(region.kernel, "alignment", ALIGNMENT) for region in regions.values()), default=1)
-        self.tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
+        self.alignment = max((region.loaded.alignment for region in regions.values()), default=1)
+        tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
+        readers: dict[int, set[str]] = {}
+        for item in plan.instructions:
+            for number in read_by(item):
+                readers.setdefault(number, set()).add(plan.values[item.target].device if isinstance(item, Move) else "")
+        alone = {number: next(iter(found)) for number, found in readers.items() if len(found) == 1 and "" not in found}
+        self.bound = tuple((place, number) for place, number in tensors if number in alone and number not in self.outputs)
+        self.places = {place: alone[number] for place, number in self.bound}
+        self.tensors = tuple(pair for pair in tensors if pair not in self.bound)
+        self.unread = frozenset(self.outputs) - readers.keys()
         self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
         self.results = picker(self.outputs)
         self.fixed_shapes = [known_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
@@ -262,7 +335,7 @@ class PreparedPlan:
             for item in plan.instructions
         )
         self.readers = tuple(ShapeReader(value.shape) for value in plan.values)
-        taken = plan.donated
+        self.taken = taken = plan.donated
         self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)
         self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
         known_shapes: dict[tuple[Dim, ...], int] = {}
@@ -334,8 +407,12 @@ class PreparedPlan:
         return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Give a workspace back to the pool, without what the run's caller owns."""
+        """Give a workspace back to the pool, without what the run's caller owns, once no queue of a device works with it; not one
+        with which a device has failed."""
         workspace.frame = []
+        workspace.kept = None
+        if workspace.devices and not workspace.settled():
+            return
         self._pool.append(workspace)
 
     def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:
@@ -347,56 +424,6 @@ class PreparedPlan:
         name, _, value = self.inputs[position]
         owner = "the model" if self.plan.name == "main" else f"function {self.plan.name}"
         return InputError(f"input {name!r} has shape {actual}, {owner} takes {show_shape(value)}{why}")
-
-
-class Workspace:
-    """One run of a plan at a time: its memory, which is the arena, scratch memory for regions, and `results`, memory for large
-    outputs, so that runs that overlap do not take it from one another; `frame`, the values by number;
-    `template`, the frame before a run, with constants and the arrays that lie in the arena; the sizes known so far; and who notes
-    what the run does."""
-
-    __slots__ = ("arena", "frame", "layout", "prepared", "recorder", "results", "scratch", "sizes", "template")
-
-    def __init__(self, prepared: PreparedPlan, layout: Layout) -> None:
-        self.prepared = prepared
-        self.arena = aligned_empty((0,), "uint8")
-        self.results = Results()
-        self.scratch = self.arena
-        self.frame: list[Any] = []
-        self.template: list[Any] = []
-        self.sizes: Sizes = {}
-        self.recorder: Recorder | None = None
-        self.fit(layout)
-
-    def fit(self, layout: Layout) -> None:
-        """Make the workspace one for a layout."""
-        prepared = self.prepared
-        if self.arena.size < layout.arena:
-            self.arena = _grown(self.arena, layout.arena)
-        self.want_scratch(layout.scratch)
-        values = prepared.plan.values
-        self.template = prepared.template.copy()
-        for number, offset in layout.offsets.items():
-            value, shape = values[number], layout.shapes[number]
-            assert value.dtype is not None and shape is not None
-            self.template[number] = self.view(shape, value.dtype.numpy, offset)
-        self.layout = layout
-
-    def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
-        """An array in the arena."""
-        return np.ndarray(shape, dtype, self.arena, offset) if 0 not in shape else aligned_empty(shape, dtype)
-
-    def want_scratch(self, size: int) -> Array:
-        """Scratch memory of at least `size` bytes."""
-        if self.scratch.size < size:
-            self.scratch = _grown(self.scratch, size)
-        return self.scratch
-
-
-def _grown(memory: Array, size: int) -> Array:
-    """Memory of so many bytes in place of less. Where it grows it will go on growing, as for sequences that get longer: there is
-    room for that, which takes no memory before it is written to, since fresh pages cost as much as what is computed in them."""
-    return aligned_empty((size + size // 4 if memory.size else size,), "uint8")
 
 
 def show_shape(value: Value) -> str:

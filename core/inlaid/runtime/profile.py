@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from inlaid.artifact import KernelInfo
 from inlaid.artifact.plan import RegionInfo
-from inlaid.plugins.contract import KernelTime
+from inlaid.errors import KernelFault
+from inlaid.plugins.runtime_module import KernelTime
 
 _SHOWN = 8
 """How many source nodes of a kernel or region a line of the table names."""
@@ -117,11 +119,15 @@ class Recorder:
         """Seconds since the start of the run."""
         return time.perf_counter() - self.begin
 
-    def region(self, info: RegionInfo, start: float, parts: Sequence[KernelTime] | None) -> None:
-        """Note that a region which started at `start` has ended, and what its kernels took."""
+    def region(self, info: RegionInfo, kernels: Sequence[KernelInfo], start: float, parts: Sequence[KernelTime]) -> None:
+        """Note that a region which started at `start` has ended, and what those of its kernels took that were timed. Raises
+        `KernelFault` for the time of a kernel that it does not have."""
         self.events.append(Event(info.symbol, info.target, info.nodes, start, self.now() - start))
-        for part in parts or ():
-            self.events.append(Event(part.name, info.target, part.nodes, start + part.start, part.seconds, info.symbol))
+        for part in parts:
+            if not 0 <= part.kernel < len(kernels):
+                raise KernelFault(f"region {info.symbol} timed kernel {part.kernel}, and has {len(kernels)}")
+            kernel = kernels[part.kernel]
+            self.events.append(Event(kernel.name, info.target, kernel.nodes, start + part.start, part.seconds, info.symbol))
 
     def finish(self) -> Profile:
         """The profile of the run, which ends now."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import Artifact
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Program, Value, Wait
+from inlaid.artifact.touched import written_by
 from inlaid.errors import PackageError
 from inlaid.runtime.arrays import Array
 from inlaid.types import DType
@@ -89,8 +90,10 @@ class _PlanVerifier:
         self.artifacts = artifacts
         self.weights = weights
         self.place = f"plan {plan.name}"
+        self.targets = {info.symbol: info.target for info in program.regions}
         self.ready: set[int] = set()
         self.donated: set[int] = set()
+        self.pending: dict[int, str] = {}
 
     def run(self) -> None:
         """Check all."""
@@ -125,6 +128,13 @@ class _PlanVerifier:
         value = self.value(number)
         self.require(number not in self.donated, f"value {number} is read after another has taken over its buffer")
         self.require(number in self.ready, f"value {number} is read before it is written")
+        self.require(number not in self.pending, f"value {number} is read before its device has given it")
+        return value
+
+    def on_host(self, number: int) -> Value:
+        """The value of that number, which must have been written before, to the host's memory."""
+        value = self.read(number)
+        self.require(not value.device, f"value {number} lies on {value.device}")
         return value
 
     def write(self, number: int) -> Value:
@@ -147,6 +157,8 @@ class _PlanVerifier:
             where = f"{self.place}, value {number}"
             for dim in (*value.shape, value.offset):
                 verify_dim(dim, allowed, where)
+            self.require(not value.device or value.storage in ("arena", "constant"), f"value {number} cannot lie on a device")
+            self.require(not value.device or value.dtype is not None, f"value {number} is a host object on a device")
             self.require(value.storage != "host" or value.dtype is None, f"value {number} is a host object with a dtype")
             self.require(
                 value.dtype is not None or value.storage in ("host", "input", "output", "constant"),
@@ -165,9 +177,13 @@ class _PlanVerifier:
                 )
                 self.require(fits, f"constant {value.name!r} is of another type")
                 self.ready.add(number)
-        verify_dim(plan.workspace, allowed, f"{self.place}, workspace")
+        for size in (plan.workspace, *plan.arenas.values()):
+            verify_dim(size, allowed, f"{self.place}, workspace")
 
     def _instruction(self, instruction: Instruction) -> None:
+        if not isinstance(instruction, (Invoke, Move)):
+            for number in written_by(instruction):
+                self.require(not self.value(number).device, f"value {number} lies on a device, where only regions and moves write")
         match instruction:
             case Invoke(symbol=symbol, inputs=inputs, outputs=outputs):
                 artifact = self.artifacts.get(symbol)
@@ -175,10 +191,10 @@ class _PlanVerifier:
                 assert artifact is not None
                 self._invoke(artifact, inputs, outputs)
             case Call(plan=plan, inputs=inputs, outputs=outputs):
-                self._enter(plan, [self.read(number) for number in inputs], [self.write(number) for number in outputs])
+                self._enter(plan, [self.on_host(number) for number in inputs], [self.write(number) for number in outputs])
             case Branch(condition=condition, inputs=inputs, outputs=outputs):
                 self._scalar(condition, "bool")
-                arguments, results = [self.read(number) for number in inputs], [self.write(number) for number in outputs]
+                arguments, results = [self.on_host(number) for number in inputs], [self.write(number) for number in outputs]
                 self._enter(instruction.then, arguments, results)
                 self._enter(instruction.otherwise, arguments, results)
             case Loop():
@@ -186,12 +202,18 @@ class _PlanVerifier:
             case Move(source=source, target=target, donate=donate):
                 given, taken = self.read(source), self.write(target)
                 self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target are of different types")
+                self.require(not (given.device and taken.device) or given.device == taken.device, "no host between two devices")
+                if given.device and not taken.device:
+                    self.pending[target] = given.device
                 if donate:
+                    self.require(given.device == taken.device, f"values {source} and {target} are in different memories")
                     self.require(given.storage in ("input", "arena", "dynamic"), f"value {source} is not the plan's to give away")
                     leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
                     self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
                     self.ready.discard(source)
                     self.donated.add(source)
+            case Wait(device=device):
+                self.pending = {number: of for number, of in self.pending.items() if of != device}
             case Bind(source=source, target=target, element=element):
                 value = self.read(source)
                 count = math.prod(dim if isinstance(dim, int) else 0 for dim in value.shape)
@@ -210,6 +232,10 @@ class _PlanVerifier:
         self._same([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])
         written = [self.value(number) if place in updated else self.write(number) for place, number in enumerate(outputs)]
         self._same(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
+        memories = {self.value(number).device for number in (*inputs, *outputs)}
+        self.require(
+            memories <= {""} or memories == {self.targets[artifact.symbol]}, "its values are in other memories than its own"
+        )
         for output, given in updated.items():
             self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be one value")
 
@@ -220,11 +246,11 @@ class _PlanVerifier:
             self._scalar(loop.condition, "bool")
         self.require(len(loop.outputs) >= len(loop.state), "the loop gives fewer values than it carries")
         scalar = Value("arena", as_dtype("int64"))
-        state = [self.read(number) for number in loop.state]
-        scanned = [self.read(number) for number in loop.scanned]
+        state = [self.on_host(number) for number in loop.state]
+        scanned = [self.on_host(number) for number in loop.scanned]
         self.require(all(v.dtype is not None and v.shape for v in scanned), "a scanned value is not a tensor of rank 1 or more")
         slices = [Value("arena", value.dtype, value.shape[1:]) for value in scanned]
-        captured = [self.read(number) for number in loop.captured]
+        captured = [self.on_host(number) for number in loop.captured]
         outputs = [self.write(number) for number in loop.outputs]
         stacked = outputs[len(state) :]
         self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value is not a tensor of rank 1 or more")
@@ -234,7 +260,7 @@ class _PlanVerifier:
         self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])
 
     def _scalar(self, number: int, dtype: str) -> None:
-        value = self.read(number)
+        value = self.on_host(number)
         self.require(value.dtype is as_dtype(dtype) and value.shape == (), f"value {number} is not a 0-d {dtype}")
 
     def _enter(self, plan: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.plugins import Accept, Capabilities, OpRule, Reject, TargetSpec, hookimpl
+from inlaid.plugins import Accept, Capabilities, Codegen, OpRule, Reject, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 FORMAT, VERSION = "acme-c99", 1
 RELU = """
     for (int32_t i = 0; i < {size}; i++) {y}[i] = {x}[i] < 0 ? 0 : {x}[i];"""
@@ -24,7 +24,7 @@ def inlaid_op_rules(target):
     ]
 
 
-class AcmeCodegen:
+class AcmeCodegen(Codegen):
     def compile(self, unit, context):
         from math import prod
 

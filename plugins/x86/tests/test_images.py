@@ -92,7 +92,7 @@ def test_code_without_the_function_is_refused() -> None:
 def test_memory_is_given_back() -> None:
     """The code of a kernel is unmapped with the kernel, and not before."""
     artifact = compile_region(region_of([adding(1)]), PLAIN)
-    kernel = X86Runtime(PLAIN).load(artifact, {})
+    kernel = X86Runtime(PLAIN).load(artifact, {}).kernel
     address = kernel._owner[0][0].addresses[artifact.symbol]
     gc.collect()
     assert mapping_of(address)

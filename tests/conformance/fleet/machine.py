@@ -6,13 +6,15 @@ import weakref
 import numpy as np
 
 from inlaid.errors import KernelFault, Unsupported
+from inlaid.plugins import Codegen as Base
+from inlaid.plugins import Loaded
 from inlaid.runtime.host import HostRuntime
 
 FORMAT = "fleet-json"
 OPERATORS = ("affine", "negated", "add", "mul", "relu", "take")
 
 
-class Codegen:
+class Codegen(Base):
     format = FORMAT
 
     def compile(self, unit, context):
@@ -50,7 +52,7 @@ class Runtime(HostRuntime):
         kernel = (self.kernel or Kernel)(artifact, constants)
         self.live += len(artifact.code)
         weakref.finalize(kernel, self.release, len(artifact.code))
-        return kernel
+        return Loaded(allocating=kernel) if hasattr(kernel, "call") else Loaded(kernel)
 
     def release(self, count):
         self.live -= count

@@ -103,7 +103,7 @@ def region_of(programs):
 
 def load(region):
     artifact = Artifact(region.name, "c", 1, region_in_c(region), region.signature, region.constants, {"": region.workspace})
-    return CSourceRuntime("c", 1).load(artifact, artifact.constants)
+    return CSourceRuntime("c", 1).load(artifact, artifact.constants).kernel
 
 
 def check(programs, arrays):

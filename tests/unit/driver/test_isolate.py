@@ -28,7 +28,7 @@ from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import *
 from inlaid.types import Layout
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 @hookimpl
@@ -42,7 +42,7 @@ def inlaid_op_rules(target):
     return [OpRule("relu"), OpRule("neg"), OpRule(square, "square")] if target.kind == "acme" else []
 
 
-class Codegen:
+class Codegen(Codegen):
     def compile(self, unit, context):
         {body}
 
@@ -53,12 +53,12 @@ def inlaid_codegen(target):
     return Codegen()
 
 
-class Runtime:
+class Runtime(RuntimeModule):
     def check(self, artifact):
         return None
 
     def load(self, artifact, constants):
-        return self
+        return Loaded(self)
 
     def invoke(self, inputs, outputs, workspace, dims):
         outputs[0][...] = 7

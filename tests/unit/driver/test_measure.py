@@ -17,7 +17,7 @@ from inlaid.driver.measure import MeasuredCosts, region_seconds, usual_inputs
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.partitioning import annotate
-from inlaid.plugins import Accept, OpRule, Target
+from inlaid.plugins import Accept, Loaded, OpRule, RuntimeModule, Target
 from inlaid.runtime.executable import Executable
 from inlaid.settings import MEASURED, Settings
 from inlaid.types import TensorType
@@ -28,7 +28,7 @@ MODEL = ir.Module({"main": ir.function([X], ops.neg(ops.relu(X)))})
 BOTH: dict[str, Judge] = {"a": taking("relu", "neg"), "b": taking("relu", "neg")}
 
 
-class Slow:
+class Slow(RuntimeModule):
     """A runtime that takes its time."""
 
     def __init__(self, inner: Any) -> None:
@@ -38,7 +38,7 @@ class Slow:
         return None
 
     def load(self, artifact: Any, constants: Mapping[str, Any]) -> Any:
-        kernel = self.inner.load(artifact, constants)
+        kernel = self.inner.load(artifact, constants).allocating
 
         class Kernel:
             def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -46,7 +46,7 @@ class Slow:
                 found: Sequence[Any] = kernel.call(inputs)
                 return found
 
-        return Kernel()
+        return Loaded(allocating=Kernel())
 
 
 def test_operators_go_where_they_run_fastest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from inlaid.driver.shadow import shadow
 from inlaid.graph import ir
 from inlaid.graph.ir import Span
 from inlaid.graph.pattern import is_op, wildcard
-from inlaid.plugins import OpRule
+from inlaid.plugins import Loaded, OpRule, RuntimeModule
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.types import TensorType
 
@@ -116,7 +116,7 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, wrong: Callable[[s
     """Let target a add one to every result of kernels whose code is wrong, or fail there."""
     real = registry.runtime
 
-    class Wrong:
+    class Wrong(RuntimeModule):
         def __init__(self, inner: Any) -> None:
             self.inner = inner
 
@@ -124,17 +124,17 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, wrong: Callable[[s
             return self.inner.check(artifact)  # type: ignore[no-any-return]
 
         def load(self, artifact: Any, constants: Mapping[str, Any]) -> Any:
-            kernel = self.inner.load(artifact, constants)
+            loaded = self.inner.load(artifact, constants)
             if not wrong(artifact.code.decode()):
-                return kernel
+                return loaded
 
             class Kernel:
                 def call(self, inputs: Any) -> Any:
                     if fails:
                         raise RuntimeError("out of order")
-                    return [np.asarray(item + 1, item.dtype) for item in kernel.call(inputs)]
+                    return [np.asarray(item + 1, item.dtype) for item in loaded.allocating.call(inputs)]
 
-            return Kernel()
+            return Loaded(allocating=Kernel())
 
     def runtime(target: Any, *args: Any, **kwargs: Any) -> Any:
         found = real(target, *args, **kwargs)

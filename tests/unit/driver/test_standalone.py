@@ -13,7 +13,7 @@ from inlaid import ops
 from inlaid.driver import build_package
 from inlaid.errors import InlaidError, PluginError, Unsupported
 from inlaid.graph import ir
-from inlaid.plugins import Capabilities, OpRule, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Codegen, OpRule, TargetSpec, hookimpl
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import Isolation, Settings
@@ -22,7 +22,7 @@ from inlaid.types import TensorType
 X = ir.var("x", TensorType((4,), "float32"))
 
 
-class Broken:
+class Broken(Codegen):
     """A code generator that can compile nothing."""
 
     def compile(self, unit, context):
@@ -48,7 +48,7 @@ def lone(monkeypatch):
 
         plugin = types.ModuleType("inlaid_lone")
         hooks = {"inlaid_targets": inlaid_targets, "inlaid_op_rules": inlaid_op_rules, "inlaid_codegen": inlaid_codegen}
-        vars(plugin).update(PLUGIN_API_VERSION=1, **hooks)
+        vars(plugin).update(PLUGIN_API_VERSION=2, **hooks)
         monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
         own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
         return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("lone", plugin.__name__, GROUP)])

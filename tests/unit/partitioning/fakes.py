@@ -77,7 +77,7 @@ class FormsCodegen(ReferenceCodegen):
 def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None = None, **facts: Any) -> types.ModuleType:
     """A module that is a plugin for one target. `form` is what its code generator wants at borders."""
     module: Any = types.ModuleType(f"fake_{kind}")
-    module.PLUGIN_API_VERSION = 1
+    module.PLUGIN_API_VERSION = 2
 
     @hookimpl
     def inlaid_targets() -> list[TargetSpec]:

@@ -136,7 +136,7 @@ def test_mutated_graphs_are_refused_or_run():
             changed = changed[:where] + chance.choice([*words, ""]) + changed[where + chance.randint(0, 4) :]
         try:
             kernel = ReferenceRuntime().load(dataclasses.replace(artifact, code=changed.encode()), artifact.constants)
-            kernel.call([np.ones((2, 4, 3), np.float32)])
+            kernel.allocating.call([np.ones((2, 4, 3), np.float32)])
         except InlaidError:
             refused += 1
     assert refused > 200

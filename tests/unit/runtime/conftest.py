@@ -14,7 +14,7 @@ import pytest
 
 from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
 from inlaid.artifact.plan import Plan, Program, RegionInfo, Value
-from inlaid.plugins import Capabilities, KernelTime, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, KernelInfo, KernelTime, Loaded, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime import Executable, Package
 from inlaid.runtime.host import HostRuntime
@@ -44,7 +44,7 @@ class Kernel:
 class TimedKernel(Kernel):
     def profile(self, inputs, outputs, workspace, dims):
         self.invoke(inputs, outputs, workspace, dims)
-        return [KernelTime(f"{self.symbol}.a", ("node_a",), 0.0, 0.25), KernelTime(f"{self.symbol}.b", ("node_b",), 0.25, 0.5)]
+        return [KernelTime(0, 0.0, 0.25), KernelTime(1, 0.25, 0.5)]
 
 
 class FreeKernel:
@@ -79,6 +79,8 @@ class Lab:
 
         signature = Signature(specs("in", inputs), specs("out", outputs), tuple(DimSource(*item) for item in dims))
         self.functions[symbol] = (kind, function)
+        if kind == "timed":
+            facts["kernels"] = tuple(KernelInfo(f"{symbol}.{part}", (f"node_{part}",)) for part in "ab")
         self.artifacts.append(Artifact(symbol, FORMAT, 1, symbol.encode(), signature, **facts))
         return symbol
 
@@ -99,11 +101,14 @@ def lab() -> Iterator[Lab]:
             lab.loads.append(dict(constants))
             kind, function = lab.functions[artifact.code.decode()]
             if kind == "free":
-                return FreeKernel(function)
-            return (TimedKernel if kind == "timed" else Kernel)(function, artifact.symbol)
+                return Loaded(allocating=FreeKernel(function))
+            if kind == "timed":
+                kernel = TimedKernel(function, artifact.symbol)
+                return Loaded(kernel, profile=kernel.profile)
+            return Loaded(Kernel(function, artifact.symbol))
 
     module = types.ModuleType("inlaid_lab_plugin")
-    module.PLUGIN_API_VERSION = 1
+    module.PLUGIN_API_VERSION = 2
 
     @hookimpl
     def inlaid_targets():

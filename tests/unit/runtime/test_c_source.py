@@ -29,7 +29,7 @@ def loaded(body: str, user: int | None = None):
     made = artifact(body)
     runtime = CSourceRuntime("c-test", 1, user)
     assert runtime.check(made) is None
-    return runtime.load(made, made.constants)
+    return runtime.load(made, made.constants).kernel
 
 
 @needs_compiler

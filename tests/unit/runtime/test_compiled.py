@@ -205,7 +205,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(folder: Path) -> None:
 
 def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
     class Plugin:
-        PLUGIN_API_VERSION = 1
+        PLUGIN_API_VERSION = 2
 
     class Entry:
         name, value, dist = "made_up", "made_up", None

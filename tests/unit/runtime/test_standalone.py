@@ -59,8 +59,8 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
     chain().save(tmp_path / "m.inlaid")
     (tmp_path / "inlaid_lab_plugin.py").write_text(
         textwrap.dedent("""
-            from inlaid.plugins import Capabilities, TargetSpec, hookimpl
-            PLUGIN_API_VERSION = 1
+            from inlaid.plugins import Capabilities, Loaded, RuntimeModule, TargetSpec, hookimpl
+            PLUGIN_API_VERSION = 2
 
             class Kernel:
                 def __init__(self, symbol):
@@ -68,11 +68,11 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
                 def invoke(self, inputs, outputs, workspace, dims):
                     outputs[0][...] = inputs[0] + 1 if self.symbol == "add" else inputs[0] * 2 * inputs[1]
 
-            class Runtime:
+            class Runtime(RuntimeModule):
                 def check(self, artifact):
                     return None
                 def load(self, artifact, constants):
-                    return Kernel(artifact.symbol)
+                    return Loaded(Kernel(artifact.symbol))
 
             @hookimpl
             def inlaid_targets():

@@ -1,4 +1,4 @@
-"""Level 6: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
+"""Level 7: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
 
 from __future__ import annotations
 

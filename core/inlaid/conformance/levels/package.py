@@ -1,4 +1,4 @@
-"""Level 7: packages are whole, and run in a process that compiled nothing."""
+"""Level 8: packages are whole, and run in a process that compiled nothing."""
 
 from __future__ import annotations
 

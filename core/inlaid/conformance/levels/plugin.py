@@ -63,7 +63,7 @@ def states_its_version(subject: Subject) -> None:
             assert isinstance(statement, ast.Assign)
             if isinstance(statement.value, ast.Constant):
                 return
-    raise Failed(f"{module.__name__} does not say PLUGIN_API_VERSION = 1, as a number of its own")
+    raise Failed(f"{module.__name__} does not say PLUGIN_API_VERSION = 2, as a number of its own")
 
 
 def leaves_others_alone(subject: Subject) -> None:

@@ -11,7 +11,7 @@ from inlaid.artifact import Artifact
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
 from inlaid.errors import Remedy, Unsupported, dims_setting
-from inlaid.plugins import CompileContext
+from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.generalise import generalise
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.legalise import carrier
@@ -34,7 +34,7 @@ MOST_NUMBERS = 4
 _MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
 
 
-class MicrocontrollerCodegen:
+class MicrocontrollerCodegen(Codegen):
     """Compiles a region to kernels in C99, and where everything lies."""
 
     def __init__(self, options: MicrocontrollerOptions) -> None:

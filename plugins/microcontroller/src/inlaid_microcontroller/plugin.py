@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from inlaid_microcontroller.export import FirmwareExporter
     from inlaid_microcontroller.runtime import MicrocontrollerRuntime
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: MicrocontrollerOptions) -> Capabilities:

@@ -13,7 +13,7 @@ import numpy as np
 from inlaid.artifact import Artifact
 from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError, TargetError, Unsupported
-from inlaid.plugins import DeviceStatus
+from inlaid.plugins import DeviceStatus, Loaded
 from inlaid.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
 from inlaid_microcontroller.boards import find_board
@@ -39,18 +39,18 @@ class MicrocontrollerRuntime(HostRuntime):
         """None when the artifact fits and there is a C compiler, else the reason why not."""
         return super().check(artifact) or (None if (status := probe(self._options)).available else status.detail)
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel | BoardKernel:
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
         try:
             source = source_of(artifact, constants)
             if (board := find_board(self._options.board)) is not None:
-                return BoardKernel(source, board)
+                return Loaded(BoardKernel(source, board), alignment=1)
             library = _library(source, caches().objects)
         except (ValueError, CompileError, TargetError, OSError) as error:
             raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}") from error
         entry = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert entry is not None
-        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), alignment=1)
+        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library)).loaded(alignment=1)
 
 
 def probe(options: MicrocontrollerOptions) -> DeviceStatus:

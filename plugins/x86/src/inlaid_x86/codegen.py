@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from inlaid.artifact import Artifact
-from inlaid.codegen.library import LibraryFunction
+from inlaid.codegen.library import LibraryCodegen, LibraryFunction
 from inlaid.plugins import CompileContext, KernelInfo
 from inlaid.tensor import ir
 from inlaid.tensor.legalise import legalise
@@ -33,13 +33,14 @@ from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
 from inlaid_x86.scale import math_emitters
 
 
-class X86Codegen:
+class X86Codegen(LibraryCodegen):
     """Compiles a region to ELF objects (one with the C-ABI function, of a loop one with its body's, and one for each kernel) and
     links them into an image."""
 
+    architecture = X86_64
+
     def __init__(self, options: X86Options) -> None:
         self.options = options
-        self.architecture = X86_64
         self.features = features(options)
 
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:

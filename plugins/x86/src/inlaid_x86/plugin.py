@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inlaid_x86.codegen import X86Codegen
     from inlaid_x86.runtime import X86Runtime
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: X86Options) -> Capabilities:

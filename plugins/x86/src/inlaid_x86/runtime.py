@@ -10,6 +10,7 @@ import numpy as np
 
 from inlaid.artifact import Artifact
 from inlaid.errors import KernelFault
+from inlaid.plugins import Loaded
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
 from inlaid.runtime.mapped import map_image
 from inlaid_x86.cpu import host_features, refusal, remedy, threads
@@ -29,7 +30,7 @@ class X86Runtime(HostRuntime):
         reason = refusal(artifact.requires) or super().check(artifact)
         return f"{reason}; {remedy()}" if reason and not self.features.issuperset(artifact.requires) else reason
 
-    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> CFunctionKernel:
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """The artifact ready to run. Raises `KernelFault` where its code is damaged, or the host lets no memory be executed."""
         mapped = map_image(artifact.code, MACHINE, artifact.symbol)
         if artifact.symbol not in mapped.addresses:
@@ -41,4 +42,5 @@ class X86Runtime(HostRuntime):
             pair = (ctypes.c_void_p * 2)(workers.run, workers.state)
             keep, user = (mapped, workers, pair), ctypes.addressof(pair)
         # Vector loads are unaligned ones, which cost nothing more where the address is aligned after all.
-        return CFunctionKernel(artifact, mapped.addresses[artifact.symbol], list(constants.values()), keep, user, alignment=1)
+        kernel = CFunctionKernel(artifact, mapped.addresses[artifact.symbol], list(constants.values()), keep, user)
+        return kernel.loaded(alignment=1)

@@ -34,8 +34,6 @@ def firmware_of(source: ModelSource) -> Firmware:
 class BoardKernel:
     """A model built for a board. Every call runs the program under QEMU from its start."""
 
-    alignment = 1
-
     def __init__(self, source: ModelSource, board: Board) -> None:
         self._board, self._firmware = board, firmware_of(source)
         folder = Path(tempfile.mkdtemp(prefix="inlaid-board-"))
@@ -43,7 +41,7 @@ class BoardKernel:
         self._program = build(self._firmware, board, folder)
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]) -> None:
-        """Run the model (see `inlaid.plugins.contract.Kernel`)."""
+        """Run the model (see `inlaid.plugins.Kernel`)."""
         done = run(self._firmware, self._program, self._board, [np.ascontiguousarray(array).tobytes() for array in inputs])
         if done.status:
             raise KernelFault("an index is out of range")

@@ -3,6 +3,7 @@
 import math
 
 from inlaid.codegen.c import pointer, region_source
+from inlaid.plugins import Codegen
 from inlaid_blas.runtime import FORMAT, VERSION
 
 BEFORE = """
@@ -19,7 +20,7 @@ RELU = """
     for (int64_t i = 0; i < {size}; i++) {y}[i] = {y}[i] < 0 ? 0 : {y}[i];"""
 
 
-class BlasCodegen:
+class BlasCodegen(Codegen):
     def compile(self, unit, context):
         program = context.steps(unit)
         products = "".join(_product(step, program.buffers) for step in program.steps)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from inlaid.plugins import Capabilities, DeviceStatus, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 import numpy as np
 
 from inlaid.ops.composites import output_stage, window
+from inlaid.plugins import Codegen
 from inlaid_npu.isa import FIELDS, FORMAT, HEADER, INSTRUCTION, MAGIC, OPCODES, STORAGES, TENSOR, TYPES, VERSION
 
 
-class NpuCodegen:
+class NpuCodegen(Codegen):
     def compile(self, unit, context):
         program = context.steps(unit)
         layers = [_fields(step, program.constant) for step in program.steps]

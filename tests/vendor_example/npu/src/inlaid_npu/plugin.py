@@ -2,7 +2,7 @@
 
 from inlaid.plugins import Capabilities, Quantisation, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 1
+PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options):

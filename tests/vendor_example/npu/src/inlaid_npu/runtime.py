@@ -1,5 +1,6 @@
 """Loads programs into the simulator."""
 
+from inlaid.plugins import Loaded
 from inlaid.runtime.host import HostRuntime
 from inlaid_npu.isa import FORMAT, VERSION
 
@@ -11,4 +12,4 @@ class NpuRuntime(HostRuntime):
     def load(self, artifact, constants):
         from inlaid_npu.npu_simulator import Simulator
 
-        return Simulator(artifact.code, list(constants.values()))
+        return Loaded(Simulator(artifact.code, list(constants.values())))

@@ -1,0 +1,235 @@
+"""Level 6: a device keeps what is copied to it, in the order that queues and events give, and says by name what goes wrong."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.conformance import samples
+from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
+from inlaid.conformance.samples import Array
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.tolerance import compare, of_operator
+from inlaid.errors import OutOfMemory
+from inlaid.graph.interp import evaluate
+from inlaid.plugins import Artifact, Device, DeviceKernel, DeviceTensor
+from inlaid.runtime.device_memory import DeviceArray
+from inlaid.types import TensorType, TupleType
+
+POISON = 0xA5
+GUARD = 4096
+"""Bytes on either side of a tensor that no kernel may write; a multiple of 64."""
+SIZES = (1, 63, 4096, 1 << 16)
+"""Bytes that are copied there and back."""
+TURNS = 20
+"""How often what depends on the order of queues is tried."""
+
+
+def on_device(check: Callable[[Subject, Device], None]) -> Callable[[Subject], None]:
+    """A check of a target's device; nothing to check where it has none."""
+
+    @wraps(check)
+    def checked(subject: Subject) -> None:
+        if not subject.capabilities.device_memory:
+            raise NotClaimed("its regions work in the host's memory")
+        device = subject.registry.runtime(subject.target).device()
+        if device is None:
+            raise Failed("Capabilities.device_memory is set, and device() of the runtime module gives None")
+        check(subject, device)
+
+    return checked
+
+
+def _bytes(size: int, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+
+
+class _Memory:
+    """A buffer, filled with poison or with given bytes."""
+
+    def __init__(self, device: Device, queue: Any, size: int, content: Array | None = None) -> None:
+        self.device, self.queue = device, queue
+        self.tensor = DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
+        device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
+
+    def read(self) -> Array:
+        """Its bytes, once its queue is done."""
+        found = np.zeros(self.tensor.shape, np.uint8)
+        self.device.download(self.tensor, found, self.queue)
+        self.device.synchronise(self.device.event(self.queue))
+        return found
+
+    def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
+        """A tensor in the buffer."""
+        return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
+
+
+def copies(subject: Subject, device: Device) -> None:
+    """Bytes that go up, across and down are the same, whole or a part of a buffer; what was uploaded may change at once."""
+    queue = device.queue()
+    for turn, size in enumerate(SIZES * TURNS):
+        given = _bytes(size, turn)
+        first = _Memory(device, queue, size, changing := given.copy())
+        changing[:] = POISON
+        second = _Memory(device, queue, size + 128)
+        device.copy(first.tensor, second.part(64, (size,), np.dtype(np.uint8)), queue)
+        if (first.read() != given).any():
+            raise Failed(f"{size} bytes that went up and came down are others")
+        whole = second.read()
+        if (whole[64 : 64 + size] != given).any():
+            raise Failed(f"{size} bytes that were copied on the device are others")
+        if (whole[:64] != POISON).any() or (whole[64 + size :] != POISON).any():
+            raise Failed(f"a copy of {size} bytes writes beside its target")
+        for memory in (first, second):
+            device.free(memory.tensor.buffer)
+    device.release(queue)
+
+
+def keeps_order(subject: Subject, device: Device) -> None:
+    """A queue works in order, and waits for events of another."""
+    first, second = device.queue(), device.queue()
+    shared = _Memory(device, first, 1 << 16)
+    found = np.zeros(1 << 16, np.uint8)
+    for turn in range(TURNS):
+        for step in range(3):
+            device.upload(np.full(1 << 16, 10 * turn + step & 0xFF, np.uint8), shared.tensor, first)
+        device.wait(second, device.event(first))
+        device.download(shared.tensor, found, second)
+        done = device.event(second)
+        device.wait(first, done)  # the next upload must not overtake
+        device.upload(np.full(1 << 16, POISON, np.uint8), shared.tensor, first)
+        device.synchronise(done)
+        if (found != (10 * turn + 2 & 0xFF)).any():
+            raise Failed("a queue that waits for an event of another sees memory from before it, or from after what waits for it")
+    device.synchronise(device.event(first))
+    device.free(shared.tensor.buffer)
+    for queue in (first, second):
+        device.release(queue)
+
+
+def has_room(subject: Subject, device: Device) -> None:
+    """What is freed is free again; what there is no room for raises `OutOfMemory`, and the device works on."""
+    runtime = subject.registry.runtime(subject.target)
+    before = runtime.live_bytes()
+    facts = device.memory()
+    if not 0 <= facts.free <= facts.total:
+        raise Failed(f"of {facts.total} bytes {facts.free} are free")
+    for _ in range(50):
+        device.free(device.allocate(1 << 20))
+    if device.memory().free < facts.free - (1 << 20):
+        raise Failed("memory that was freed is not free")
+    try:
+        device.free(device.allocate(facts.total + (1 << 40)))
+    except OutOfMemory:
+        pass
+    else:
+        raise Failed(f"it allocates more than the {facts.total} bytes that it has")
+    queue = device.queue()
+    memory = _Memory(device, queue, 256)
+    if (memory.read() != POISON).any():
+        raise Failed("it copies wrongly once it had no room")
+    device.free(memory.tensor.buffer)
+    device.release(queue)
+    if runtime.live_bytes() != before:
+        raise Failed(f"live_bytes() is {before}, and {runtime.live_bytes()} once all was freed")
+
+
+def keeps_to_its_tensors(subject: Subject, device: Device) -> None:
+    """A kernel writes its outputs, all of them, and nothing beside them; what it finds there does not matter to it."""
+    tried = False
+    runtime = subject.registry.runtime(subject.target)
+    own = runtime.device()
+    assert own is not None
+    for form in samples.claimed_forms(subject):
+        artifact = subject.package(form.function).artifacts[0]
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is None:
+            raise Failed("Capabilities.device_memory is set, and the runtime loads kernels that are not launched")
+        if artifact.signature.dims:
+            continue
+        tried = True
+        results = _launched(own, artifact, kernel, form.inputs, _types(form.function.body.type), str(form))
+        wanted = evaluate(form.function, form.inputs)
+        try:
+            compare(form.function.body.type, wanted, results, partial(of_operator, subject, form.example.operator.name, False))
+        except Failed as error:
+            raise Failed(f"the kernel of {form}, given memory that is not zero: {error}") from None
+    if not tried:
+        raise Skipped("no kernel of static sizes is launched")
+
+
+def _types(type_: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    parts = type_.fields if isinstance(type_, TupleType) else (type_,)
+    tensors = [part for part in parts if isinstance(part, TensorType)]
+    return [(tuple(int(dim) for dim in part.shape if isinstance(dim, int)), part.dtype.numpy) for part in tensors]
+
+
+def _launched(
+    device: Device, artifact: Artifact, kernel: DeviceKernel, inputs: Any, outputs: list[tuple[tuple[int, ...], Any]], what: str
+) -> list[Array]:
+    """The results of a kernel, between guards."""
+    queue = device.queue()
+
+    def guarded(size: int) -> _Memory:
+        return _Memory(device, queue, size + 2 * GUARD)
+
+    given = [guarded(value.nbytes) for value in inputs]
+    tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in zip(given, inputs, strict=True)]
+    for tensor, value in zip(tensors, inputs, strict=True):
+        device.upload(np.array(value, order="C"), tensor, queue)
+    sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in outputs]
+    made = [guarded(size) for size in sizes]
+    results = [memory.part(GUARD, *of) for memory, of in zip(made, outputs, strict=True)]
+    size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
+    scratch = guarded(size)
+    workspace = scratch.part(GUARD, (size,), np.dtype(np.uint8)) if size else None
+    kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), queue)
+    for name, memory, length in (
+        *(("an input", memory, value.nbytes) for memory, value in zip(given, inputs, strict=True)),
+        *(("an output", memory, length) for memory, length in zip(made, sizes, strict=True)),
+        ("its workspace", scratch, size),
+    ):
+        whole = memory.read()
+        if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
+            raise Failed(f"the kernel of {what} writes beside {name}")
+    found = []
+    for memory, length, (shape, dtype) in zip(made, sizes, outputs, strict=True):
+        found.append(memory.read()[GUARD : GUARD + length].view(dtype).reshape(shape))
+    for memory in (*given, *made, scratch):
+        device.free(memory.tensor.buffer)
+    device.release(queue)
+    return found
+
+
+def keeps_results(subject: Subject, device: Device) -> None:
+    """Results that stay on the device are those that come to the host, may be inputs, and are freed when they go."""
+    for run in samples.runs(subject):
+        executable = run.load()
+        wanted = executable.run(run.inputs)
+        on_device = {name: executable.to_device(name, value) for name, value in run.inputs.items()}
+        kept = executable.run(on_device, keep_on_device=True)
+        for name, value in kept.items():
+            found = value.numpy() if isinstance(value, DeviceArray) else value
+            if np.asarray(found).tobytes() != np.asarray(wanted[name]).tobytes():
+                raise Failed(f"result {name} of {run.name} is another where inputs and results stay on the device")
+        free = device.memory().free
+        for _ in range(TURNS):
+            kept = executable.run(on_device, keep_on_device=True)
+        del kept
+        gc.collect()
+        if device.memory().free < free:
+            raise Failed(f"{run.name} leaves {free - device.memory().free} bytes more on the device after {TURNS} runs")
+
+
+CASES = (
+    Case("devices", "copies", on_device(copies)),
+    Case("devices", "keeps-order", on_device(keeps_order)),
+    Case("devices", "has-room", on_device(has_room)),
+    Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
+    Case("devices", "keeps-results", on_device(keeps_results)),
+)

@@ -1,0 +1,126 @@
+"""Device memory in the plugin contract: targets whose values are not in the host's memory.
+
+A runtime module with a device gives it by `RuntimeModule.device()`. The executor allocates arenas and weights on it, moves values
+where the plan says so, and launches kernels on queues; it never looks into a buffer, a queue or an event.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from inlaid.errors import InputError
+
+Opaque = Any
+"""A handle of the device's own: a buffer, a queue or an event."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceTensor:
+    """A row-major tensor in a device's memory, at byte `offset`, a multiple of 64, of a buffer. `dtype` is that of its elements."""
+
+    buffer: Opaque
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """The memory of a device, in bytes: all of it, and what is free."""
+
+    total: int
+    free: int
+
+
+class Device(ABC):
+    """Memory of its own, and queues that work on it beside the host.
+
+    What is put on a queue runs in order, some time after the call returns; errors of it are raised by a later call, at the latest
+    by `synchronise`: `KernelFault`, `OutOfMemory`, `DeviceLost`. Once a device is lost every call raises `DeviceLost`, but for
+    `free` and `release`, which never raise. Methods may be called from several threads, those of one queue from one at a time.
+    """
+
+    @abstractmethod
+    def allocate(self, size: int) -> Opaque:
+        """A buffer of at least `size` bytes, more than 0. Raises `OutOfMemory`."""
+
+    @abstractmethod
+    def free(self, buffer: Opaque) -> None:
+        """Give a buffer back. Nothing on a queue uses it any more."""
+
+    @abstractmethod
+    def queue(self) -> Opaque:
+        """A new queue. Work on different queues has no order but by events."""
+
+    @abstractmethod
+    def release(self, queue: Opaque) -> None:
+        """Give a queue back, whatever is still on it."""
+
+    @abstractmethod
+    def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Opaque) -> None:
+        """Copy a row-major array of the host to a tensor of its shape and dtype. The array may change as soon as the call has
+        returned."""
+
+    @abstractmethod
+    def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Opaque) -> None:
+        """Copy a tensor to a row-major array of its shape and dtype, which holds it once the queue has come so far."""
+
+    @abstractmethod
+    def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Opaque) -> None:
+        """Copy a tensor to another of its shape and dtype, which does not overlap it."""
+
+    @abstractmethod
+    def event(self, queue: Opaque) -> Opaque:
+        """An event that comes when all that is on the queue by now is done."""
+
+    @abstractmethod
+    def wait(self, queue: Opaque, event: Opaque) -> None:
+        """Let a queue begin nothing further before an event, of any queue of this device, has come."""
+
+    @abstractmethod
+    def synchronise(self, event: Opaque) -> None:
+        """Return once an event has come. Raises what went wrong before it."""
+
+    @abstractmethod
+    def memory(self) -> MemoryFacts:
+        """How much memory the device has."""
+
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """The type and number that DLPack knows the device by; None where it exchanges no tensors that way."""
+        return None
+
+    def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
+        """A DLPack capsule of a tensor, whose owner lives as long as somebody has it; `stream` as of `__dlpack__`. Nothing is
+        waiting on it. `inlaid.runtime.dlpack` makes capsules of addresses. Raises `BufferError` where that cannot be done."""
+        raise BufferError("the device exchanges no tensors by DLPack")
+
+    def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
+        """The tensor behind an object with `__dlpack__` that says it is on this device, and what keeps it alive. Raises
+        `InputError` where it cannot be read as it lies."""
+        raise InputError("the device exchanges no tensors by DLPack")
+
+    def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
+        """Host memory of at least `size` bytes, of type uint8 and aligned to 64, from and to which copies are faster; None where
+        the device knows none. It lives as long as the array."""
+        return None
+
+
+class DeviceKernel(Protocol):
+    """A loaded region of a target with a device."""
+
+    def launch(
+        self,
+        inputs: Sequence[DeviceTensor],
+        outputs: Sequence[DeviceTensor],
+        workspace: DeviceTensor | None,
+        dims: np.ndarray[Any, Any],
+        queue: Opaque,
+    ) -> None:
+        """Put the region on a queue. `workspace` has at least the bytes that the artifact asks for, None where it asks for none.
+        `dims` are as of `Kernel`, in host memory: those that the region works out are written when the queue has come so far, and
+        an output of such a size comes with its upper bound. May be called from several threads, with queues of their own."""

@@ -1,0 +1,228 @@
+"""The machine: memory behind opaque numbers, and queues of work that is done some time later, in any order that events allow."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
+from inlaid.plugins import Device, DeviceTensor, MemoryFacts
+from inlaid.runtime.arrays import aligned_empty
+from inlaid.runtime.dlpack import export_capsule, import_capsule
+
+CAPACITY = 1 << 30
+POISON = 0xA5
+EXTENSION = 12
+"""DLPack's type of devices that it does not know."""
+
+
+@dataclass
+class Event:
+    """`done` once everything before it on its queue was done."""
+
+    queue: Queue
+    done: bool = False
+
+
+@dataclass
+class Queue:
+    """Work that waits: functions, and events of which those of other queues hold it up."""
+
+    device: Machine
+    work: deque[Callable[[], None] | Event] = field(default_factory=deque)
+    failed: InlaidError | None = None
+
+
+@dataclass
+class Counters:
+    """What the host has moved, and what ran."""
+
+    up: int = 0
+    down: int = 0
+    beside: int = 0
+    launches: int = 0
+    pinned: int = 0
+
+
+class Machine(Device):
+    """One device. Every call lets a random part of the waiting work be done, so that it is done late and, between queues, out of
+    step. Memory starts poisoned; a buffer is a number that means nothing; `mishap(step)` may raise when work is done."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.capacity = CAPACITY
+        self.counters = Counters()
+        self.log: list[tuple[str, int]] = []
+        self.mishap: Callable[[str], None] = lambda step: None
+        self.lost = False
+        self._memory: dict[int, np.ndarray] = {}
+        self._queues: list[Queue] = []
+        self._names = itertools.count(0x1000 * (number + 1), 0x10)
+        self._dice = random.Random(number)
+        self._lock = threading.RLock()
+
+    # --- memory -----------------------------------------------------------------------------------------------------------
+
+    def allocate(self, size):
+        with self._lock:
+            self._progress()
+            if self.live + size > self.capacity:
+                raise OutOfMemory(f"device {self.number} has {self.capacity - self.live} bytes left, not {size}")
+            name = next(self._names)
+            self._memory[name] = np.full(size, POISON, np.uint8)
+            return name
+
+    def free(self, buffer):
+        with self._lock:
+            del self._memory[buffer]
+
+    def dlpack_device(self):
+        return (EXTENSION, self.number)
+
+    def export(self, tensor, owner, stream):
+        return export_capsule(
+            (tensor.buffer or 0) << 32 | tensor.offset, (EXTENSION, self.number), tensor.shape, tensor.dtype, owner
+        )
+
+    def adopt(self, value):
+        found = import_capsule(value.__dlpack__())
+        buffer, offset = found.address >> 32, found.address & 0xFFFFFFFF
+        return DeviceTensor(buffer or None, offset, found.shape, found.dtype), found
+
+    def pinned(self, size):
+        self.counters.pinned += size
+        return aligned_empty((size,), np.uint8)
+
+    def memory(self):
+        with self._lock:
+            return MemoryFacts(self.capacity, self.capacity - self.live)
+
+    @property
+    def live(self):
+        """Bytes that are allocated."""
+        return sum(memory.size for memory in self._memory.values())
+
+    def view(self, tensor: DeviceTensor):
+        """The elements of a tensor, for what is done on the device."""
+        size = int(np.prod(tensor.shape)) * tensor.dtype.itemsize
+        if not size:
+            return np.empty(tensor.shape, tensor.dtype)
+        memory = self._memory.get(tensor.buffer)
+        if memory is None or tensor.offset % 64 or tensor.offset + size > memory.size:
+            raise KernelFault(f"device {self.number}: {tensor} is no memory of its")
+        return memory[tensor.offset : tensor.offset + size].view(tensor.dtype).reshape(tensor.shape)
+
+    # --- queues -----------------------------------------------------------------------------------------------------------
+
+    def queue(self):
+        with self._lock:
+            self._queues.append(Queue(self))
+            return self._queues[-1]
+
+    def release(self, queue):
+        with self._lock:
+            self._queues = [other for other in self._queues if other is not queue]
+
+    def event(self, queue):
+        event = Event(queue)
+        self.put(queue, event)
+        return event
+
+    def wait(self, queue, event):
+        self.put(queue, event)
+
+    def synchronise(self, event):
+        with self._lock:
+            while not event.done:
+                self._progress(steps=1, first=event.queue)
+            if event.queue.failed is not None:
+                failed, event.queue.failed = event.queue.failed, None
+                raise failed
+
+    def put(self, queue, work):
+        """Add work to a queue."""
+        with self._lock:
+            if queue.device is not self:
+                raise KernelFault("a queue of another device")
+            queue.work.append(work)
+            self._progress()
+
+    def _progress(self, steps=None, first=None):
+        """Do some of the waiting work."""
+        if self.lost:
+            raise DeviceLost(f"device {self.number} does not answer")
+        for _ in range(self._dice.randrange(3) if steps is None else steps):
+            waiting = [queue for queue in (*self._queues, *([first] if first else ())) if queue.work and not self._held(queue)]
+            if waiting:
+                self._step(self._dice.choice(waiting))
+
+    def _held(self, queue):
+        head = queue.work[0]
+        return isinstance(head, Event) and head.queue is not queue and not head.done
+
+    def _step(self, queue):
+        work = queue.work.popleft()
+        if isinstance(work, Event):
+            work.done = work.done or work.queue is queue
+        elif queue.failed is None:  # what follows a failure is not done
+            try:
+                work()
+            except DeviceLost:
+                self.lost = True
+                raise
+            except InlaidError as error:
+                queue.failed = error
+
+    # --- copies -----------------------------------------------------------------------------------------------------------
+
+    def upload(self, source, target, queue):
+        assert source.flags.c_contiguous and (source.shape, source.dtype) == (target.shape, target.dtype)
+        staged = source.copy()
+
+        def work():
+            self.mishap("upload")
+            self.log.append(("upload", id(queue)))
+            self.counters.up += 1
+            self.view(target)[...] = staged
+
+        self.put(queue, work)
+
+    def download(self, source, target, queue):
+        assert target.flags.c_contiguous and (source.shape, source.dtype) == (target.shape, target.dtype)
+
+        def work():
+            self.mishap("download")
+            self.counters.down += 1
+            target[...] = self.view(source)
+
+        self.put(queue, work)
+
+    def copy(self, source, target, queue):
+        def work():
+            self.counters.beside += 1
+            self.view(target)[...] = self.view(source)
+
+        self.put(queue, work)
+
+    def launch(self, function, inputs, outputs, workspace, dims, queue):
+        """Put `function(inputs, outputs, dims)`, over arrays, on a queue."""
+
+        def work():
+            self.mishap("launch")
+            self.log.append(("launch", id(queue)))
+            self.counters.launches += 1
+            if workspace is not None:
+                self.view(replace(workspace, shape=(workspace.shape[0],)))[...] = POISON
+            function([self.view(tensor) for tensor in inputs], [self.view(tensor) for tensor in outputs], dims)
+
+        self.put(queue, work)
+
+
+MACHINES = [Machine(0), Machine(1)]
+"""The devices of this process, by number."""

@@ -1,0 +1,53 @@
+"""The plugin: `discrete`, and `discrete:unit=1` for regions on a second device of the same kind. `without` names operators, with
+plus signs between them, that the target leaves to others."""
+
+from dataclasses import dataclass
+
+from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, Link, OpRule, TargetSpec, hookimpl
+
+PLUGIN_API_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    unit: int = 0
+    without: str = ""
+
+
+def capabilities(options):
+    dtypes = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
+    return Capabilities(dtypes, link=Link(1e-5, 1e10), device_memory=True, peak=1e12, bandwidth=1e11)
+
+
+@hookimpl
+def inlaid_targets():
+    return [TargetSpec("discrete", "an accelerator that a test simulates", capabilities, options=Options)]
+
+
+@hookimpl
+def inlaid_op_rules(target):
+    if target.kind != "discrete":
+        return ()
+    from .target import judge
+
+    return [OpRule("*", "", lambda call: judge(call, target.options.without.split("+")))]
+
+
+@hookimpl
+def inlaid_codegen(target):
+    from .target import DiscreteCodegen
+
+    return DiscreteCodegen()
+
+
+@hookimpl
+def inlaid_runtime(target, device):
+    from .target import DiscreteRuntime
+
+    return DiscreteRuntime(device)
+
+
+@hookimpl
+def inlaid_conformance(target):
+    reason = "its code is the graph, so running it needs the operators' definitions"
+    return Conformance(expected_failures=(ExpectedFailure("package/runs-without-the-compiler", reason),))

@@ -1,0 +1,92 @@
+"""Compiling for the machine, and running on it: graphs, which it follows as the reference target does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.errors import TargetError, Unsupported
+from inlaid.graph import ir
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.parse import parse
+from inlaid.graph.unify import upper_bound
+from inlaid.lowering.signature import signature_of
+from inlaid.partitioning.outline import region_operators
+from inlaid.plugins import Codegen, Loaded, Reject
+from inlaid.reference.codegen import ReferenceCodegen, accepts, flat_types
+from inlaid.runtime.host import HostRuntime
+from inlaid.types import TensorType, type_vars
+
+from .machine import MACHINES
+
+FORMAT = "discrete-graph"
+
+
+def judge(call, without):
+    """Tensors of numbers, of sizes that have a bound."""
+    if call.callee.name in without:
+        return Reject(f"it is to leave {call.callee.name} to others")
+    for type_ in (*(part for arg in call.args for part in flat_types(arg.type)), *flat_types(call.type)):
+        if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
+            return Reject("it computes with tensors of numbers alone")
+        if any(ir.existential(size) and upper_bound(size) is None for size in type_vars(type_)):
+            return Reject("its memory is for tensors of bounded sizes")
+    return accepts(call)
+
+
+class DiscreteCodegen(Codegen):
+    def compile(self, unit, context):
+        for call in region_operators(unit.function):
+            if isinstance(verdict := judge(call, ()), Reject):
+                raise Unsupported(verdict.reason, operator=call.callee.name)
+        made = ReferenceCodegen().compile(unit, context)
+        given = {size for param in unit.function.params for size in type_vars(param.type)}
+        worked_out = sorted((size for size in type_vars(unit.function.body.type) - given if ir.existential(size)), key=repr)
+        signature = signature_of(unit.function, worked_out)
+        return dataclasses.replace(made, format=FORMAT, signature=signature, workspace={"": 256})
+
+
+class DiscreteRuntime(HostRuntime):
+    def __init__(self, number):
+        super().__init__(FORMAT, 1)
+        if not 0 <= number < len(MACHINES):
+            raise TargetError(f"there is no device {number}", remedy=f"devices: 0 to {len(MACHINES) - 1}")
+        self.machine = MACHINES[number]
+
+    def device(self):
+        return self.machine
+
+    def live_bytes(self):
+        return self.machine.live
+
+    def load(self, artifact, constants):
+        module = parse(artifact.code.decode(), ops.TABLE, constants)
+        return Loaded(launching=DiscreteKernel(self.machine, Interpreter(module), module[artifact.symbol], artifact.signature))
+
+
+class DiscreteKernel:
+    def __init__(self, machine, interpreter, function, signature):
+        self.machine, self.interpreter, self.function, self.signature = machine, interpreter, function, signature
+
+    def launch(self, inputs, outputs, workspace, dims, queue):
+        assert workspace is not None and workspace.shape[0] >= 256
+        self.machine.launch(self.run, inputs, outputs, workspace, dims, queue)
+
+    def run(self, inputs, outputs, dims):
+        given = iter(inputs)
+        results = self.interpreter.run(self.function, [next(given) for _ in self.function.params])
+        results = results if isinstance(results, tuple) else (results,)
+        for output, result in zip(outputs, results, strict=True):
+            output.reshape(-1)[: result.size] = np.asarray(result).reshape(-1)
+        for number, source in enumerate(self.signature.dims):
+            if source.input is None and source.upper is not None:
+                dims[number] = self._size(source.name, results)
+
+    def _size(self, name, results):
+        for spec, result in zip(self.signature.outputs, results, strict=True):
+            for dim, size in zip(spec.shape, result.shape, strict=True):
+                if getattr(dim, "name", None) == name:
+                    return size
+        raise AssertionError(f"no result has {name}")
