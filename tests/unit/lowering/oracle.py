@@ -19,7 +19,7 @@ from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor import ir, values
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.region import Predicate, RegionProgram, size_vars
-from inlaid.tensor.to_python import execute
+from inlaid.tensor.to_python import translate
 from inlaid.tensor.verify import verify
 
 Array = np.ndarray[Any, Any]
@@ -118,7 +118,7 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)
         with np.errstate(all="ignore"):
-            execute(kernel, arrays, own, SEMANTICS)
+            translate(kernel, own, SEMANTICS)(*(arrays[buffer] for buffer in kernel.params))
         for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
             known[name] = int(arrays[cell])
     shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]
