@@ -110,9 +110,9 @@ class Joiner:
         numbers = (*call.inputs, *call.outputs)
         for place in (place for place, number in enumerate(numbers) if number == part):
             dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in program.params[place].shape)
-            longer = within(self.kernels[kernel], place, axis, first, extent)
             same = dims[: axis + 1] == item[: axis + 1] and arith.Analyzer().equal(arith.product(dims), arith.product(item))
-            if not same or longer is None:
+            longer = within(self.kernels[kernel], place, axis, first, extent) if same else None
+            if longer is None:
                 return None
             key = (kernel, place, axis, first, extent)
             if key not in self.known:

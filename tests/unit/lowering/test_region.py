@@ -262,15 +262,29 @@ def test_what_concatenations_cannot_take_over_is_copied() -> None:
         agrees(function, region)
 
 
+def depthwise(x: ir.Expr) -> ir.Expr:
+    """A window that leaves blocks of channels."""
+    weights = np.random.default_rng(0).integers(-1, 2, (shape_of(x)[1], 1, 3, 3)).astype(np.float32)
+    return ops.conv(x, ir.constant(weights), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=shape_of(x)[1])
+
+
+def test_parts_in_merged_dimensions_are_copied() -> None:
+    """The kernel of a part may hold batch and channels as one dimension, where the result has more channels."""
+    x = ir.var("x", TensorType((2, 8, 4, 4), F32))
+    for body in (ops.concat(depthwise(x), x, axis=1), ops.concat(depthwise(x), opaque(x), axis=1)):
+        function = ir.function([x], ir.tuple_([opaque(body)]))
+        agrees(function, lowered(function, fused=False))
+
+
 def test_one_input_in_blocks_is_copied_rather_than_all_others() -> None:
     """A window leaves blocks of channels; what it is added to lies in rows, and so does the result."""
     x, *rows = (image(name, 16) for name in "xabc")
-    body = opaque(x)
+    body = depthwise(x)
     for other in rows:
         body = ops.add(body, other)
     function = ir.function([x, *rows], body)
     region = lowered(function, fused=False)
-    assert names_of(region) == ["relayout", "max_pool", "relayout", "add", "add", "add"]
+    assert names_of(region) == ["relayout", "conv", "relayout", "add", "add", "add"]
     agrees(function, region)
 
 
