@@ -77,8 +77,8 @@ class Executable:
         value.
 
         An input may be a `DeviceArray`, of `to_device` or of an earlier run, or another library's tensor on a device: where one
-        device alone reads it, and has it in its memory, it reads it there. With `keep_on_device` each result of a region on a device
-        stays there, as a `DeviceArray`, unless something else reads it too.
+        device alone reads it, and has it in its memory, it reads it there. With `keep_on_device` each result of a region on a
+        device stays there, as a `DeviceArray`, unless something else reads it too.
 
         Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
         as an index out of range: donated inputs and `out` may then hold anything.
