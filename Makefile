@@ -20,10 +20,11 @@ MODELS := ../shared/models
 MINUTES := 35
 # Where `make test-avx2` keeps what makes this processor look older.
 OLDER_HOST := $(CURDIR)/build/older_host
+AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-operators bench-micro bench-real peers clean
+.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -49,12 +50,13 @@ demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResN
 test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
 	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
-test-avx2: $(DEVELOPING) ## all tests as on a processor with AVX2 alone, by replacing CPUID (Linux, binutils); PLUGIN=name
+test-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## all tests as on a processor with AVX2 alone, by replacing CPUID (Linux, binutils); PLUGIN=name
+	ASAN_OPTIONS=verify_asan_link_order=0 $(AS_AVX2) $(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
+
+$(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 	@mkdir -p $(OLDER_HOST)
-	cc -O1 -shared -fPIC -o $(OLDER_HOST)/older_host.so plugins/x86/tests/older_host.c
+	cc -O1 -shared -fPIC -o $@ $<
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
-	ASAN_OPTIONS=verify_asan_link_order=0 OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so \
-		$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -89,6 +91,11 @@ bench: $(DEVELOPING) ## time Inlaid beside its peers for 35 minutes, those timed
 
 bench-symbolic: $(DEVELOPING) ## the same with symbolic sizes, beside packages for one size; writes docs/benchmarks-symbolic.md
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
+
+bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## kernels and models with symbolic sizes, all engines as on a processor with AVX2 alone
+	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md
+	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --precisions f32 --sizes 1 --against onnxruntime --minutes $(MINUTES) \
+		--results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md
