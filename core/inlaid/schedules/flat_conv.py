@@ -227,8 +227,8 @@ def store_whole_tiles(program: ir.LoopProgram, final: str, axes: Sequence[FlatAx
         if not isinstance(stmt, ir.For) or stmt.extent != Const(pixels) or stmt.kind is not ir.ForKind.UNROLLED:
             return None
         blocks = [inner for inner in ir.walk_stmts(stmt) if isinstance(inner, ir.Block)]
-        if [block.name for block in blocks] != [final]:
-            return None
+        if [block.name for block in blocks] != [final] or stmt.var not in arith.free_vars(blocks[0].bindings[2]):
+            return None  # a loop over vectors of channels may have as many iterations
         (block,), within = blocks, ir.IterVar(Var("q"), Const(pixels))
         pixel, start = block.iters[2].var, arith.substitute(block.bindings[2], {stmt.var: arith.ZERO})
         ends = _lines(start, axes, strides)

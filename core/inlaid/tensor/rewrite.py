@@ -36,7 +36,7 @@ class Rewriter:
         """An integer expression rebuilt."""
         done = self._indices.get(index)
         if done is not None:
-            return done
+            return index if done == index else done
         new = index
         if isinstance(index, (arith.Var, arith.SizeVar)):
             new = self._variables.get(index, index)

@@ -86,7 +86,7 @@ class Native:
     def __init__(self, programs: Sequence[ir.LoopProgram], options: X86Options = PLAIN) -> None:
         self.region = region_of([finish(program) for program in programs])
         self.artifact = compile_region(self.region, options)
-        self.kernel = X86Runtime(options).load(self.artifact, {})
+        self.kernel = X86Runtime(options).load(self.artifact, {}).kernel
 
     def run(self, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
         """All outputs, for the inputs of all kernels. Scratch buffers are among the outputs."""

@@ -101,7 +101,7 @@ def test_buffers_are_held_to_their_memory(what: str) -> None:
         buffers = (input_, output, dataclasses.replace(scratch, storage="arena", index=0, offset=64, shape=(shape,)))
         signature = dataclasses.replace(region.signature, outputs=region.signature.outputs[:1])
         changed: RegionProgram = dataclasses.replace(region, buffers=buffers, workspace=workspace, signature=signature)
-        loaded = X86Runtime(CHECKED).load(compile_region(changed, CHECKED), {})
+        loaded = X86Runtime(CHECKED).load(compile_region(changed, CHECKED), {}).kernel
         given = np.arange(size, dtype=np.float32)
         made = np.zeros(size, np.float32)
         loaded.invoke([given], [made], np.empty(64 + size * 4, np.uint8), np.array([size], np.int64))

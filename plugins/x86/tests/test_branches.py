@@ -182,7 +182,7 @@ def test_versions_of_a_kernel(rows):
 
     region = lowered(ops.neg(x), (Rule(),))
     options = X86Options(threads=1)
-    kernel = X86Runtime(options).load(compile_region(region, options), {})
+    kernel = X86Runtime(options).load(compile_region(region, options), {}).kernel
     given = random(rows, 4)
     found = np.empty_like(given)
     kernel.invoke([given], [found], np.empty(64, np.uint8), np.array([rows], np.int64))

@@ -68,13 +68,14 @@ def test_a_kernel_stops_before_its_end(alarm: Callable[[Any], None], threads: in
     (region,) = product(SIZE, threads)._executor.plans["main"].regions.values()
     x, y = np.ones((SIZE, SIZE), np.float32), np.full((SIZE, SIZE), np.nan, np.float32)
     scratch = region.artifact.workspace[""]
-    assert region.kernel is not None and isinstance(scratch, int)
+    kernel = region.loaded.kernel
+    assert kernel is not None and isinstance(scratch, int)
     arguments = [x, x], [y], np.empty(scratch, np.uint8), np.zeros(0, np.int64)
     alarm(stop)
     with pytest.raises(Interruption) as interrupted:
-        region.kernel.invoke(*arguments)
+        kernel.invoke(*arguments)
     assert isinstance(interrupted.value.error, Stop) and np.isnan(y).any()
-    region.kernel.invoke(*arguments)
+    kernel.invoke(*arguments)
     assert (y == SIZE).all()
 
 

@@ -45,7 +45,7 @@ def scheduled(program, threads=1, layout=ROW_MAJOR):
         (4, 8, (3, 3), 1, 1, 1, 1, 1, BLOCKED, True),
         (8, 6, (3, 3), 1, 1, 1, 1, 2, ROW_MAJOR, True),
         (3, 8, (3, 2), 1, 0, 1, 1, 1, ROW_MAJOR, False),
-        (4, 1, (3, 3), 1, 1, 1, 1, 1, BLOCKED, True),
+        (4, 2, (3, 3), 1, 1, 1, 1, 1, BLOCKED, True),
         (3, 2, (3,), 1, 1, 1, 1, 1, ROW_MAJOR, True),
         (1, 8, (3, 3), 1, 1, 1, 1, 2, ROW_MAJOR, True),
         (4, 4, (3, 3), 2, 1, 1, 1, 2, BLOCKED, True),
@@ -101,6 +101,19 @@ def test_lines_share_their_halo():
         assert axes is not None
         assert arith.simplify(axes[1].pitch - axes[1].size) == arith.Const(between)
         assert [axis.phases for axis in axes] == [stride, stride]
+
+
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_as_many_vectors_as_places(most):
+    """A tile of images this small has as many places as vectors of output channels: its loops must not be mistaken for each other."""
+    height, width = (arith.SizeVar(name, 1, most) for name in "hw")
+    arguments = 4 * most, (3, 3), 1, 1, 1
+    offer, program = scheduled(convolution((1, 4, height, width), *arguments), layout=BLOCKED)
+    generator = np.random.default_rng(most)
+    for size in range(1, most + 1):
+        static = convolution((1, 4, size, size), *arguments)
+        arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in static.inputs]
+        assert_same(offer, program, arrays, interp.run(static, arrays)[0], {height: size, width: size})
 
 
 def test_tiles_inside_the_image_are_stored_without_conditions():
