@@ -20,6 +20,7 @@ MODELS := ../shared/models
 MINUTES := 35
 # Where `make test-avx2` keeps what makes this processor look older.
 OLDER_HOST := $(CURDIR)/build/older_host
+AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor with AVX2 alone
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
 # Where `make conformance` writes.
 REPORTS := docs/conformance
@@ -93,9 +94,9 @@ bench-symbolic: $(DEVELOPING) ## the same with symbolic sizes, beside packages f
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
 
 bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## kernels and models with symbolic sizes, all engines as on a processor with AVX2 alone
-	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md
+	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"
 	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --precisions f32 --sizes 1 --against onnxruntime --minutes $(MINUTES) \
-		--results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md
+		--results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"
 
 bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md

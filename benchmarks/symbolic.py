@@ -143,6 +143,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--draw", action="store_true", help="measure nothing: only draw the page")
     parser.add_argument("--results", type=Path, help="where rows are kept; default: the user's cache folder")
     parser.add_argument("--write", type=Path, help="write the page to this file")
+    parser.add_argument("--title", default=page.TITLE, help="of the page")
     arguments = parser.parse_args()
     kernels = arguments.kernels
     if arguments.against is None:
@@ -194,7 +195,7 @@ def main() -> None:
         print(f"{time.perf_counter() - started:.0f} s; kept in {arguments.results}")
     if arguments.write:
         arguments.write.parent.mkdir(parents=True, exist_ok=True)
-        arguments.write.write_text(page.draw(page.latest(arguments.results)), encoding="utf-8")
+        arguments.write.write_text(page.draw(page.latest(arguments.results), arguments.title), encoding="utf-8")
     elif arguments.draw:
         print(page.draw(page.latest(arguments.results)))
 

@@ -158,12 +158,15 @@ def _judged(what: str, ratios: Sequence[tuple[float, str]], bound: float, mean: 
     return f"{what}: geometric mean {found:.2f}{goal}, above {bound:.2f}: {', '.join(above) or 'none'}"
 
 
-def draw(rows: Sequence[Row]) -> str:
+TITLE = "Benchmarks with symbolic sizes"
+
+
+def draw(rows: Sequence[Row], title: str = TITLE) -> str:
     """The page, in Markdown."""
     dates = sorted(row.date for row in rows)
     sections = [
         [
-            "# Benchmarks with symbolic sizes",
+            f"# {title}",
             "",
             f"Measured from {dates[0]} to {dates[-1]} by `python benchmarks/symbolic.py`." if rows else "Nothing is measured yet.",
             "",

@@ -93,11 +93,8 @@ class Executor:
                 frame[number] = given if in_place(given, alignment) else fresh_copy(given)
             for position, number in prepared.objects:
                 frame[number] = inputs[position]
-            for position, number in prepared.bound:
-                given = inputs[position]
-                frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
-            if keep:
-                run.kept = {}
+            if prepared.memories:
+                self._bind(run, inputs, keep)
             if targets:
                 for number, target in zip(prepared.outputs, targets, strict=True):
                     if target is not None and target.shape == layout.shapes[number]:
@@ -107,13 +104,22 @@ class Executor:
                     self._invoke(run, step)
                 else:
                     self._step(run, step)
-            for work in run.devices.values():
-                work.wait()
-            if run.kept:
-                return [run.kept.get(number, frame[number]) for number in prepared.outputs]
+            if prepared.memories:
+                for work in run.devices.values():
+                    work.wait()
+                if run.kept:
+                    return [run.kept.get(number, frame[number]) for number in prepared.outputs]
             return prepared.results(frame)
         finally:
             prepared.release(run)
+
+    def _bind(self, run: Workspace, inputs: Sequence[Any], keep: bool) -> None:
+        """Take the inputs that may lie on a device."""
+        for position, number in run.prepared.bound:
+            given = inputs[position]
+            run.frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
+        if keep:
+            run.kept = {}
 
     def _step(self, run: Workspace, instruction: OtherStep) -> None:
         frame = run.frame

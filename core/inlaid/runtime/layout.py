@@ -410,9 +410,10 @@ class PreparedPlan:
         """Give a workspace back to the pool, without what the run's caller owns, once no queue of a device works with it; not one
         with which a device has failed."""
         workspace.frame = []
-        workspace.kept = None
-        if workspace.devices and not workspace.settled():
-            return
+        if self.memories:
+            workspace.kept = None
+            if not workspace.settled():
+                return
         self._pool.append(workspace)
 
     def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:

@@ -105,7 +105,7 @@ def test_lines_share_their_halo():
 
 @pytest.mark.parametrize("most", [2, 3, 4])
 def test_as_many_vectors_as_places(most):
-    """A tile of images this small has as many places as vectors of output channels: its loops must not be mistaken for each other."""
+    """A tile of images this small has as many places as vectors of channels: its loops must be told apart."""
     height, width = (arith.SizeVar(name, 1, most) for name in "hw")
     arguments = 4 * most, (3, 3), 1, 1, 1
     offer, program = scheduled(convolution((1, 4, height, width), *arguments), layout=BLOCKED)
