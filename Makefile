@@ -11,6 +11,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Stand for what was installed: copies of the packages, or the sources themselves with the tools to work on them.
 INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
+# The plugins of this repository, by name.
+PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
@@ -36,13 +38,13 @@ $(BIN)/python:
 
 # pip takes a plugin that it has installed before to be up to date, whatever has become of the folder.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes $(patsubst plugins/%,inlaid-%,$(wildcard plugins/*)) 2>/dev/null
+	@$(PIP) uninstall --yes $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 
 $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -r requirements-dev.txt
-	$(PIP) install -e . $(patsubst %/pyproject.toml,-e %,$(wildcard plugins/*/pyproject.toml))
+	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
 	@touch $@
 
 demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResNet-50 for this CPU, run it, and check the answer
@@ -84,7 +86,7 @@ docs: $(DEVELOPING) ## web pages of docs/, in docs/_build/html
 
 conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report of each to docs/conformance/
 	@mkdir -p $(REPORTS)
-	@set -e; for target in reference $(notdir $(wildcard plugins/*)); do \
+	@set -e; for target in reference $(PLUGINS); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
 bench: $(DEVELOPING) ## time Inlaid beside its peers for 35 minutes, those timed longest ago first; writes docs/benchmarks.md
