@@ -168,6 +168,7 @@ class Executor:
         """Move a value from or to a device."""
         frame, work, target = run.frame, run.devices[transfer.device], move.target
         item = frame[move.source]
+        work.await_values((move.source,))
         if transfer.direction == "beside" and move.donate:
             self._define(run, target, item)
             return
@@ -185,7 +186,6 @@ class Executor:
                 ready = self._reserve(run, target, item.shape)
             else:
                 ready = aligned_empty(item.shape, item.dtype)
-        work.await_values((move.source,))
         if isinstance(item, DeviceArray):
             work.copy(item.tensor, ready)
         elif transfer.direction == "up" and move.apart:
