@@ -118,8 +118,9 @@ def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes:
     made = reduce_rows(window, plane, block.bindings[:2], height, pitch, lanes)
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
-        within = isinstance(stmt, ir.For) and stmt.var in planes[-1:]
-        return replace(stmt, body=ir.Alloc(plane, joined(made, stmt.body))) if within else None  # type: ignore[call-arg, attr-defined]
+        if isinstance(stmt, ir.For) and stmt.var in planes[-1:]:
+            return replace(stmt, body=ir.Alloc(plane, joined(made, stmt.body)))
+        return None
 
     body = Rewriter(stmt=change).stmt(s.program.body)
     return replace(s.program, body=body if planes else ir.Alloc(plane, joined(made, body)))
