@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -32,8 +33,8 @@ from inlaid.graph.pattern import (
     tuple_item,
     wildcard,
 )
-from inlaid.ops.composites import quantised_conv
-from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, hookimpl
+from inlaid.ops.composites import quantised_binary, quantised_conv
+from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, Tolerance, hookimpl
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.reference.codegen import ReferenceCodegen
@@ -82,6 +83,7 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "indices": lambda: rectified(is_op("take")(is_const().has_rank(2), wildcard())),
     "integers": lambda: is_op("add")(is_op("mul")(wildcard().has_dtype("int8"), wildcard()), wildcard()),
     "a quantised layer": quantised_conv,
+    "two quantised tensors": lambda: quantised_binary("add"),
     "a layer stored": stored_conv,
     "an operator of a vendor's own": lambda: rectified(is_op(Operator("acme.twin", lambda attrs, a, b: a, arity=(2, 2)))),
 }
@@ -199,3 +201,22 @@ def test_a_part_without_examples_is_named() -> None:
     rule = OpRule(rectified(is_op("neg")(wildcard()) | never), "either")
     with pytest.raises(Failed, match=r"no example was found of relu\(exp\(\*\)\): exp of .* does not match"):
         composites.agrees(subject(rule), "either")
+
+
+class LastBit(ReferenceCodegen):
+    """Turns over the last bit of every result."""
+
+    def compile(self, unit: Region, context: Any) -> Any:
+        body = unit.function.body
+        (result,) = body.fields if isinstance(body, ir.Tuple) else (body,)
+        assert isinstance(result.type, TensorType)
+        turned = ops.bitwise_xor(result, ir.constant(np.ones((), result.type.dtype.numpy)))
+        return super().compile(replace(unit, function=ir.function(unit.function.params, ir.tuple_([turned]))), context)
+
+
+def test_integers_may_differ_by_the_steps_that_a_plugin_declares() -> None:
+    rule = OpRule(is_op("neg")(is_op("neg")(wildcard().has_dtype("int32"))), "twice")
+    with pytest.raises(Failed, match=r"elements, by at most 1 steps"):
+        composites.agrees(subject(rule, codegen=LastBit), "twice")
+    told = Conformance(tolerances=(Tolerance("int32", steps=1, operator="twice"),))
+    composites.agrees(subject(rule, codegen=LastBit, told=told), "twice")

@@ -27,6 +27,7 @@ CAUGHT = {
     "probe_raises": "plugin/probes",
     "waives_the_binding": "plugin/declares-tolerances",
     "allows_anything": "plugin/declares-tolerances",
+    "allows_any_integer": "plugin/declares-tolerances",
     "expects_nothing_known": "plugin/expects-what-there-is",
     "misspells_an_operator": "annotations/loads-rules",
     "misspells_in_a_pattern": "annotations/loads-rules",
@@ -35,6 +36,7 @@ CAUGHT = {
     "rule_raises": "annotations/judges-operators",
     "fickle_rule": "annotations/judges-alike",
     "negative_cost": "annotations/predicts-sound-costs",
+    "gives_a_wrong_example": "annotations/accepts-its-examples",
     "nameless_format": "codegen/artifacts-are-whole",
     "counts_compilations": "codegen/gives-the-same-again",
     "orders_by_hash": "codegen/gives-the-same-elsewhere",
@@ -47,8 +49,13 @@ CAUGHT = {
     "knows_one_rank": "operators/agrees[neg-float32]",
     "repeats_a_bias": "operators/composite[affine]",
     "loses_nan_in_a_bias": "operators/composite[affine]",
+    "fails_on_depthwise": "operators/exercised[conv]",
+    "ignores_dilations": "operators/exercised[conv]",
+    "pools_wrongly": "operators/exercised[max_pool]",
+    "is_wrong_for_its_example": "operators/exercised[relu]",
     "wants_what_is_not": "operators/composite[gated]",
     "takes_all_code": "runtime/checks-artifacts",
+    "composes_beyond": "runtime/keeps-to-its-buffers",
     "writes_beyond": "runtime/keeps-to-its-buffers",
     "gives_the_same_array": "runtime/gives-new-results",
     "takes_any_index": "runtime/reports-faults",
@@ -63,9 +70,10 @@ CAUGHT = {
 CONSEQUENCES = {
     "rule_raises": ("codegen/refuses-what-it-cannot",),
     "flushes_denormals": ("operators/drawn[relu-float32]",),
-    "loses_nan": ("operators/drawn[mul-float32]",),
+    "loses_nan": ("operators/drawn[mul-float32]", "operators/exercised[mul]"),
     "makes_numbers_of_nan": ("operators/drawn[neg-float32]", "operators/composite[negated]"),
     "knows_one_rank": ("operators/drawn[neg-float32]", "operators/composite[negated]"),
+    "pools_wrongly": ("runtime/keeps-to-its-buffers",),
     "repeats_a_bias": ("models/agrees[recurrent]",),
     "needs_its_compilation": ("package/runs-without-the-compiler",),
 }
@@ -77,7 +85,7 @@ IN_PROCESSES = {
 """Cases that start processes, which takes seconds: only the plugins that are meant for one of them are put through it."""
 TAKEN = (
     *("add-float32", "mul-float32", "relu-float32", "neg-float32", "take-float32", "take-int64", "matmul-float32", "add-int64"),
-    "sin-float32",
+    *("sin-float32", "conv-float32", "max_pool-float32", "add", "mul", "relu", "take", "sin", "conv", "max_pool"),
 )
 """The operators of the fleet, and some that it refuses."""
 
@@ -111,6 +119,22 @@ def test_a_sound_plugin_passes(join: Callable[[str], Subject]) -> None:
     assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
     assert refused["operators/agrees[sin-float32]"] == "has no rule for sin"
     assert "models/agrees[perceptron-float16]" in refused
+    # What none of the pinned examples is, and the rules accept.
+    assert refused["operators/agrees[conv-float32]"] == "it takes channels by fours"
+    assert "operators/exercised[conv]" in passed
+    assert not any(result.unexercised for result in results)
+
+
+def test_composites_alone_are_run_and_packaged(join: Callable[[str], Subject]) -> None:
+    subject = join("composes_alone")
+    levels = ("codegen", "runtime", "package")
+    results = run(subject, [case for case in cases(subject) if case.level in levels or case.name == "composite"])
+    assert not [result for result in results if result.outcome is Outcome.FAILED]
+    passed = {result.id for result in results if result.outcome is Outcome.PASSED}
+    assert passed >= {
+        "operators/composite[scaled]", "codegen/artifacts-are-whole", "runtime/keeps-to-its-buffers", "runtime/gives-new-results",
+        "runtime/runs-in-two-threads", "package/runs-elsewhere", "package/runs-without-the-compiler",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CAUGHT)

@@ -53,6 +53,18 @@ def test_markdown_names_what_a_reader_asks_for() -> None:
     assert "| float32 | exp | 0.01 | 0.001 |" in text
 
 
+def test_an_operator_of_which_examples_were_searched_is_claimed() -> None:
+    searched = Result("operators/exercised[det]", "operators", Outcome.PASSED)
+    text = as_markdown(report(REFUSED, searched), "acme.svg")
+    assert "| det | some, of which examples were searched |" in text
+    assert "not claimed\n\n* det" not in text
+
+
+def test_an_operator_that_is_wrong_for_a_value_is_not_listed_as_right() -> None:
+    wrong = Result("operators/exercised[exp]", "operators", Outcome.FAILED, "exp of nothing")
+    assert "| exp | float32 |" not in as_markdown(report(PASSED, wrong), "acme.svg")
+
+
 @pytest.mark.parametrize(
     ("made", "text"),
     [

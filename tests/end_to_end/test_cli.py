@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlaid.cli import main
+from inlaid.driver.deviation import Deviation
 from inlaid.errors import PluginError
 from inlaid.plugins.blame import blame
 from inlaid.runtime import load
@@ -209,6 +210,18 @@ def test_shadow(run: Run, folder: Path) -> None:
     good(run("compile", "small.onnx", "-o", "a.inlaid"))
     code, _, err = run("run", "a.inlaid", "--input", "x=x.npy", "--shadow")
     assert code == 2 and "no graph to compare with" in err
+
+
+def test_shadow_lists_what_differs(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Deviation("by 1, where 0.5 is allowed", 1.0, 0.25, (0, 3), 2, 8, 2.0)
+    monkeypatch.setattr("inlaid.driver.shadow._compare", lambda *args: found)
+    code, _, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
+    (line,) = [line for line in err.splitlines() if line.startswith("region0_x86 on x86")]
+    assert code != 0
+    assert line.endswith(": at most 1 (0.25 of the greatest value) at [0, 3], 2 of 8 elements differ, more than is allowed")
+    assert "by 1, where 0.5 is allowed" in err and "the inputs are in small.shadow.npz" in err
+    with np.load(folder / "small.shadow.npz") as saved:
+        assert saved.files
 
 
 def test_placement(run: Run, folder: Path) -> None:

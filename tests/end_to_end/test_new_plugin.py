@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -18,6 +19,7 @@ from inlaid.plugins import Level
 from inlaid.runtime.c_source import find_compiler
 
 ROOT = Path(__file__).parents[2]
+KINDS = pytest.mark.parametrize("kind", [(), ("--level", "loop"), ("--memory", "device")], ids=["region", "loop", "device"])
 LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
 
 
@@ -48,10 +50,10 @@ def test_what_is_written(tmp_path, monkeypatch, capsys, level):
     assert ("Level.LOOP" in text) == (level == "loop")
 
 
-@LEVELS
+@KINDS
 @pytest.mark.parametrize("name", ["acme", "quantum_npu"])
-def test_it_is_in_good_order(tmp_path, run_command, level, name):
-    assert new_plugin(name, "--level", level, "-o", str(tmp_path / "p")) == 0
+def test_it_is_in_good_order(tmp_path, run_command, kind, name):
+    assert new_plugin(name, *kind, "-o", str(tmp_path / "p")) == 0
     rules = ["--isolated", "--config", f"src=['{tmp_path}/p/src']", "--line-length", "132", "--select", "E,F,W,I,UP,B,SIM,RUF"]
     run_command(sys.executable, "-m", "ruff", "check", *rules, ".", folder=tmp_path / "p")
     if name == "acme":  # where lines break depends on how long the name is
@@ -92,18 +94,45 @@ def beside(project: Path, site: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(["[inlaid.plugins]", *points, ""]))
 
 
-@LEVELS
-def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, level):
-    if level == "loop" and find_compiler() is None:
+def test_what_a_plugin_may_import_is_held_by_a_lint(tmp_path, run_command):
+    """With the project's own settings, which are those of the plugins in this repository."""
+    folder = tmp_path / "p"
+    assert new_plugin("acme", "-o", str(folder)) == 0
+    check = [sys.executable, "-m", "ruff", "check", "--no-cache", "src", "tests"]
+    run_command(*check, folder=folder)
+    runtime = folder / "src" / "inlaid_acme" / "runtime.py"
+    runtime.write_text(runtime.read_text() + "\n\nfrom inlaid.driver import cut  # noqa: E402, F401\n")
+    done = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "TID251" in done.stdout
+    own, theirs = (
+        set(tomllib.loads(text)["lint"]["flake8-tidy-imports"]["banned-api"])
+        for text in (
+            (ROOT / "plugins" / "ruff.toml").read_text(),
+            (folder / "pyproject.toml").read_text().replace("[tool.ruff.", "["),
+        )
+    )
+    assert own == theirs
+
+
+def test_loop_programs_are_for_the_memory_of_the_host():
+    with pytest.raises(InputError, match="expected --level region for --memory device, got loop"):
+        render("acme", Level.LOOP, "device")
+
+
+@KINDS
+def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, kind):
+    if "loop" in kind and find_compiler() is None:
         pytest.skip("there is no C compiler")
     project, site = tmp_path / "p", tmp_path / "site"
-    assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
+    assert new_plugin("acme", *kind, "-o", str(project)) == 0
     beside(project, site)
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
     run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
     run_command(sys.executable, "-m", "mypy", "--strict", "src", folder=project, MYPYPATH=str(ROOT / "core"))
     command = (sys.executable, "-c", "from inlaid.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
-    run_command(*command, "--only", "plugin", "--only", "annotations", "--jobs", "1", folder=project, PYTHONPATH=path)
+    run_command(
+        *command, "--only", "plugin", "--only", "annotations", "--only", "devices", "--jobs", "1", folder=project, PYTHONPATH=path
+    )
     report = json.loads((project / "r.json").read_text())
     assert report["target"] == "acme"
 

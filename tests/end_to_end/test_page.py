@@ -16,9 +16,11 @@ from tests.unit.partitioning.fakes import takers_of, taking
 
 from inlaid import ops
 from inlaid.graph import ir
+from inlaid.graph.pattern import is_op, wildcard
 from inlaid.partitioning import partition
 from inlaid.partitioning.explain import explain
 from inlaid.partitioning.page import page
+from inlaid.plugins import OpRule
 from inlaid.types import TensorType
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -72,7 +74,7 @@ def told(folder: Path, text: str, script: str) -> dict[str, Any]:
 def test_the_page_holds_the_whole_report() -> None:
     data = data_of(page_of(random_model(30)))
     assert data["targets"] == ["a", "b", "reference"] and len(data["nodes"]) == 30
-    assert {node["operator"] for node in data["nodes"]} == {"relu", "tanh", "sigmoid", "add"}
+    assert {node["name"] for node in data["nodes"]} == {"relu", "tanh", "sigmoid", "add"}
     for source, reader, path in data["edges"]:
         assert len(path) == data["nodes"][reader]["y"] - data["nodes"][source]["y"] - 1
 
@@ -80,7 +82,7 @@ def test_the_page_holds_the_whole_report() -> None:
 def test_names_cannot_end_the_script() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
     text = page_of(ir.function([x], ops.relu(x, span=ir.Span("", HOSTILE))), HOSTILE)
-    assert HOSTILE not in text and data_of(text)["nodes"][0]["node"] == HOSTILE
+    assert HOSTILE not in text and data_of(text)["nodes"][0]["parts"][0]["node"] == HOSTILE
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
@@ -120,13 +122,49 @@ def test_operators_are_found_clicked_and_coloured(tmp_path: Path) -> None:
     data = data_of(text)
     found = told(tmp_path, text, script)
     node = data["nodes"][4]
-    assert node["node"] in found["details"] and data["targets"][node["target"]] in found["details"]
-    assert all(verdict in found["details"] for verdict in node["verdicts"])
+    (part,) = node["parts"]
+    assert part["node"] in found["details"] and data["targets"][node["target"]] in found["details"]
+    assert all(verdict in found["details"] for verdict in part["verdicts"])
     assert found["pixel"] == [int(found["colour"][place : place + 2], 16) for place in (1, 3, 5)]
     assert found["found"] == "1 found" and "act7" in found["second"]
     assert found["zoomed"] > 1.1 and found["pressed"] == "false"
     assert found["regions"] == len(data["regions"]) and found["marked"] == data["regions"][0]["operators"]
     assert found["title"] == HOSTILE
+
+
+def composed() -> str:
+    """The page of a model in which one target takes `relu(neg(x)) + neg(x)` whole, between two operators of another."""
+    x = ir.var("x", TensorType((4, 8), "float32"))
+    first = ops.tanh(x, span=ir.Span("m.onnx", "/in"))
+    turned = ops.neg(first, span=ir.Span("m.onnx", "/mid/turn"))
+    total = ops.add(ops.relu(turned, span=ir.Span("m.onnx", "/mid/act")), turned, span=ir.Span("m.onnx", "/mid/sum"))
+    module = ir.Module({"main": ir.function([x], ops.tanh(total, span=ir.Span("m.onnx", "/out")))})
+    inner = is_op("neg")(wildcard().named("x")).named("turn")
+    takers = takers_of({"a": (OpRule(is_op("add")(is_op("relu")(inner), inner), "folded"),), "b": taking("tanh")})
+    return page(explain(partition(module, takers), takers), "model")
+
+
+def test_a_composite_is_one_node() -> None:
+    data = data_of(composed())
+    assert [node["name"] for node in data["nodes"]] == ["tanh", "folded", "tanh"]
+    assert [(source, reader) for source, reader, _ in data["edges"]] == [(0, 1), (1, 2)]
+    assert [part["operator"] for part in data["nodes"][1]["parts"]] == ["neg", "relu", "add"]
+    assert [number for change in data["changes"] for number in change["nodes"] if number > 2] == []
+
+
+@in_browser
+def test_parts_of_a_composite_are_found_and_told(tmp_path: Path) -> None:
+    script = """
+      byId("search").value = "/mid/act";
+      byId("search").dispatchEvent(new Event("input"));
+      byId("search").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter"}));
+      told.details = byId("details").textContent;
+      told.parts = [...byId("details").querySelectorAll("h3")].map(item => item.textContent);
+      told.legend = byId("legend").textContent;
+    """
+    found = told(tmp_path, composed(), script)
+    assert found["details"].startswith("foldedcomposite3 operators") and "m.onnx:/mid/sum" in found["details"]
+    assert found["parts"] == ["neg", "relu", "add"] and found["legend"] == "a (3)b (2)reference (0)"
 
 
 @in_browser

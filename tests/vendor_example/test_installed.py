@@ -25,7 +25,7 @@ def product():
     return net.build()
 
 
-@pytest.mark.parametrize("name", ["npu", "blas"])
+@pytest.mark.parametrize("name", ["npu", "blas", "lanes"])
 def test_it_installs_and_conforms(tmp_path, checkout, furnished, name):
     if name == "blas" and find_compiler() is None:
         pytest.skip("there is no C compiler")

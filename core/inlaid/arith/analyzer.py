@@ -111,13 +111,21 @@ def _constant(value: int) -> Linear:
 class Analyzer:
     """Answers questions under one set of bounds, remembering what it worked out."""
 
-    __slots__ = ("_bounds", "_forms", "_interned", "_ranges")
+    __slots__ = ("_around", "_bounds", "_forms", "_interned", "_own", "_ranges")
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self._bounds: Bounds = {} if bounds is None else bounds
+    def __init__(self, bounds: Bounds | None = None, around: Analyzer | None = None) -> None:
+        """`around`: an analyzer whose bounds hold too, but for those of variables that are bounded here."""
+        own: Bounds = {} if bounds is None else bounds
+        self._around = around
+        self._own = frozenset(own)
+        self._bounds: Bounds = own if around is None else {**around._bounds, **own}
         self._forms: dict[Expr, Linear] = {}
-        self._interned: dict[Hashable, Expr] = {}
+        self._interned: dict[Hashable, Expr] = {} if around is None else around._interned
         self._ranges: dict[Expr, Interval] = {}
+
+    def inside(self, bounds: Bounds) -> Analyzer:
+        """One that knows bounds of more variables. What does not read those is worked out here, once for all such analyzers."""
+        return Analyzer(bounds, self)
 
     # --- questions --------------------------------------------------------------------------------------------------------
 
@@ -152,8 +160,33 @@ class Analyzer:
         """The canonical form of an expression."""
         done = self._forms.get(expr)
         if done is None:
-            done = self._forms[expr] = self._canonical(expr)
+            around = self._around
+            shared = around is not None and self._own.isdisjoint(free_vars(expr))
+            done = self._forms[expr] = around.linear(expr) if around is not None and shared else self._canonical(expr)
         return done
+
+    def affine(self, expr: Dim, variable: Expr) -> tuple[Expr, Expr] | None:
+        """(stride, rest) with `expr == stride * variable + rest`, neither of which reads the variable; None where there are none.
+
+        The stride is 0 for an expression that does not read the variable.
+        """
+        form = self.linear(wrap(expr))
+        stride: Expr = ZERO
+        rest: dict[Expr, int] = {}
+        for atom, count in form.terms.items():
+            if atom is variable or atom == variable:
+                stride = add(stride, count)
+            elif variable in free_vars(atom):
+                others = _without(_factors(atom), [variable])
+                if others is None or any(variable in free_vars(other) for other in others):
+                    return None
+                product: Expr = Const(count)
+                for other in others:
+                    product = mul(other, product)
+                stride = add(stride, product)
+            else:
+                rest[atom] = count
+        return stride, Linear(rest, form.constant).expr()
 
     # --- canonical forms --------------------------------------------------------------------------------------------------
 
@@ -525,7 +558,10 @@ class Analyzer:
     def _atom_range(self, atom: Expr) -> Interval:
         done = self._ranges.get(atom)
         if done is None:
-            done = self._ranges[atom] = self._work_out_range(atom)
+            around = self._around
+            shared = around is not None and self._own.isdisjoint(free_vars(atom))
+            done = around._atom_range(atom) if around is not None and shared else self._work_out_range(atom)
+            self._ranges[atom] = done
         return done
 
     def _work_out_range(self, atom: Expr) -> Interval:
@@ -604,24 +640,5 @@ def linear(expr: Dim, bounds: Bounds | None = None) -> Linear:
 
 
 def affine(expr: Dim, variable: Expr, bounds: Bounds | None = None) -> tuple[Expr, Expr] | None:
-    """(stride, rest) with `expr == stride * variable + rest`, neither of which reads the variable; None where there are none.
-
-    The stride is 0 for an expression that does not read the variable.
-    """
-    form = linear(expr, bounds)
-    stride: Expr = ZERO
-    rest: dict[Expr, int] = {}
-    for atom, count in form.terms.items():
-        if atom is variable or atom == variable:
-            stride = add(stride, count)
-        elif variable in free_vars(atom):
-            others = _without(_factors(atom), [variable])
-            if others is None or any(variable in free_vars(other) for other in others):
-                return None
-            product: Expr = Const(count)
-            for other in others:
-                product = mul(other, product)
-            stride = add(stride, product)
-        else:
-            rest[atom] = count
-    return stride, Linear(rest, form.constant).expr()
+    """`Analyzer.affine` under bounds."""
+    return Analyzer(bounds).affine(expr, variable)

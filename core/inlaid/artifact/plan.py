@@ -23,8 +23,8 @@ class Value:
     `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
     "arena" at byte `offset` of the arena of its device; "dynamic" is allocated when it is produced, because its size is not bounded
     before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an
-    input has one too, which binds dimensions. `device` is the target in whose memory it lies, "" for the host's: only values in
-    an arena and constants are on devices.
+    input has one too, which binds dimensions. `device` is the target in whose memory it lies, "" for the host's: values in an
+    arena, constants, and the inputs and outputs of plans that another plan runs may lie on devices.
     """
 
     storage: Storage
@@ -69,7 +69,9 @@ class Loop:
     """Run plan `body` repeatedly (the semantics of the graph's `Loop`).
 
     The body plan takes (iteration, state..., slices of scanned..., captured...) and gives (keep going, state..., outputs...);
-    the instruction gives (final state..., stacked outputs...).
+    the instruction gives (final state..., stacked outputs...). What of these lies on a device does so in the body too, and has a
+    value of one iteration's shape in `spare`, in order, to be overwritten: state lives in two buffers by turns, and a slice that
+    starts where no tensor may is copied.
     """
 
     body: str
@@ -79,14 +81,15 @@ class Loop:
     scanned: tuple[int, ...]
     captured: tuple[int, ...]
     outputs: tuple[int, ...]
+    spare: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Move:
     """Copy value `source` to value `target`: an input returned as an output, or a value between the host and a device. What a
-    device gives has arrived after a `Wait`. `donate`: the target
-    takes over the source's buffer instead, and nothing reads the source afterwards. `apart`: the device copies beside its kernels,
-    from or to memory that nothing else uses before (to it) or afterwards (from it)."""
+    device gives has arrived after a `Wait`. `donate`: the target takes over the source's buffer instead, and nothing reads the
+    source afterwards; an input that moves to a device does so where it lies there already, and is copied otherwise. `apart`: the
+    device copies beside its kernels, from or to memory that nothing else uses before (to it) or afterwards (from it)."""
 
     source: int
     target: int

@@ -1,6 +1,9 @@
-"""Which values of a plan an instruction reads and writes."""
+"""Which values of a plan an instruction reads and writes, and the same instruction on others."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Wait
 
@@ -28,4 +31,32 @@ def written_by(instruction: Instruction) -> tuple[int, ...]:
     """The numbers of the values that an instruction writes."""
     if isinstance(instruction, Wait):
         return ()
+    if isinstance(instruction, Loop):
+        return (*instruction.outputs, *instruction.spare)
     return (instruction.target,) if isinstance(instruction, (Move, Bind)) else instruction.outputs
+
+
+def renumbered(instruction: Instruction, number: Callable[[int], int]) -> Instruction:
+    """The instruction on the values whose numbers `number` gives for those of its own."""
+
+    def each(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(map(number, numbers))
+
+    def maybe(found: int | None) -> int | None:
+        return None if found is None else number(found)
+
+    match instruction:
+        case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):
+            return replace(instruction, inputs=each(inputs), outputs=each(outputs))
+        case Branch(condition=condition, inputs=inputs, outputs=outputs):
+            return replace(instruction, condition=number(condition), inputs=each(inputs), outputs=each(outputs))
+        case Loop(body=body):
+            sides = (instruction.state, instruction.scanned, instruction.captured, instruction.outputs, instruction.spare)
+            return Loop(body, maybe(instruction.trip_count), maybe(instruction.condition), *map(each, sides))
+        case Move(source=source, target=target) | Bind(source=source, target=target):
+            return replace(instruction, source=number(source), target=number(target))
+        case Assert(condition=condition, outputs=outputs):
+            return replace(instruction, condition=maybe(condition), outputs=each(outputs))
+        case Wait():
+            return instruction
+    raise AssertionError(f"unknown instruction {instruction!r}")

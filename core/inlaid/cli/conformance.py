@@ -79,6 +79,8 @@ def _show(report: Report) -> None:
 
     for result in report.failures:
         echo(f"{result.id}: {result.reason}")
+    for name, claim in report.unexercised:
+        echo(f"warning: {name}: claimed, never exercised: {claim}")
     table = Table("level", title=f"{report.target}: {badge_text(report)}", title_justify="left")
     for column in COLUMNS:
         table.add_column(column, justify="right")

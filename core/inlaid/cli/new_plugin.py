@@ -16,6 +16,11 @@ from inlaid.plugins.contract import PLUGIN_API_VERSION, Level
 from inlaid.plugins.registry import default_registry
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_BANNED = (
+    "api", "cli", "conformance", "driver", "frontends", "onnx_backend", "partitioning", "quantization", "reference",
+    "runtime.executor", "runtime.layout", "settings",
+)  # fmt: skip
+"""Modules of Inlaid that are no part of the surface for plugins."""
 _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}
 
 
@@ -28,11 +33,18 @@ _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64",
     show_default=True,
     help="What the code generator is given: regions of models as graphs, or loop programs.",
 )
+@click.option(
+    "--memory",
+    type=click.Choice(["host", "device"]),
+    default="host",
+    show_default=True,
+    help="Where the values of regions are: in the host's memory, or in that of a device. The latter is for --level region.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder; default: inlaid-NAME.")
-def new_plugin_command(name: str, level: str, output: Path | None) -> None:
+def new_plugin_command(name: str, level: str, memory: str, output: Path | None) -> None:
     """Write a project for a plugin with the target NAME, which installs, works and conforms as it is."""
     folder = output or Path(_distribution(name))
-    files = render(name, Level(level))
+    files = render(name, Level(level), memory)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already", remedy="name another folder with -o")
     for place, text in files.items():
@@ -43,8 +55,11 @@ def new_plugin_command(name: str, level: str, output: Path | None) -> None:
     echo(f'  cd {folder}\n  pip install -e ".[test]"\n  pytest\n  inlaid conformance --target {name}')
 
 
-def render(name: str, level: Level) -> dict[str, str]:
-    """The files of a project by their paths. Raises `InputError` for a name that no target may have, or that one has already."""
+def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
+    """The files of a project by their paths, for values in the "host"'s memory or in that of a "device". Raises `InputError` for a
+    name that no target may have, or that one has already, and for loop programs on a device."""
+    if memory == "device" and level is Level.LOOP:
+        raise InputError("expected --level region for --memory device, got loop", remedy="the project for loops runs C on the host")
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise InputError(f"{name!r} is no name of a target: lower-case letters, digits and underscores are, a letter first")
     if name in default_registry().kinds():
@@ -67,6 +82,8 @@ def render(name: str, level: Level) -> dict[str, str]:
         "title": name.title().replace("_", ""),
         "level": level.value,
         "dtypes": _DTYPES[level],
+        "memory": memory,
+        "banned": [f"inlaid.{module}" for module in _BANNED],
         "api_version": PLUGIN_API_VERSION,
         "release": f"{major}.{minor}",
         "next_release": f"{major}.{int(minor) + 1}",
@@ -79,6 +96,7 @@ def render(name: str, level: Level) -> dict[str, str]:
         f"src/{package}/__init__.py": "both/init.py",
         f"src/{package}/plugin.py": "both/plugin.py",
         **{f"src/{package}/{part}.py": f"{level.value}/{part}.py" for part in ("rules", "codegen", "runtime")},
+        **({f"src/{package}/runtime.py": "region/device_runtime.py"} if memory == "device" else {}),
         f"tests/test_{name}.py": "both/test.py",
     }
     return {place: environment.get_template(f"{source}.jinja").render(facts) for place, source in sources.items()}

@@ -40,7 +40,12 @@ from inlaid.runtime.output import check_output
 @seed_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option("--profile", is_flag=True, help="Say where the time went, by region and source node.")
-@click.option("--shadow", "shadowed", is_flag=True, help="Compare every region with the reference target; fail where one differs.")
+@click.option(
+    "--shadow",
+    "shadowed",
+    is_flag=True,
+    help="Compare every region with the reference target; fail where one differs by more than is allowed.",
+)
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace to this file.")
 @json_option
 def run_command(
@@ -90,19 +95,24 @@ def run_command(
 
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
-    """Compare regions with the reference: how many runs of them agree. Raises `KernelFault` where one differs, with its inputs
-    saved beside."""
+    """Compare regions with the reference, and print those that differ at all, the worst first: how many runs of them agree. Raises
+    `KernelFault` where one differs by more than is allowed, with the inputs of the worst saved beside."""
     import inlaid
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
 
     found = shadow(inlaid.load(model, dims), arrays, targets, settings=Settings(precision=precision))
+    for region in found.regions:
+        if region.deviation.excess:
+            click.echo(str(region), err=True)
     if found.difference is None:
         return found.compared
     path = Path(f"{model.stem}.shadow.npz")
     check_output(path, [model])
     found.difference.save(path)
-    raise KernelFault(str(found.difference), remedy=f"the inputs are in {path}")
+    wrong = sum(region.difference is not None for region in found.regions)
+    others = f"; {wrong} of {len(found.regions)} regions differ, and this is the worst" if wrong > 1 else ""
+    raise KernelFault(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:

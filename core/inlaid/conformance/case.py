@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inlaid.conformance.subject import Subject
@@ -30,8 +30,13 @@ class NotClaimed(Skipped):
     """The target does not claim what the check is about."""
 
 
-Check = Callable[["Subject"], None]
-"""Passes where it returns. Raises `Failed` or `Skipped`; any other exception is a failure too."""
+class Unexercised(Skipped):
+    """What the target claims and the check found no example of. The text names the claim, and a remedy."""
+
+
+Check = Callable[["Subject"], Sequence[str] | None]
+"""Passes where it returns; what it returns are claims that it found no example of. Raises
+`Failed` or `Skipped`; any other exception is a failure too."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case, and why, unless it passed. `claimed` is False where the target does not claim what it is about."""
+    """What came of a case, and why, unless it passed. `claimed` is False where the target does not claim what it is about;
+    `unexercised` is what it claims of it that no example was found of."""
 
     id: str
     level: str
     outcome: Outcome
     reason: str = ""
     claimed: bool = True
+    unexercised: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, item: dict[str, Any]) -> Result:
+        """A result from JSON."""
+        return cls(**{**item, "outcome": Outcome(item["outcome"]), "unexercised": tuple(item.get("unexercised", ()))})

@@ -276,7 +276,7 @@ class _Attempt:
         if wanted.ranks and value.ndim not in wanted.ranks:
             rank = wanted.ranks[0]
             if value.size == 0:
-                value = self._values((1,) * rank, from_numpy(value.dtype).name)
+                value = np.ones((1,) * rank, value.dtype)  # It may be a scale.
             more = (1,) * (rank - value.ndim)
             value = value.reshape(more + value.shape) if more else value[(0,) * (value.ndim - rank)]
         if wanted.value is not None:

@@ -43,13 +43,13 @@ class _Reporter:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the report."""
-        from inlaid.conformance.case import Outcome, Result
+        from inlaid.conformance.case import Result
         from inlaid.conformance.report import report_of, write_report
         from inlaid.conformance.subject import Subject
         from inlaid.conformance.suite import cases
         from inlaid.plugins.registry import default_registry
 
-        found = {item["id"]: Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in self._found}
+        found = {item["id"]: Result.of(item) for item in self._found}
         subject = Subject(self._target, default_registry())
         every = cases(subject)
         results = [found[case.id] for case in every if case.id in found]

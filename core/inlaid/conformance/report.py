@@ -16,7 +16,7 @@ from inlaid.plugins import DeviceStatus, Tolerance
 from inlaid.plugins.contract import PLUGIN_API_VERSION
 from inlaid.runtime.output import check_output
 
-FORMAT = "inlaid-conformance-1"
+FORMAT = "inlaid-conformance-2"
 NOT_CLAIMED = "not claimed"
 COLUMNS = (*(outcome.value for outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.EXPECTED, Outcome.SKIPPED)), NOT_CLAIMED)
 """What cases are counted by: the outcomes, with what is skipped because it is not claimed apart."""
@@ -24,7 +24,7 @@ COLUMNS = (*(outcome.value for outcome in (Outcome.PASSED, Outcome.FAILED, Outco
 
 @dataclass(frozen=True)
 class Report:
-    """The results of a run. `complete`: every case of the suite was asked for."""
+    """The results of a run. `complete`: every case of the suite was asked for and run, and every claim exercised."""
 
     target: str
     plugin: str
@@ -39,6 +39,11 @@ class Report:
     def failures(self) -> tuple[Result, ...]:
         """What failed."""
         return tuple(result for result in self.results if result.outcome is Outcome.FAILED)
+
+    @property
+    def unexercised(self) -> tuple[tuple[str, str], ...]:
+        """What is claimed and was never exercised, after the id of the case that should have."""
+        return tuple((result.id, claim) for result in self.results for claim in result.unexercised)
 
     def counts(self, level: str) -> Counter[str]:
         """How many cases of a level came to what: by `COLUMNS`."""
@@ -63,7 +68,8 @@ def report_of(subject: Subject, results: Sequence[Result], complete: bool) -> Re
         tolerances = () if failed else subject.conformance.tolerances
     info = next((info for info in subject.registry.plugins() if info.name == name), None)
     origin = ("", "") if info is None else (info.distribution, info.version)
-    return Report(subject.text, name, *origin, device, tolerances, tuple(results), complete and device.available)
+    complete = complete and device.available and not any(result.unexercised for result in results)
+    return Report(subject.text, name, *origin, device, tolerances, tuple(results), complete)
 
 
 def as_json(report: Report) -> str:
@@ -105,16 +111,19 @@ def as_markdown(report: Report, badge: str) -> str:
         found = [result for result in report.results if result.outcome is outcome]
         if found:
             lines += ["", f"## {title}", "", *(f"* `{result.id}`: {_inline(result.reason)}" for result in found)]
+    if report.unexercised:
+        lines += ["", "## Claimed, never exercised", "", *(f"* `{name}`: {_inline(claim)}" for name, claim in report.unexercised)]
     if report.tolerances:
         lines += [
             "",
             "## Tolerances that the plugin declares",
             "",
-            "| element type | operator | relative | absolute |",
-            "|---|---|---|---|",
+            "| element type | operator | relative | absolute | steps |",
+            "|---|---|---|---|---|",
         ]
         lines += [
-            f"| {item.dtype} | {item.operator or 'all'} | {item.relative:g} | {item.absolute:g} |" for item in report.tolerances
+            f"| {item.dtype} | {item.operator or 'all'} | {item.relative:g} | {item.absolute:g} | {item.steps} |"
+            for item in report.tolerances
         ]
     lines += _operators(report)
     return "\n".join(lines) + "\n"
@@ -124,14 +133,19 @@ def _operators(report: Report) -> list[str]:
     """Which element types of which operators were found right, and why others were not tried."""
     right: dict[str, list[str]] = {}
     refused: dict[str, Counter[str]] = {}
+    searched: list[str] = []
     wrong = {result.id.partition("[")[2] for result in report.failures}
     for result in report.results:
         if result.id.startswith("operators/agrees["):
             operator, _, element = result.id.partition("[")[2][:-1].rpartition("-")
             if not result.claimed:
                 refused.setdefault(operator, Counter())[result.reason] += 1
-            elif result.outcome is Outcome.PASSED and f"{operator}-{element}]" not in wrong:
+            elif result.outcome is Outcome.PASSED and not {f"{operator}-{element}]", f"{operator}]"} & wrong:
                 right.setdefault(operator, []).append(element)
+        elif result.id.startswith("operators/exercised[") and result.outcome is Outcome.PASSED:
+            searched.append(result.id.partition("[")[2][:-1])
+    for operator in searched:
+        right.setdefault(operator, ["some, of which examples were searched"])
     lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
     lines += [f"| {operator} | {', '.join(found)} |" for operator, found in right.items()]
     missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}

@@ -1,4 +1,4 @@
-"""Regions of a target to look at more closely: operators that it claims by themselves, and its parts of the suite's models."""
+"""Regions of a target to look at more closely: operators and composites that it claims, and its parts of the suite's models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,48 +15,79 @@ from inlaid import ops
 from inlaid.artifact import Artifact
 from inlaid.conformance.case import NotClaimed
 from inlaid.conformance.corpus import Choices, Form, entry_of
+from inlaid.conformance.coverage import may_claim, search
+from inlaid.conformance.levels import composites
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.subject import Subject
+from inlaid.conformance.tolerance import of_composite, of_operator
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
-from inlaid.plugins import Region
+from inlaid.partitioning.compose import alone
+from inlaid.plugins import Region, Tolerance
 from inlaid.runtime.executable import Executable
 
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
 )
 """Operators of which one example each is looked at, where they are claimed."""
-NOTHING = "it claims none of the suite's operators, and no part of its models"
+NOTHING = "it claims none of the suite's operators, no composite that examples were found of, and no part of its models"
 MOST = 14
 """Regions that are looked at, at most."""
 RUNS = 6
-"""Operators that are run, at most."""
+"""Operators and composites that are run, at most."""
+FEW = 3
+"""Where fewer of `OPERATORS` are claimed, composites are looked at too."""
 Array = np.ndarray[Any, Any]
 
 
-def claimed_forms(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Form]:
-    """For each operator one example, of the first element type and form that the target claims."""
+@dataclass(frozen=True)
+class Sample:
+    """An operator or composite that the target claims, by a name for people, on inputs; `composed` is the function as it is in a
+    region, and `allowed` the tolerance for an element type."""
+
+    name: str
+    function: ir.Function
+    inputs: tuple[Any, ...]
+    composed: ir.Function
+    allowed: Callable[[str], Tolerance]
+
+
+def claimed(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
+    """For each operator one example, of the first element type and form that the target claims. Where it claims few of them,
+    examples of its composites too."""
+    count = 0
     for name in operators:
-        entry = entry_of(ops.TABLE[name])
-        assert entry is not None
-        examples = (entry.example(Choices.pinned(0), element) for element in entry.dtypes)
-        claimed = (form for example in examples for form in example.forms() if subject.claims(form.function))
-        found = next(claimed, None)
-        if found is not None:
-            yield found
+        form = next(_claimed_forms(subject, name), None)
+        if form is not None:
+            count += 1
+            allowed = functools.partial(of_operator, subject, name, False)
+            yield Sample(f"{form}", form.function, form.inputs, subject.composed(form.function), allowed)
+    if count < FEW and operators is OPERATORS:
+        for rule, made, claim in composites.plain_examples(subject):
+            allowed = functools.partial(of_composite, subject, rule.name, False)
+            yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
+
+
+def _claimed_forms(subject: Subject, name: str) -> Iterator[Form]:
+    """Examples of an operator that the target claims: plain ones, and others where the rules reject those."""
+    entry = entry_of(ops.TABLE[name])
+    assert entry is not None
+    for element in entry.dtypes:
+        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if subject.claims(form.function))
+    if may_claim(subject, name):
+        yield from (trial.form for trial in search(subject, entry).trials)
 
 
 def regions(subject: Subject) -> tuple[Region, ...]:
     """Regions for the code generator, equal ones each time. Raises `NotClaimed` where there are none."""
-    found = []
-    found = [subject.region("", form.function) for form in claimed_forms(subject)][: MOST // 2]
+    found = [subject.region("", sample.composed) for sample in claimed(subject)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
             found += subject.cut(net.module())
     if not found:
         raise NotClaimed(NOTHING)
-    return tuple(Region(f"sample{number}", region.function, region.target) for number, region in enumerate(found[:MOST]))
+    return tuple(replace(region, symbol=f"sample{number}") for number, region in enumerate(found[:MOST]))
 
 
 @dataclass(frozen=True)
@@ -81,10 +112,10 @@ class Run:
 def runs(subject: Subject) -> tuple[Run, ...]:
     """Operators that the target claims, and models that it takes part of. Raises `NotClaimed` where there are none."""
     found = []
-    for form in itertools.islice(claimed_forms(subject), RUNS):
-        names = [param.name for param in form.function.params]
-        load = functools.partial(subject.load, form.function)
-        found.append(Run(form.example.operator.name, load, dict(zip(names, form.inputs, strict=True)), form.function))
+    for sample in itertools.islice(claimed(subject), RUNS):
+        names = [param.name for param in sample.function.params]
+        load = functools.partial(subject.load, sample.composed)
+        found.append(Run(sample.name, load, dict(zip(names, sample.inputs, strict=True)), sample.function))
     nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
     for net in nets:
         if subject.refused(net.module()) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from inlaid.cache import caches
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import compile_module, cut
 from inlaid.driver.context import DriverContext, candidate
+from inlaid.driver.region import borders_of
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import InlaidError, PluginError, Unsupported
 from inlaid.graph import ir
@@ -163,8 +165,12 @@ class Subject:
         return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
-        """A function as a region of its own, as the partitioner would outline it."""
-        return Region(symbol, outlined(self.composed(function), self.target), self.target)
+        """A function as a region of its own, as the partitioner would outline it, with the borders that its code generator asks
+        for. Raises as that does."""
+        return self._bordered(Region(symbol, outlined(self.composed(function), self.target), self.target))
+
+    def _bordered(self, region: Region) -> Region:
+        return replace(region, borders=borders_of(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
         """A function that is a call of an operator, as the composite that the target takes it for, where it does so; else as it
@@ -221,4 +227,4 @@ class Subject:
 
     def _own(self, partitioned: Partitioned) -> tuple[Region, ...]:
         names = [name for name, number in partitioned.regions.items() if number == 0]
-        return tuple(Region(name, partitioned.module[name], self.target) for name in names)
+        return tuple(self._bordered(Region(name, partitioned.module[name], self.target)) for name in names)

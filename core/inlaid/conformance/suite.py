@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from functools import partial
 
 from inlaid.conformance import fresh
-from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped
+from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
 from inlaid.conformance.levels import codegen, composites, devices, models, operators, package, plugin, runtime
 from inlaid.conformance.subject import Subject
@@ -41,8 +43,8 @@ CASES: tuple[Case, ...] = (
 
 
 def cases(subject: Subject) -> tuple[Case, ...]:
-    """All cases for a target: those that are for every target, and those on its composites, beside the ones on operators."""
-    own = (*CASES, *composites.cases(subject))
+    """All cases for a target: those that are for every target, and those on its composites and on operators of its vendor."""
+    own = (*CASES, *operators.own_cases(subject), *composites.cases(subject))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
@@ -55,34 +57,38 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
 
 def run_case(subject: Subject, case: Case) -> Result:
     """What comes of a case. An expected failure that passes is a failure."""
-    outcome, reason, claimed = _tried(subject, case)
+    found = _tried(subject, case)
+    outcome, reason = found.outcome, found.reason
     if case.level in ON_DEVICE and subject.problem is None:
         expected = next((item for item in subject.conformance.expected_failures if matches(item, case)), None)
         if expected is not None and outcome is Outcome.FAILED:
             outcome, reason = Outcome.EXPECTED, f"{expected.reason} ({reason})"
         elif expected is not None and outcome is Outcome.PASSED:
             outcome, reason = Outcome.FAILED, f"it is expected to fail ({expected.reason}), and passes"
-    return Result(case.id, case.level, outcome, reason, claimed)
+    return replace(found, outcome=outcome, reason=reason)
 
 
-def _tried(subject: Subject, case: Case) -> tuple[Outcome, str, bool]:
+def _tried(subject: Subject, case: Case) -> Result:
+    result = partial(Result, case.id, case.level)
     if case.check is not plugin.loads and subject.problem is not None:
-        return Outcome.SKIPPED, "the plugin cannot be used", True
+        return result(Outcome.SKIPPED, "the plugin cannot be used")
     if case.level != "plugin" and case.check is not annotations_level.loads_rules and subject.unruly is not None:
-        return Outcome.SKIPPED, "its rules cannot be used", True
+        return result(Outcome.SKIPPED, "its rules cannot be used")
     if case.level in ON_DEVICE and not subject.device.available:
-        return Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}", True
+        return result(Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}")
     try:
-        case.check(subject)
+        unexercised = case.check(subject) or ()
     except NotClaimed as error:
-        return Outcome.SKIPPED, str(error), False
+        return result(Outcome.SKIPPED, str(error), False)
+    except Unexercised as error:
+        return result(Outcome.SKIPPED, str(error), unexercised=(str(error),))
     except Skipped as error:
-        return Outcome.SKIPPED, str(error), True
+        return result(Outcome.SKIPPED, str(error))
     except Failed as error:
-        return Outcome.FAILED, str(error), True
+        return result(Outcome.FAILED, str(error))
     except (Exception, SystemExit) as error:  # whatever a plugin raises
-        return Outcome.FAILED, f"{type(error).__name__}: {error}", True
-    return Outcome.PASSED, "", True
+        return result(Outcome.FAILED, f"{type(error).__name__}: {error}")
+    return result(Outcome.PASSED, unexercised=tuple(unexercised))
 
 
 def chosen(subject: Subject, only: Sequence[str] = ()) -> tuple[Case, ...]:
@@ -124,7 +130,7 @@ def _in_process(subject: Subject, cases: Sequence[Case]) -> list[Result]:
             examples=subject.examples,
             cases=[case.id for case in rest],
         )
-        results += [Result(**{**item, "outcome": Outcome(item["outcome"])}) for item in answers if isinstance(item, dict)]
+        results += [Result.of(item) for item in answers if isinstance(item, dict)]
         if problem is not None:
             # A process that has done its last case and then fails to end is that case's fault.
             blamed = cases[min(len(results), len(cases) - 1)]

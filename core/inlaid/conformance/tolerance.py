@@ -9,7 +9,8 @@ import numpy as np
 
 from inlaid.conformance.case import Failed
 from inlaid.conformance.subject import Subject
-from inlaid.driver.shadow import deviation, flat
+from inlaid.driver.deviation import deviation
+from inlaid.driver.shadow import flat
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins import Tolerance
@@ -34,29 +35,24 @@ MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 def of_operator(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
     """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
     where the operator does not round, and the suite's own where it does."""
-    own = _declared(subject, element, name)
+    own = subject.conformance.tolerance(element, name)
     if own is not None:
         return own
     if exact:
         return Tolerance(element, 0.0)
-    return _declared(subject, element, "") or OPERATORS.get(element) or Tolerance(element, NARROW)
+    return subject.conformance.tolerance(element) or OPERATORS.get(element) or Tolerance(element, NARROW)
 
 
 def of_composite(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
     """The tolerance for an element type in a composite's result: what the plugin declares for it by the name of its rule; none
     where it is defined to the last bit; else that of a model."""
-    own = _declared(subject, element, name)
+    own = subject.conformance.tolerance(element, name)
     return own or (Tolerance(element, 0.0) if exact else of_model(subject, element))
 
 
 def of_model(subject: Subject, element: str) -> Tolerance:
     """The tolerance for an element type in a model's outputs."""
-    return _declared(subject, element, "") or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
-
-
-def _declared(subject: Subject, element: str, operator: str) -> Tolerance | None:
-    given = subject.conformance.tolerances
-    return next((item for item in given if (item.dtype, item.operator) == (element, operator)), None)
+    return subject.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
 
 
 def hold(
@@ -103,7 +99,7 @@ def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolera
     if found.dtype != wanted.dtype:
         return f"its elements are {found.dtype}, not {wanted.dtype}"
     limit = allowed(type_.dtype.name)
-    difference = deviation(type_, wanted, found, limit.relative, limit.absolute)
+    difference = deviation(type_, wanted, found, limit).error
     return None if difference is None else f"it differs from the reference: {difference}"
 
 

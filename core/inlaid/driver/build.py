@@ -12,8 +12,8 @@ from inlaid.artifact.plan import Program, RegionInfo
 from inlaid.cache import MemoryStore, caches
 from inlaid.driver.context import DriverContext, Programs
 from inlaid.driver.donation import warn_of_unused
-from inlaid.driver.fallback import without
-from inlaid.driver.isolate import borders_isolated, compile_isolated
+from inlaid.driver.fallback import with_fallback, without
+from inlaid.driver.isolate import Isolated, isolation
 from inlaid.driver.prepare import FALLBACK
 from inlaid.driver.region import borders_of, compile_region, source_nodes
 from inlaid.driver.standalone import on_fallback, standalone
@@ -31,6 +31,8 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
 
+ALONE = "region0"
+"""What `package_alone` calls the one region that is the function's."""
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
 
@@ -42,15 +44,18 @@ def build_regions(
     report: Progress = lambda stage, done, total: None,
     settings: Settings = DEFAULT,
     keep: bool = True,
+    isolated: Isolated | None = None,
+    bound: bool = False,
 ) -> Package:
     """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
 
-    In isolation a region that cannot be compiled by its target is cut anew for the others, and a `FallbackWarning` says so.
+    Where regions are compiled `isolated`, one that fails is cut anew for the other targets, and a `FallbackWarning` says so; not so
+    where regions are `bound` to their targets, which then raise.
     """
     artifacts: dict[str, Artifact] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
-    bordered = at_borders(partitioned, takers, registry, settings)
+    bordered = at_borders(partitioned, takers, registry, isolated)
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
     kept = caches(keep).objects
@@ -62,14 +67,14 @@ def build_regions(
         region = Region(name, bordered.inside.get(name, partitioned.module[name]), target, bordered.of.get(name))
         context = DriverContext(target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs)
         try:
-            if settings.isolation is None or target.kind == FALLBACK:
+            if isolated is None or target.kind == FALLBACK:
                 artifacts[name] = compile_region(region, context)
             else:
                 context.report("generate", 0, 0)
-                artifacts[name] = compile_isolated(region, registry, settings, keep)
+                artifacts[name] = isolated.compile(region)
         except InlaidError as error:
             unable = failed.get(name, frozenset()) | {index}
-            if settings.isolation is None or len(unable) == len(takers):
+            if bound or isolated is None or len(unable) == len(takers):
                 raise
             partitioned, others = without(partitioned, name, takers, unable, registry)
             if standalone(takers, registry) and on_fallback(takers, partitioned, others):
@@ -94,34 +99,37 @@ def _devices(partitioned: Partitioned, takers: Sequence[Candidate], registry: Pl
 
 
 def at_borders(
-    partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings = DEFAULT
+    partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None = None
 ) -> Bordered:
     """The module with what its code generators want stored at the borders of regions, conversions between them included. Raises
     what a plugin raises, and `CompileError` where no target takes a conversion."""
-    return with_borders(partitioned, takers, partial(_ask, takers, registry, settings))
+    return with_borders(partitioned, takers, partial(_ask, takers, registry, isolated))
 
 
 def package_alone(
     function: Function, taker: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
 ) -> Package:
-    """The package of a function as one region for a target, whatever the target's rules say of it. Raises as `build_regions`."""
+    """The package of a function as one region for a target, whatever the target's rules say of it. Raises as `build_regions`.
+    Where the target stores inputs and results in forms of its own, the fallback converts what it does not convert itself."""
     region = outlined(function, taker.target)
     params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
-    main = ir.function(params, call_by_name("region0", region, params))
-    partitioned = Partitioned(ir.Module({"main": main, "region0": region}), (), {"region0": 0})
-    return build_regions(partitioned, (taker,), registry, settings=settings, keep=keep)
+    main = ir.function(params, call_by_name(ALONE, region, params))
+    partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
+    takers = with_fallback((taker,), registry)
+    with isolation(registry, settings, keep) as isolated:
+        return build_regions(partitioned, takers, registry, settings=settings, keep=keep, isolated=isolated, bound=True)
 
 
 def _ask(
-    takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings, name: str, function: Function, index: int
+    takers: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
 ) -> Borders | None:
     """The borders that a region's code generator asks for. In isolation one that fails gets none: whoever compiles the region will
     see it fail, and say so."""
     region = Region(name, function, takers[index].target)
-    if settings.isolation is None or region.target.kind == FALLBACK:
+    if isolated is None or region.target.kind == FALLBACK:
         return borders_of(region, registry)
     try:
-        return borders_isolated(region, registry, settings)
+        return isolated.borders(region)
     except InlaidError:
         return None
 

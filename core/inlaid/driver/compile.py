@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from inlaid.driver.build import Progress, build_regions
 from inlaid.driver.context import candidate
 from inlaid.driver.donation import check_donated
+from inlaid.driver.fallback import with_fallback
+from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.standalone import check_whole
@@ -29,10 +31,7 @@ def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candid
     """The targets in order of priority, the fallback last. Raises `TargetError` for one that is not installed."""
     if not targets:
         raise CompileError("no target is given", remedy="name at least one, such as x86")
-    found = [registry.target(text) for text in targets]
-    if FALLBACK in registry.kinds() and all(target.kind != FALLBACK for target in found):
-        found.append(registry.target(FALLBACK))
-    return tuple(candidate(target, registry) for target in found)
+    return with_fallback([candidate(registry.target(text), registry) for text in targets], registry)
 
 
 def cut(
@@ -109,6 +108,7 @@ def build_package(
     report = progress or (lambda stage, done, total: None)
     check_donated(module.main, settings.donate)
     report("partition", 0, 0)
-    partitioned, takers = cut(module, targets, registry, instruments, settings)
-    check_whole(partitioned, takers, len(targets), registry)
-    return build_regions(partitioned, takers, registry, report, settings, keep)
+    with isolation(registry, settings, keep) as isolated:  # its process starts while the module is cut
+        partitioned, takers = cut(module, targets, registry, instruments, settings)
+        check_whole(partitioned, takers, len(targets), registry)
+        return build_regions(partitioned, takers, registry, report, settings, keep, isolated)

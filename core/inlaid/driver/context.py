@@ -18,7 +18,7 @@ from inlaid.lowering.steps import StepProgram, steps_of
 from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
-from inlaid.partitioning.borders import stored_function
+from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.partitioning.compose import dissolve
 from inlaid.partitioning.rules import check_rule
 from inlaid.passes.fixed_products import fixed_products
@@ -26,7 +26,7 @@ from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pointwise_products import pointwise_products
 from inlaid.passes.tables import tabulate
-from inlaid.plugins import Phase, Region, Reject, Target
+from inlaid.plugins import Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
@@ -41,7 +41,8 @@ def candidate(target: Target, registry: PluginRegistry) -> Candidate:
     """A target as one that may take operators. Raises `PluginError` for rules that cannot be used."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
-    return Candidate(target, registry.op_rules(target, check_rule), dtypes, capabilities.dynamic_dims, plugin)
+    rules = registry.op_rules(target, check_rule)
+    return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.quantisation)
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ class DriverContext:
         function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
         return RegionSource(region.symbol, function), rules, context
 
-    def steps(self, region: Region) -> StepProgram:
-        """The region as steps over numbered buffers. Raises `Unsupported` for an operator that the target does not claim."""
+    def steps(self, region: Region, form: Form | None = None) -> StepProgram:
+        """The region as steps over numbered buffers, those between steps stored as `form` says. Raises `Unsupported` for an
+        operator that the target does not claim, `PluginError` for a form that does not fit a type."""
         taker = candidate(self.target, self.registry)
         for expr in in_order(region.function.body):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
@@ -105,7 +107,8 @@ class DriverContext:
                 if isinstance(verdict, Reject):
                     raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
         outside = region.function if region.borders is None else stored_function(region.function, region.borders)
-        return steps_of(region.symbol, region.function, taker.rules, outside)
+        inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
+        return steps_of(region.symbol, region.function, taker.rules, outside, inside)
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

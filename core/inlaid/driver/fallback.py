@@ -1,10 +1,11 @@
-"""A region that its target cannot compile after all, cut anew for the other targets."""
+"""The fallback: what it takes from the listed targets, and a region that its target cannot compile, cut anew for the others."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from inlaid.driver.context import candidate
 from inlaid.driver.prepare import FALLBACK, prepare
 from inlaid.graph import ir
 from inlaid.graph.transform import transform
@@ -15,6 +16,13 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.types import FunctionType
 
 _MAIN = "main"
+
+
+def with_fallback(takers: Sequence[Candidate], registry: PluginRegistry) -> tuple[Candidate, ...]:
+    """The targets in order of priority, the fallback last where it is installed and not among them."""
+    if FALLBACK not in registry.kinds() or any(taker.target.kind == FALLBACK for taker in takers):
+        return tuple(takers)
+    return (*takers, candidate(registry.target(FALLBACK), registry))
 
 
 def without(

@@ -1,9 +1,15 @@
-"""The process in which `inlaid.driver.isolate` has a region compiled: `python -m inlaid.driver.isolated FOLDER`."""
+"""The process in which `inlaid.driver.isolate` has regions compiled.
+
+    python -m inlaid.driver.isolated FOLDER REQUESTS REPLIES
+
+The latter two are the numbers of pipes.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import resource
 import sys
 from dataclasses import asdict
@@ -11,11 +17,26 @@ from pathlib import Path
 
 from inlaid import ops
 from inlaid.artifact.plan import Program, RegionInfo
-from inlaid.cache import caches
-from inlaid.driver.context import DriverContext
-from inlaid.driver.isolate import BORDERS, CONSTANTS, ERROR, REQUEST, RESULT, TEXT, Request, borders_from_json
+from inlaid.cache import MemoryStore, caches
+from inlaid.driver.context import DriverContext, Programs
+from inlaid.driver.isolate import (
+    BORDERS,
+    CONSTANTS,
+    DONE,
+    ERROR,
+    FAILED,
+    READY,
+    REQUEST,
+    RESULT,
+    SESSION,
+    TEXT,
+    Request,
+    Session,
+    borders_from_json,
+)
 from inlaid.driver.region import borders_of, compile_region, source_nodes
-from inlaid.errors import InlaidError, Remedy
+from inlaid.errors import InlaidError, Remedy, Unsupported
+from inlaid.graph.ir import Function
 from inlaid.graph.parse import parse
 from inlaid.plugins import Region
 from inlaid.plugins.hookspecs import GROUP
@@ -23,42 +44,68 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.package import Package, read_package, write_package
 
 
-def main(folder: Path) -> int:
-    """Answer the request in a folder; the exit status: 1 where an error is written there."""
-    request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
+def main(folder: Path, requests: int, replies: int) -> int:
+    """Answer requests, the folders of regions by lines of one pipe, with a byte each into another, until there are no more."""
+    for pipe in (requests, replies):
+        os.set_inheritable(pipe, False)
+    session = Session(**json.loads((folder / SESSION).read_text(encoding="utf-8")))
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (request.memory, request.memory))
+        resource.setrlimit(limit, (session.memory, session.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        _answer(request, folder)
-    except InlaidError as error:
-        facts = {name: getattr(error, name) for name in ("message", "operator", "node", "region", "plugin", "remedy")}
-        if isinstance(error.remedy, Remedy):
-            facts["remedy"] = asdict(error.remedy)
-        if isinstance(error.__cause__, MemoryError):
-            facts["message"] = f"the code generator asked for more than {request.memory >> 20} MiB of memory"
-    else:
-        return 0
-    (folder / ERROR).write_text(json.dumps(facts), encoding="utf-8")
-    return 1
+    server = _Server(session)
+    os.write(replies, READY)
+    with open(requests, "rb") as lines:
+        for line in lines:
+            os.write(replies, server.serve(Path(os.fsdecode(line[:-1]))))
+    return 0
 
 
-def _answer(request: Request, folder: Path) -> None:
-    constants = read_package(folder / CONSTANTS).weights
-    function = parse((folder / TEXT).read_text(encoding="utf-8"), ops.TABLE, constants)[request.symbol]
-    registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin, GROUP) for plugin in request.plugins])
-    target = registry.target(request.target)
-    borders = None if request.borders is None else borders_from_json(request.borders)
-    region = Region(request.symbol, function, target, borders)
-    if request.asked:
-        found = borders_of(region, registry)
-        (folder / BORDERS).write_text(json.dumps(None if found is None else asdict(found)), encoding="utf-8")
-        return
-    context = DriverContext(target, registry, ops.TABLE, fusion=request.fusion, objects=caches(request.keep).objects)
-    artifact = compile_region(region, context)
-    info = RegionInfo(request.symbol, request.target, source_nodes(region))
-    write_package(Package(Program({}, (info,)), (artifact,), {}), folder / RESULT)
+class _Server:
+    """Answers requests. A region whose borders were asked is kept until it is compiled; shared kernels are made once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin, GROUP) for plugin in session.plugins])
+        kept = caches(session.keep).objects
+        self._objects = MemoryStore() if kept.folder is None else kept
+        self._programs: Programs = {}
+        self._functions: dict[Path, Function] = {}
+
+    def serve(self, folder: Path) -> bytes:
+        """Write the answer to a request into its folder, or the error; and say which."""
+        try:
+            self._answer(folder)
+        except InlaidError as error:
+            facts = {name: getattr(error, name) for name in ("message", "operator", "node", "region", "plugin", "remedy")}
+            if isinstance(error.remedy, Remedy):
+                facts["remedy"] = asdict(error.remedy)
+            if isinstance(error.__cause__, MemoryError):
+                facts["message"] = f"the code generator asked for more than {self._session.memory >> 20} MiB of memory"
+            facts["refused"] = isinstance(error, Unsupported)
+            (folder / ERROR).write_text(json.dumps(facts), encoding="utf-8")
+            return FAILED
+        return DONE
+
+    def _answer(self, folder: Path) -> None:
+        request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
+        function = self._functions.pop(folder, None)
+        if function is None:
+            constants = read_package(folder / CONSTANTS).weights
+            function = parse((folder / TEXT).read_text(encoding="utf-8"), ops.TABLE, constants)[request.symbol]
+        target = self._registry.target(request.target)
+        borders = None if request.borders is None else borders_from_json(request.borders)
+        region = Region(request.symbol, function, target, borders)
+        if request.asks_borders:
+            self._functions[folder] = function
+            found = borders_of(region, self._registry)
+            (folder / BORDERS).write_text(json.dumps(None if found is None else asdict(found)), encoding="utf-8")
+            return
+        fusion = self._session.fusion
+        context = DriverContext(target, self._registry, ops.TABLE, fusion=fusion, objects=self._objects, programs=self._programs)
+        artifact = compile_region(region, context)
+        info = RegionInfo(request.symbol, request.target, source_nodes(region))
+        write_package(Package(Program({}, (info,)), (artifact,), {}), folder / RESULT)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inlaid.arith import SizeVar, free_vars, size_hint
-from inlaid.driver.build import package_alone
+from inlaid.driver.build import ALONE, package_alone
 from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs
@@ -55,7 +55,10 @@ class MeasuredCosts(CostModel):
         try:
             package = package_alone(function, self.takers[claim.target], self.registry, self.settings)
             executable = Executable(package, registry=self.registry)
-            return executable_seconds(executable, usual_inputs(executable))
+            inputs = usual_inputs(executable)
+            if len(executable.regions) > 1:  # what converts at its borders is not its own, and neighbours may need none of it
+                return region_seconds(executable, inputs)[ALONE]
+            return executable_seconds(executable, inputs)
         except InlaidError:
             return None  # there is no device, or the target wants more around it: the prediction stands
 

@@ -8,8 +8,10 @@ from functools import partial
 from inlaid.errors import InputError
 from inlaid.graph import ir
 from inlaid.graph.ir import Module
+from inlaid.ops.shape import transpose
 from inlaid.partitioning.annotate import Candidate, annotate
 from inlaid.partitioning.compose import compose, dissolve
+from inlaid.partitioning.outline import partition
 from inlaid.partitioning.place import by_priority
 from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.dead_channels import remove_dead_channels
@@ -18,7 +20,9 @@ from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
 from inlaid.passes.pipeline import CANONICAL
-from inlaid.plugins import Accept, Phase
+from inlaid.passes.simplify import simplify
+from inlaid.passes.sink_transposes import sink_transposes
+from inlaid.plugins import Accept, Phase, Reject
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import AS_MODEL
 
@@ -39,7 +43,8 @@ def graph_passes(
     """The passes in order: canonical form; decomposition of what no target but the fallback takes whole, and element-wise operators
     brought before the rearrangements that it may leave; the precision asked for; channels that nothing needs removed, as far as
     vectors stay full; canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of
-    them; then the targets' own passes. Raises `InputError` for a precision that there is not."""
+    them; the targets' own passes; and transposes, of the model or of those passes, moved out of what they would cut in regions.
+    Raises `InputError` for a precision that there is not."""
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
@@ -55,6 +60,7 @@ def graph_passes(
         *CANONICAL,
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *own,
+        FunctionPass("sink_transposes", partial(_sink, takers=takers, fallback=fallback), ("graph_form",)),
     )
 
 
@@ -68,6 +74,27 @@ def prepare(
 ) -> Module:
     """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
     return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
+
+
+def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> ir.Function:
+    """The function with transposes moved that a listed target refuses, where it then has fewer regions. Targets that take
+    transposes make them part of layouts or kernels, better than could be told here."""
+    listed = [taker for taker in takers if taker.target.kind != fallback]
+
+    def refused(call: ir.Call) -> bool:
+        return any(isinstance(taker.judge(call), Reject) for taker in listed)
+
+    if not any(isinstance(expr, ir.Call) and expr.callee is transpose and refused(expr) for expr in ir.post_order(function)):
+        return function
+    function = simplify(function)
+    composed = (claim for claim in annotate(function, listed).claims if claim.composite is not None)
+    held = {id(member) for claim in composed for member in claim.members}
+    sunk = sink_transposes(function, lambda call: id(call) not in held and refused(call))
+    return sunk if sunk is not function and _regions(sunk, takers) < _regions(function, takers) else function
+
+
+def _regions(function: ir.Function, takers: Sequence[Candidate]) -> int:
+    return len(partition(ir.Module({"main": function}), takers).regions)
 
 
 def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:

@@ -36,7 +36,7 @@ def report_of(
     so where a code generator cannot say what it wants: whoever compiles the model will see it fail."""
     stored = partitioned
     try:
-        stored = at_borders(partitioned, takers, registry, settings).partitioned
+        stored = at_borders(partitioned, takers, registry).partitioned
     except InlaidError as error:
         warnings.warn(f"what is converted at the borders of regions is not known: {error}", InlaidWarning, stacklevel=2)
     report = explain(partitioned, takers, cost_model(settings, takers, registry), measured, stored)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import cut
+from inlaid.driver.deviation import Deviation, deviation, failed
 from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
@@ -20,24 +21,19 @@ from inlaid.graph.scopes import analyse
 from inlaid.graph.transform import map_functions, transform
 from inlaid.partitioning.annotate import Candidate, nodes_of
 from inlaid.partitioning.outline import region_operators
-from inlaid.plugins.contract import COMPOSITE
+from inlaid.plugins.contract import COMPOSITE, Tolerance
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
 from inlaid.settings import DEFAULT, Settings
 from inlaid.types import TensorType, TupleType, Type
 
-RELATIVE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest difference by the largest value of the reference, by element type: float32's is the design's bound for whole models,
-since a region may be one. Integers are exact."""
-ABSOLUTE = 1e-5
-"""Difference that counts as none."""
-NARROW = 0.25
-"""As `RELATIVE`, for floats of eight bits and less."""
+Allowed = Callable[[str], Tolerance | None]
+"""The declared tolerance for an element type, None for none."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where a target differs from the reference: the region, its target, and the `unit` in it that differs by
+    """Where a target differs from the reference: the region, its target, and the `unit` in it that differs by
     itself, on the values that the reference gives it: an operator, or a composite under the name of its rule, with its source
     nodes. `unit` is "" where none differs, only all together. `error` says by how much, or what went wrong; `inputs` are those of
     the unit, or of the region."""
@@ -62,12 +58,37 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """A region, its target, how many runs of it were compared, and the worst deviation of its results. `difference` says where that
+    is more than is allowed, None where it is not."""
+
+    region: str
+    target: str
+    runs: int
+    deviation: Deviation
+    difference: Difference | None = None
+
+    def __str__(self) -> str:
+        beyond = "" if self.difference is None else ", more than is allowed"
+        return f"{self.region} on {self.target}: {self.deviation}{beyond}"
+
+
+@dataclass(frozen=True)
 class Shadowed:
-    """What a shadow run gave: the reference's outputs in order, how many region runs were compared, and the first difference."""
+    """What a shadow run gave: the reference's outputs in order, and how the regions that ran compare, the worst first."""
 
     outputs: tuple[Any, ...]
-    compared: int
-    difference: Difference | None
+    regions: tuple[Compared, ...]
+
+    @property
+    def compared(self) -> int:
+        """How many runs of regions were compared."""
+        return sum(region.runs for region in self.regions)
+
+    @property
+    def difference(self) -> Difference | None:
+        """That of the worst region, None where all regions are within what is allowed."""
+        return next((region.difference for region in self.regions if region.difference is not None), None)
 
 
 def shadow(
@@ -77,8 +98,8 @@ def shadow(
     registry: PluginRegistry | None = None,
     settings: Settings = DEFAULT,
 ) -> Shadowed:
-    """Run a module, region by region, on its targets and on the reference. Later regions get the reference's values, so that a
-    difference is found where it arises. Raises as compiling and running do."""
+    """Run a module, region by region, on its targets and on the reference, to the end. Later regions get the reference's values, so
+    that each difference is found where it arises. Raises as compiling and running do."""
     registry = registry or default_registry()
     partitioned, takers = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
@@ -92,35 +113,60 @@ def shadow(
     watched = map_functions(partitioned.module, lambda function: transform(function, visit))  # type: ignore[arg-type, return-value]
     main = watched.main
     outputs = Interpreter(watched).run(main, [inputs[param.name] for param in main.params])
-    return Shadowed(outputs if isinstance(outputs, tuple) else (outputs,), watch.compared, watch.difference)
+    return Shadowed(outputs if isinstance(outputs, tuple) else (outputs,), watch.report())
+
+
+@dataclass
+class _Seen:
+    """What is known of a region so far: its executable, how many runs were compared, and the worst with its inputs."""
+
+    region: ir.Function
+    taker: Candidate
+    executable: Executable
+    runs: int = 0
+    worst: Deviation = field(default_factory=Deviation)
+    values: Sequence[Any] = ()
 
 
 class _Watch:
-    """Compares regions as they run, until one differs."""
+    """Compares regions as they run."""
 
     def __init__(self, registry: PluginRegistry, settings: Settings) -> None:
         self.registry = registry
         self.settings = settings
-        self.compared = 0
-        self.difference: Difference | None = None
+        self.seen: dict[str, _Seen] = {}
 
     def double(self, name: str, region: ir.Function, taker: Candidate) -> Operator:
         """An operator that does what a region does, by the reference, and compares."""
         interpreter = Interpreter()
-        compiled: list[Executable] = []
 
         def run(attrs: Attrs, *values: Any) -> Any:
             wanted = interpreter.run(region, values)
-            if self.difference is None:
-                self.compared += 1
-                if not compiled:
-                    compiled.append(self._native(region, taker))
-                error = _compare(region.body.type, compiled[0], values, wanted)
-                if error is not None:
-                    self.difference = self._locate(name, region, taker, values, error)
+            if name not in self.seen:
+                self.seen[name] = _Seen(region, taker, self._native(region, taker))
+            seen = self.seen[name]
+            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(taker, ""))
+            if seen.runs == 0 or _badness(found) > _badness(seen.worst):
+                seen.worst, seen.values = found, values
+            seen.runs += 1
             return wanted
 
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
+
+    def report(self) -> tuple[Compared, ...]:
+        """How the regions compare that ran, the worst first."""
+        found = [self._compared(name, seen) for name, seen in self.seen.items()]
+        return tuple(sorted(found, key=lambda item: _badness(item.deviation), reverse=True))
+
+    def _compared(self, name: str, seen: _Seen) -> Compared:
+        error, difference = seen.worst.error, None
+        if error is not None:
+            difference = self._locate(name, seen.region, seen.taker, seen.values, error)
+        return Compared(name, str(seen.taker.target), seen.runs, seen.worst, difference)
+
+    def _allowed(self, taker: Candidate, unit: str) -> Allowed:
+        """The tolerance that the plugin declares for an element type in the results of a unit, or of regions."""
+        return partial(self.registry.conformance(taker.target).tolerance, operator=unit)
 
     def _native(self, function: ir.Function, taker: Candidate) -> Executable:
         return Executable(package_alone(function, taker, self.registry, self.settings), registry=self.registry)
@@ -142,7 +188,7 @@ class _Watch:
                     compiled = self._native(alone, taker)
                 except InlaidError:
                     continue  # the target wants more around it: nothing is known of it by itself
-                wrong = _compare(unit.type, compiled, given, known[id(unit)])
+                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(taker, _name(unit))).error
                 if wrong is not None:
                     inputs = {param.name: value for param, value in zip(alone.params, given, strict=True)}
                     return found(*_named(unit), wrong, inputs)
@@ -157,6 +203,11 @@ def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[A
     args = tuple(inside.get(arg, arg) for arg in unit.args)
     call = ir.Call(unit.type, unit.span, unit.callee, args, unit.attrs)
     return ir.function(params, call), [_value(arg, known) for arg in moving]
+
+
+def _name(unit: ir.Call) -> str:
+    """The name of an operator, or of a composite's rule."""
+    return unit.callee.name if isinstance(unit.callee, Operator) else str(unit.callee.attr(COMPOSITE))  # type: ignore[attr-defined]
 
 
 def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
@@ -182,19 +233,26 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
     return known[id(expr)]
 
 
-def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any) -> str | None:
-    """What differs between results and those of the reference, in words; None where nothing does."""
+def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
+    """The worst deviation of results from those of the reference."""
     try:
         found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:
-        return f"it failed: {error}"
+        return failed(f"it failed: {error}")
     parts = flat(type_, wanted)
+    worst = Deviation()
     for (part, expected), actual in zip(parts, found, strict=True):
         if isinstance(part, TensorType) and isinstance(actual, np.ndarray):
-            wrong = deviation(part, np.asarray(expected), actual)
-            if wrong is not None:
-                return wrong if len(parts) == 1 else f"in a result of type {part!r}, {wrong}"
-    return None
+            each = deviation(part, np.asarray(expected), actual, allowed(part.dtype.name))
+            if each.error is not None and len(parts) > 1:
+                each = replace(each, error=f"in a result of type {part!r}, {each.error}")
+            worst = max(worst, each, key=_badness)
+    return worst
+
+
+def _badness(found: Deviation) -> tuple[bool, float, float]:
+    """By what deviations are ordered: those beyond what is allowed last, each by how far, then by how much."""
+    return found.error is not None, found.excess, found.worst
 
 
 def flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:
@@ -202,30 +260,3 @@ def flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:
     if isinstance(type_, TupleType):
         return [part for field, item in zip(type_.fields, value, strict=True) for part in flat(field, item)]
     return [(type_, value)]
-
-
-def deviation(
-    type_: TensorType,
-    wanted: np.ndarray[Any, Any],
-    found: np.ndarray[Any, Any],
-    relative: float | None = None,
-    absolute: float = ABSOLUTE,
-) -> str | None:
-    """How an array differs from the one of a type that is wanted, in words; None where it does not. Floats may differ by
-    `relative` (None: what whole models may differ by) of the greatest magnitude and `absolute`."""
-    if wanted.shape != found.shape:
-        return f"shape {found.shape}, not {wanted.shape}"
-    if not type_.dtype.is_float:
-        wrong = int(np.count_nonzero(wanted != found))
-        return f"{wrong} of {wanted.size} elements" if wrong else None
-    a, b = wanted.astype(np.float64), found.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return None
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)) or not same[~finite].all():
-        return "NaN or infinity in other places"
-    worst = float(np.max(np.abs(a[finite] - b[finite])))
-    share = RELATIVE.get(type_.dtype.name, NARROW) if relative is None else relative
-    allowed = share * float(np.max(np.abs(a[finite]))) + absolute
-    return f"by {worst:.3g}, where {allowed:.3g} is allowed" if worst > allowed else None

@@ -9,7 +9,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.align import align_buffers
 from inlaid.tensor.compact import compact_buffers
 from inlaid.tensor.divisions import hoist_divisions
-from inlaid.tensor.guards import nest_guards
+from inlaid.tensor.guards import free_registers, nest_guards
 from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
 from inlaid.tensor.peel import peel_loops
 from inlaid.tensor.vthread import lower_vthreads
@@ -22,7 +22,7 @@ LOCAL_BYTES = 1 << 16
 
 def finish(program: ir.LoopProgram) -> ir.LoopProgram:
     """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
-    program = align_buffers(compact_buffers(simplify_program(flatten_blocks(program))))
+    program = free_registers(align_buffers(compact_buffers(simplify_program(flatten_blocks(program)))))
     program = simplify_program(nest_guards(unroll_loops(peel_loops(lower_vthreads(program)))))
     program = hoist_divisions(program)
     check_registers(program)

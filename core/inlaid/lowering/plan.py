@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value, Wait
-from inlaid.artifact.touched import read_by, written_by
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
+from inlaid.artifact.touched import read_by, renumbered, written_by
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
+from inlaid.lowering.moves import apart, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
 from inlaid.lowering.takeover import Aliases, with_takeovers
 from inlaid.memory.planner import Lifetime, plan
@@ -48,23 +50,76 @@ def build_plans(
     """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
     branches, loop bodies and closures in them. `regions` names the functions that are artifacts, with their aliases. Inputs of the
     entry named in `donate` may be updated in place. `devices` gives the target of each region that works in a device's memory: a
-    value is moved there once. Raises `CompileError` for what an executor cannot do: functions as values, and
-    operators outside of regions."""
+    value is moved there once. Branches, loop bodies and functions take and give in a device's memory what that device alone reads
+    and writes; a function that is called before its plan is made, as by itself, takes and gives all in the host's. Raises
+    `CompileError` for what an executor cannot do: functions as values, and operators outside of regions."""
     work = _Work(module, regions, devices, {entry: MAIN}, [entry])
+    if devices:
+        work.plans[MAIN] = Plan(MAIN, (), (), (), ())  # it comes first
+        work.waiting = _callees_first(module, entry, regions, work.early)
+        work.names = {name: work.names.get(name, f"{MAIN}.{name}") for name in work.waiting}
     for name in work.waiting:
         function = module[name]
         builder = _Builder(analyse(function), work)
         first = name == entry
         owned = {id(param) for param in function.params if first and param.name in donate}
         names = output_names(function) if first else ()
-        builder.build(work.names[name], builder.scopes.body(function), tuple(function.params), names, owned)
+        body = _ScopePlan(builder, work.names[name], builder.scopes.body(function))
+        body.begin(tuple(function.params))
+        sides = _HOST if first or name in work.early else body.sides()
+        work.plans[work.names[name]] = body.finish(sides, names, owned)
+        work.made.add(name)
     return Plans(work.plans, work.constants)
+
+
+def _callees_first(module: ir.Module, entry: str, regions: Collection[str], early: set[str]) -> list[str]:
+    """The functions that an entry runs as plans, each after those that it calls, but for recursion. Adds to `early` those that are
+    called with tensors, or for some, whose sizes only the run knows."""
+    found: list[str] = []
+    seen: set[str] = set()
+    stack = [(entry, False)]
+    while stack:
+        name, ready = stack.pop()
+        if ready:
+            found.append(name)
+        elif name not in seen and name in module.functions:
+            seen.add(name)
+            stack.append((name, True))
+            for expr in ir.post_order(module[name]):
+                if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar) and expr.callee.name not in regions:
+                    stack.append((expr.callee.name, False))
+                    early |= set() if _passes(expr) else {expr.callee.name}
+    return found
+
+
+def _passing(type_: Type) -> list[bool]:
+    """For each part of a value whether it has a shape before the run, and so may pass between plans on a device."""
+    return [_settled(_value(_storage(part), part)) for part in _flat(type_)]
+
+
+def _passes(call: ir.Call) -> bool:
+    """Whether all tensors that a function takes and gives have shapes before the run."""
+    parts = [part for value in (call, *call.args) for part in _flat(value.type)]
+    return not any(isinstance(part, TensorType) and any(map(ir.existential, type_vars(part))) for part in parts)
+
+
+_Sides = tuple[Sequence[str], Sequence[str]]
+"""The devices, "" for the host, of the inputs and of the outputs of a plan that another runs."""
+_HOST: _Sides = ((), ())
+"""All of them on the host."""
+
+
+def _sole(*found: Collection[str]) -> str:
+    """The one device among some memories, "" where there is none or where there are others."""
+    devices = {device for some in found for device in some}
+    return devices.pop() if len(devices) == 1 else ""
 
 
 @dataclass
 class _Work:
     """What the builders of all functions share: the names of the plans of functions, and what is made so far. `waiting` lists
-    functions in the order in which they are met."""
+    functions in the order in which they are planned; `made` are those whose plans are there, `early` those that
+    take and give all in the host's memory, since they are called before, or with tensors of unknown sizes."""
 
     module: ir.Module
     regions: Aliases
@@ -73,6 +128,15 @@ class _Work:
     waiting: list[str]
     plans: dict[str, Plan] = field(default_factory=dict)
     constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    early: set[str] = field(default_factory=set)
+
+    def sides(self, name: str) -> _Sides:
+        """Where the plan of a function takes its inputs and gives its outputs."""
+        if name in self.made:
+            return sides_of(self.plans[self.names[name]])
+        self.early.add(name)
+        return _HOST
 
     def plan_of(self, name: str) -> str:
         """The name of the plan of a function of the module. Raises `CompileError` where there is no such function."""
@@ -82,6 +146,12 @@ class _Work:
             self.names[name] = f"{MAIN}.{name}"
             self.waiting.append(name)
         return self.names[name]
+
+
+def sides_of(plan: Plan) -> _Sides:
+    """Where a plan takes its inputs and gives its outputs."""
+    inputs, outputs = ([plan.values[number].device for _, number in side] for side in (plan.inputs, plan.outputs))
+    return inputs, outputs
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:
@@ -105,7 +175,7 @@ class _Builder:
     def __init__(self, scopes: Scopes, work: _Work) -> None:
         self.scopes = scopes
         self.work = work
-        self.closures: dict[int, str] = {}
+        self.closures: dict[tuple[int, bool], str] = {}
         self.captures = self._captures()
 
     def _captures(self) -> dict[int, dict[int, ir.Expr]]:
@@ -156,17 +226,6 @@ class _Builder:
             found.update(self.captures.get(id(scope), {}))
         return tuple(found.values())
 
-    def build(
-        self,
-        name: str,
-        scope: Scope,
-        params: tuple[ir.Expr, ...],
-        names: tuple[str, ...] = (),
-        owned: Collection[int] = (),
-    ) -> None:
-        """Add the plan of a scope. `owned` are the ids of the parameters whose buffers it may give away."""
-        self.work.plans[name] = _ScopePlan(self, name, scope).run(params, names, owned)
-
 
 @dataclass
 class _ScopePlan:
@@ -179,25 +238,84 @@ class _ScopePlan:
     constants: dict[tuple[str, str], int] = field(default_factory=dict)
     moved: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def run(self, params: tuple[ir.Expr, ...], names: tuple[str, ...], owned: Collection[int]) -> Plan:
-        inputs: list[tuple[str, int]] = []
+    inputs: list[tuple[str, int]] = field(default_factory=list)
+    params: tuple[ir.Expr, ...] = ()
+    result: tuple[int, ...] = ()
+
+    def begin(self, params: tuple[ir.Expr, ...]) -> None:
+        """Make the instructions, with all inputs in the host's memory."""
+        self.params = params
         for param in params:
             label = param.name if isinstance(param, ir.Var) else "captured"
             parts = [self._add(_value("input", type_)) for type_ in _flat(param.type)]
             self.numbers[id(param)] = tuple(parts)
-            inputs += [(label if len(parts) == 1 else f"{label}.{index}", part) for index, part in enumerate(parts)]
+            self.inputs += [(label if len(parts) == 1 else f"{label}.{index}", part) for index, part in enumerate(parts)]
         for expr in self.scope.order:
             if id(expr) not in self.numbers and not isinstance(expr, ir.Function):
                 self.numbers[id(expr)] = self._visit(expr)
-        results = self._results(self._numbers(self.scope.result))
+        self.result = self._numbers(self.scope.result)
+
+    def readers(self, outputs: Sequence[str] = ()) -> list[set[str]]:
+        """Per input, the memories where it is read, as results that lie in `outputs` too."""
+        found: dict[int, set[str]] = {number: set() for _, number in self.inputs}
+        for item in self.instructions:
+            for number in read_by(item):
+                if number in found:
+                    found[number].add(self.values[item.target].device if isinstance(item, Move) else "")
+        for number, device in zip(self.result, outputs, strict=False):
+            if number in found:
+                found[number].add(device)
+        return [found[number] if _settled(self.values[number]) else {""} for _, number in self.inputs]
+
+    def makers(self) -> list[set[str]]:
+        """Per result, the memories where it is made: none for a constant; for an input, where it is read."""
+        readers = dict(zip((number for _, number in self.inputs), self.readers(), strict=True))
+        found = []
+        for number in self.result:
+            value = self.values[number]
+            if not _settled(value):
+                found.append({""})
+            elif value.storage == "input":
+                found.append(readers[number])
+            else:
+                found.append(set() if value.storage == "constant" else {value.device})
+        return found
+
+    def sides(self) -> _Sides:
+        """Where a plan that stands alone takes inputs and gives outputs best."""
+        outputs = [_sole(made) for made in self.makers()]
+        return [_sole(read) for read in self.readers(outputs)], outputs
+
+    def finish(self, sides: _Sides, names: tuple[str, ...] = (), owned: Collection[int] = ()) -> Plan:
+        """The plan, with inputs and outputs on devices. `owned` are the ids of the parameters whose buffers it may give away."""
+        arriving: dict[int, int] = {}
+        for (_, number), device in zip(self.inputs, sides[0], strict=False):
+            if device:
+                self.values[number] = replace(self.values[number], device=device)
+                if (number, device) in self.moved:
+                    arriving[self.moved.pop((number, device))] = number
+        kept = [item for item in self.instructions if not (isinstance(item, Move) and item.target in arriving)]
+        self.instructions = [renumbered(item, lambda number: arriving.get(number, number)) for item in kept]
+        results = self._results(self.result, sides[1] or [""] * len(self.result))
         names = names or tuple(f"output{number}" for number in range(len(results)))
-        donated = {number for param in params if id(param) in owned for number in self.numbers[id(param)]}
-        self.instructions = _apart(self.instructions, self.values, results)
-        self.instructions = _with_waits(self.instructions, self.values, results)
+        donated = {number for param in self.params if id(param) in owned for number in self.numbers[id(param)]}
+        if self.name == MAIN:
+            self.instructions = apart(self.instructions, self.values, results)
+        self.instructions = with_waits(self.instructions, self.values, results)
         self.instructions = with_takeovers(self.instructions, self.values, results, donated, self.builder.work.regions)
+        self.instructions = with_donations(self.instructions, donated)
         arenas = self._place()
-        outputs = tuple(zip(names, results, strict=True))
-        return Plan(self.name, tuple(self.values), tuple(inputs), outputs, tuple(self.instructions), arenas.pop("", 0), arenas)
+        order = [number for number in range(len(self.values)) if number not in arriving]
+        place = {old: new for new, old in enumerate(order)}.__getitem__
+        return Plan(
+            self.name,
+            tuple(self.values[old] for old in order),
+            tuple((label, place(old)) for label, old in self.inputs),
+            tuple((name, place(old)) for name, old in zip(names, results, strict=True)),
+            tuple(renumbered(item, place) for item in self.instructions) if arriving else tuple(self.instructions),
+            arenas.pop("", 0),
+            arenas,
+        )
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
@@ -238,12 +356,16 @@ class _ScopePlan:
             self.instructions.append(Move(number, target))
         return self.moved[number, device]
 
-    def _new(self, type_: Type, device: str = "") -> tuple[int, ...]:
-        """Values for a result, in the arena where their size is bounded."""
-        made = [replace(_value(_storage(part), part), device=device) for part in _flat(type_)]
-        if device and any(value.storage != "arena" for value in made):
-            raise Unsupported(f"{device} has memory of its own, for tensors of bounded sizes alone, and gives {type_!r}")
-        return tuple(map(self._add, made))
+    def _new(self, type_: Type, devices: Sequence[str] = ()) -> tuple[int, ...]:
+        """Values for a result, in the arena where their size is bounded; `devices` are those of its parts, none for the host."""
+        parts = _flat(type_)
+        found = []
+        for part, device in zip(parts, devices or [""] * len(parts), strict=True):
+            value = replace(_value(_storage(part), part), device=device)
+            if device and value.storage != "arena":
+                raise Unsupported(f"{device} has memory of its own, for tensors of bounded sizes alone, and gives {type_!r}")
+            found.append(self._add(value))
+        return tuple(found)
 
     def _visit(self, expr: ir.Expr) -> tuple[int, ...]:
         match expr:
@@ -255,12 +377,11 @@ class _ScopePlan:
                 return self._numbers(inner)[start : start + len(_flat(expr.type))]
             case ir.Call(callee=ir.GlobalVar(name=name), args=args):
                 work = self.builder.work
+                if name not in work.regions:
+                    return self._call(expr, work.plan_of(name), self._each(args), work.sides(name))
                 device = work.devices.get(name, "")
-                outputs = self._new(expr.type, device)
-                given = self._all(args, device)
-                self.instructions.append(
-                    Invoke(name, given, outputs) if name in work.regions else Call(work.plan_of(name), given, outputs)
-                )
+                outputs = self._new(expr.type, [device] * len(_flat(expr.type)))
+                self.instructions.append(Invoke(name, self._all(args, device), outputs))
                 return outputs
             case ir.Call(callee=Operator() as operator) if operator.planned:
                 return self._planned(expr, operator)
@@ -274,8 +395,20 @@ class _ScopePlan:
                 return self._loop(expr)
         raise CompileError(f"the executor cannot run {expr!r}", node=str(expr.span or ""))
 
+    def _each(self, exprs: Sequence[ir.Expr]) -> list[int]:
+        return [number for expr in exprs for number in self._numbers(expr)]
+
     def _all(self, exprs: tuple[ir.Expr, ...], device: str = "") -> tuple[int, ...]:
-        return self._at([number for expr in exprs for number in self._numbers(expr)], device)
+        return self._at(self._each(exprs), device)
+
+    def _spread(self, numbers: Sequence[int], devices: Sequence[str]) -> tuple[int, ...]:
+        """The values, each in the memory of a device, or all in the host's where none is named."""
+        return tuple(map(self._copied, numbers, devices or [""] * len(numbers)))
+
+    def _call(self, expr: ir.Call, plan: str, given: Sequence[int], sides: _Sides) -> tuple[int, ...]:
+        inputs, outputs = self._spread(given, sides[0]), self._new(expr.type, sides[1])
+        self.instructions.append(Call(plan, inputs, outputs))
+        return outputs
 
     def _planned(self, expr: ir.Call, operator: Operator) -> tuple[int, ...]:
         """An operator that is an instruction of the plan."""
@@ -287,71 +420,85 @@ class _ScopePlan:
             self.instructions.append(Assert(given[0] if given else None, outputs, message, node))
         return outputs
 
-    def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str, owned: Collection[int] = ()) -> str:
+    def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> _ScopePlan:
+        """The plan of a scope, with its instructions, under a name of its own."""
         plans = self.builder.work.plans
         name = f"{self.name}.{hint}{len(plans)}"
         plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
-        self.builder.build(name, scope, params, owned=owned)
-        return name
+        found = _ScopePlan(self.builder, name, scope)
+        found.begin(params)
+        return found
 
     def _if(self, expr: ir.If, condition: int) -> tuple[int, ...]:
-        then, otherwise = self.builder.scopes.branches(expr)
-        captured = self.builder.captured(then, otherwise)
-        outputs = self._new(expr.type)
-        self.instructions.append(
-            Branch(
-                condition,
-                self._nested(then, captured, "then"),
-                self._nested(otherwise, captured, "else"),
-                self._all(captured),
-                outputs,
-            )
-        )
+        captured = self.builder.captured(*(scopes := self.builder.scopes.branches(expr)))
+        branches = [self._nested(scope, captured, hint) for scope, hint in zip(scopes, ("then", "else"), strict=True)]
+        made = zip(_passing(expr.type), *(branch.makers() for branch in branches), strict=True)
+        given = [_sole(*found) if passing else "" for passing, *found in made]
+        taken = [_sole(*read) for read in zip(*(branch.readers(given) for branch in branches), strict=True)]
+        for branch in branches:
+            self.builder.work.plans[branch.name] = branch.finish((taken, given))
+        inputs, outputs = self._spread(self._each(captured), taken), self._new(expr.type, given)
+        self.instructions.append(Branch(condition, branches[0].name, branches[1].name, inputs, outputs))
         return outputs
 
     def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
         """A call of a function that is written out: what it reads from around it is given to it as well."""
-        scope = self.builder.scopes.body(callee)
+        scope, work = self.builder.scopes.body(callee), self.builder.work
         captured = self.builder.captured(scope)
-        known = self.builder.closures
-        if id(callee) not in known:
-            known[id(callee)] = self._nested(scope, (*callee.params, *captured), "closure")
-        outputs = self._new(expr.type)
-        self.instructions.append(Call(known[id(callee)], (*self._all(args), *self._all(captured)), outputs))
-        return outputs
+        known, key = self.builder.closures, (id(callee), _passes(expr))
+        if key not in known:
+            made = self._nested(scope, (*callee.params, *captured), "closure")
+            work.plans[made.name] = made.finish(made.sides() if key[1] else _HOST)
+            known[key] = made.name
+        plan = known[key]
+        return self._call(expr, plan, self._each((*args, *captured)), sides_of(work.plans[plan]))
 
     def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
         if not isinstance(expr.body, ir.Function):
             raise CompileError("the body of a loop must be a function, not a computed one", node=str(expr.span or ""))
         scope = self.builder.scopes.body(expr.body)
         captured = self.builder.captured(scope)
-        outputs = self._new(expr.type)
-        states = expr.body.params[1 : 1 + len(expr.state)]
-        self.instructions.append(
-            Loop(
-                self._nested(scope, (*expr.body.params, *captured), "body", owned=frozenset(map(id, states))),
-                None if expr.trip_count is None else self._all((expr.trip_count,))[0],
-                None if expr.condition is None else self._all((expr.condition,))[0],
-                self._all(expr.state),
-                self._all(expr.scanned),
-                self._all(captured),
-                outputs,
-            )
-        )
+        body = self._nested(scope, (*expr.body.params, *captured), "body")
+        state, scanned, around = self._each(expr.state), self._each(expr.scanned), self._each(captured)
+        made, read, count = body.makers(), body.readers(), len(state)
+        whole = _passing(expr.type)
+        carried = [
+            _sole(made[1 + place], read[1 + place]) if whole[place] and _settled(self.values[number]) else ""
+            for place, number in enumerate(state)
+        ]
+        stacked = [_sole(found) if fits else "" for found, fits in zip(made[1 + count :], whole[count:], strict=True)]
+        given = ["", *carried, *stacked]
+        inner = [_sole(found) for found in body.readers(given)[1 + count :]]
+        sliced = [device if _settled(self.values[of]) else "" for device, of in zip(inner, scanned, strict=False)]
+        taken = ["", *carried, *sliced, *inner[len(scanned) :]]
+        states = frozenset(map(id, expr.body.params[1 : 1 + len(expr.state)]))
+        self.builder.work.plans[body.name] = body.finish((taken, given), owned=states)
+        carries, scans = self._spread(state, carried), self._spread(scanned, sliced)
+        around_it = self._spread(around, taken[1 + count + len(scanned) :])
+        trips = None if expr.trip_count is None else self._all((expr.trip_count,))[0]
+        going = None if expr.condition is None else self._all((expr.condition,))[0]
+        outputs = self._new(expr.type, given[1:])
+        rows = [self.values[number] for number in (*outputs[:count], *scans, *outputs[count:])]
+        shapes = [value.shape if place < count else value.shape[1:] for place, value in enumerate(rows)]
+        pairs = zip(rows, shapes, strict=True)
+        spare = [self._add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
+        self.instructions.append(Loop(body.name, trips, going, carries, scans, around_it, outputs, tuple(spare)))
         return outputs
 
-    def _results(self, numbers: tuple[int, ...]) -> list[int]:
-        """Every result as a value that belongs to the caller: a kernel writes there where it can, else a copy does."""
+    def _results(self, numbers: Sequence[int], devices: Sequence[str]) -> list[int]:
+        """Every result as a value that belongs to the caller, in the memory of its device: a kernel writes there where it can,
+        else a copy does."""
         results: list[int] = []
-        for number in numbers:
+        for number, device in zip(numbers, devices, strict=True):
             value = self.values[number]
-            if value.device and value.storage != "constant" and (number, "") not in self.moved:
-                target = self._add(replace(value, storage="output", device=""))
-                self.moved[number, ""] = target
+            near = not value.device or not device
+            if value.device != device and near and value.storage != "constant" and (number, device) not in self.moved:
+                target = self._add(replace(value, storage="output", name="", device=device))
+                self.moved[number, device] = target
                 self.instructions.append(Move(number, target))
                 results.append(target)
                 continue
-            (number,) = self._at((number,))
+            (number,) = self._at((number,), device)
             value = self.values[number]
             if value.storage == "arena" and number not in results:
                 self.values[number] = replace(value, storage="output")
@@ -369,15 +516,15 @@ class _ScopePlan:
         for step, instruction in enumerate(self.instructions):
             if isinstance(instruction, Move) and instruction.donate and self.values[instruction.source].storage == "arena":
                 owners[instruction.target] = owners[instruction.source]
-            apart = isinstance(instruction, Move) and instruction.apart
+            beside = isinstance(instruction, Move) and instruction.apart
             for number in (*read_by(instruction), *written_by(instruction)):
                 if self.values[number].storage == "arena":
                     owner = owners.setdefault(number, number)
                     first, last = lives.get(owner, (step, step))
-                    leaves = apart and self.values[number].device and number in read_by(instruction)
+                    leaves = beside and self.values[number].device and number in read_by(instruction)
                     lives[owner] = (first, max(last, len(self.instructions) if leaves else step))
         offsets: dict[int, Dim] = {}
-        sizes: dict[str, Dim] = {}
+        sizes: dict[str, Dim] = dict.fromkeys((value.device for value in self.values if value.device), 0)
         for device in dict.fromkeys(self.values[number].device for number in lives):
             own = {number: life for number, life in lives.items() if self.values[number].device == device}
             arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in own.items()])
@@ -388,39 +535,9 @@ class _ScopePlan:
         return sizes
 
 
-def _apart(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
-    """The instructions, with copies beside kernels: of inputs to devices, which come first, and of what leaves a device as a result
-    of the plan."""
-    first: list[Instruction] = []
-    rest: list[Instruction] = []
-    for item in instructions:
-        if isinstance(item, Move) and values[item.source].storage == "input" and values[item.target].device:
-            first.append(replace(item, apart=True))
-        elif isinstance(item, Move) and values[item.source].device and item.target in results:
-            rest.append(replace(item, apart=True))
-        else:
-            rest.append(item)
-    return [*first, *rest]
-
-
-def _with_waits(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
-    """The instructions, with a `Wait` in front of each that reads what a device may not have given yet, and at the end."""
-    found: list[Instruction] = []
-    pending: dict[int, str] = {}
-
-    def wait(read: Sequence[int]) -> None:
-        for device in dict.fromkeys(pending[number] for number in read if number in pending):
-            found.append(Wait(device))
-            for number in [number for number, of in pending.items() if of == device]:
-                del pending[number]
-
-    for instruction in instructions:
-        wait(read_by(instruction))
-        found.append(instruction)
-        if isinstance(instruction, Move) and values[instruction.source].device and not values[instruction.target].device:
-            pending[instruction.target] = values[instruction.source].device
-    wait(results)
-    return found
+def _settled(value: Value) -> bool:
+    """Whether a value has a shape before the run, and so may pass between plans on a device."""
+    return value.dtype is not None and not any(ir.existential(size) for dim in value.shape for size in arith.free_vars(dim))
 
 
 def _bytes(value: Value) -> Dim:

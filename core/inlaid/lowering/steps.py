@@ -119,21 +119,30 @@ class StepProgram:
         return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
 
 
-def steps_of(name: str, function: ir.Function, rules: Sequence[OpRule], outside: ir.Function | None = None) -> StepProgram:
+def steps_of(
+    name: str,
+    function: ir.Function,
+    rules: Sequence[OpRule],
+    outside: ir.Function | None = None,
+    inside: Callable[[TensorType], TensorType] = lambda type_: type_,
+) -> StepProgram:
     """The steps of a region's function for a target with these rules. What enters and leaves is stored as the function `outside`
-    takes and gives it, None for the function itself. Raises `Unsupported` for an operator that no rule names, `CompileError` for
-    what is neither an operator nor a composite of the rules."""
+    takes and gives it, None for the function itself; values between steps as `inside` says of their types. Raises `Unsupported` for
+    an operator that no rule names, `CompileError` for what is neither an operator nor a composite of the rules."""
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
     program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
-    _Walk(program, rules).run(function, outside or function)
+    _Walk(program, rules, inside).run(function, outside or function)
     return program
 
 
 class _Walk:
     """Fills a program. `lives` are the numbers of the first and last step that use a buffer, by its number."""
 
-    def __init__(self, program: StepProgram, rules: Sequence[OpRule]) -> None:
+    def __init__(
+        self, program: StepProgram, rules: Sequence[OpRule], inside: Callable[[TensorType], TensorType] = lambda type_: type_
+    ) -> None:
         self.program = program
+        self.inside = inside
         self.patterns = [(rule.name, rule.pattern) for rule in rules if isinstance(rule.pattern, Pattern)]
         self.operators = {rule.pattern for rule in rules if isinstance(rule.pattern, str)}
         self.lives: dict[int, tuple[int, int]] = {}
@@ -190,7 +199,7 @@ class _Walk:
     def _step(self, name: str, call: ir.Call, parts: Mapping[str, ir.Expr], numbers: dict[int, int]) -> tuple[int, ...]:
         step = len(self.program.steps)
         inputs = tuple(number for arg in call.args for number in self.values[id(arg)])
-        outputs = tuple(self._add(f"{name}{step}", type_) for type_ in result_types(call.type))
+        outputs = tuple(self._add(f"{name}{step}", self.inside(type_)) for type_ in result_types(call.type))
         for part in parts.values():
             if id(part) in self.values:
                 numbers.setdefault(id(part), self.values[id(part)][0])

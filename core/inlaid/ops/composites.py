@@ -1,14 +1,16 @@
 """The canonical quantised form as patterns: what integer hardware runs whole, for the rules of targets.
 
-A network in eight bits, whatever it came from, arrives at targets as integer products that give int32, a bias, `requantize`, and
-bounds on the stored result; and as float32 arithmetic between `dequantize` and `quantize`. Each function here gives a pattern for
-one such composite, with names for its parts.
+A network in eight bits arrives at targets as integer products that give int32, a bias, a requantisation, and bounds on the stored
+result; and as arithmetic on operands that are brought to one scale. Where it comes from ONNX, `requantize`, `dequantize` and
+`quantize` scale in float32; `inlaid.quantize` and TensorFlow Lite scale in integers alone, by `multiply_fixed` or shifts. Each
+pattern here matches all of these forms, with names for its parts; `decode_layer` and `decode_binary` give the numbers, whatever the
+form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +18,18 @@ import numpy as np
 
 from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Constant, Expr
-from inlaid.graph.pattern import Pattern, is_const, is_op, wildcard
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, wildcard
+from inlaid.ops.elementwise import shift_right
+from inlaid.ops.fixed_point import fixed_points
 from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.requantisation import HALF_EVEN, ONCE, Factor, Parts, factor
 from inlaid.types import DType, TensorType
 
-Parts = Mapping[str, Expr]
-"""What the named parts of a pattern matched: `captures` of a `Match`, `parts` of a `Step`."""
+STORED = ("int8", "uint8", "int16")
+"""Element types of stored values that sums are requantised to in integers alone."""
+LARGEST_SHIFT = 30
+CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
 
 
 @dataclass(frozen=True)
@@ -50,40 +58,138 @@ def quantisation(call: Call) -> Quantised | None:
 
 
 @dataclass(frozen=True)
-class OutputStage:
-    """How sums in int32 become stored integers: clip(round((sum + bias) * scale) + zero_point, least, greatest). `bias` is int32
-    and `scale` float32, 1-d, with one element for each output channel or one in all; the product is float32, halves go to even."""
+class Output:
+    """How scaled numbers are stored: clip(scaled + zero_point, least, greatest), as integers of a type."""
 
-    bias: np.ndarray[Any, Any]
-    scale: np.ndarray[Any, Any]
     zero_point: int
     least: int
     greatest: int
+    dtype: DType
 
 
-def output_stage(parts: Parts) -> OutputStage:
-    """What follows the sums of a `quantised_conv`, `quantised_matmul` or `quantised_mean`."""
-    root, data = parts["y"], parts["x"]
-    assert isinstance(root, Call) and isinstance(data.type, TensorType)
-    stored = quantisation(root)
-    assert stored is not None
-    bias = np.zeros(1, np.int32)
+@dataclass(frozen=True)
+class Layer:
+    """The numbers of a `quantised_conv`, `quantised_matmul` or `quantised_mean`, whatever model it came from. What is stored is
+    clip(rounded((sum + bias) * factor) + zero_point, least, greatest), with sums over stored data and `weights` as they are: the
+    zero point of the data is in the bias, and padding has its value (`Window.fill`); that of weights is 0.
+
+    `weights` are as in the graph, O I H W of a convolution, inputs by outputs of a product, None for a mean. `bias` is 1-d, and it
+    and `factor` have one element for each output channel or one for all; it has the type of the sums."""
+
+    weights: np.ndarray[Any, Any] | None
+    bias: np.ndarray[Any, Any]
+    factor: Factor
+    output: Output
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), where `exact` without rounding."""
+
+    zero_point: int
+    left: int
+    factor: Factor
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Binary:
+    """The numbers of a `quantised_binary`, whatever model it came from. What is stored is clip(rounded(((a operator b) + bias) *
+    factor) + zero_point, least, greatest) with the operands `a` and `b` in int32.
+
+    Where the model computes in float32, as ONNX's QDQ form does, `step` is the scale of the result, and else None: operands are
+    (stored - zero_point) * factor in float32, not rounded, and rounded((a operator b) / step) is stored; `factor` is then 1 / step
+    as nearly as a multiplier has it, which may give the next integer at a tie."""
+
+    operator: str
+    a: Operand
+    b: Operand
+    bias: int
+    factor: Factor
+    output: Output
+    step: np.float32 | None
+
+
+def decode_layer(parts: Parts) -> Layer:
+    """The weights, bias, multipliers, shifts, zero point and bounds of a layer, from the parts of its pattern."""
+    scaled, data = parts["scaled"], parts["x"]
+    found = factor(scaled)
+    assert found is not None and isinstance(data.type, TensorType) and isinstance(scaled, Call)
+    total = parts.get("sum", parts.get("conv", parts.get("matmul")))
+    assert isinstance(total, Call) and isinstance(total.type, TensorType)
+    bias = _bias(parts, total.type.dtype.numpy)
     if "sum" in parts:
-        total = parts["sum"]
-        assert isinstance(total, Call)
         count = math.prod(int(data.type.shape[axis]) for axis in total.attrs.axes)
-        bias = bias - np.int32(count) * _constant(parts, "centre", 0).astype(np.int32)
-    elif "bias" in parts:
-        bias = _constant(parts, "bias", 0).reshape(-1)
-    channels = max(bias.size, stored.scale.size)
-    low, high = stored.dtype.limits
-    return OutputStage(
-        np.broadcast_to(bias, channels).copy(),
-        np.broadcast_to(stored.scale.reshape(-1), channels).copy(),
-        int(stored.zero_point),
-        max(int(low), int(_constant(parts, "least", low))),
-        min(int(high), int(_constant(parts, "greatest", high))),
+        bias = bias - bias.dtype.type(count) * _constant(parts, "centre", 0).astype(bias.dtype)
+    channels = max(bias.size, found.shifts.size)
+    return Layer(
+        _constant(parts, "w", 0) if "w" in parts else None,
+        np.resize(bias, channels),
+        Factor(np.resize(found.multipliers, channels), np.resize(found.shifts, channels), found.rounding),
+        _output(parts),
     )
+
+
+def decode_binary(parts: Parts) -> Binary:
+    """The operator, both operands, multipliers, shifts, zero points and bounds of a sum, difference or product of two tensors, from
+    the parts of its pattern."""
+    operator = parts["operator"]
+    assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
+    name, a, b = operator.callee.name, _operand(parts, "a"), _operand(parts, "b")
+    root = parts["y"]
+    stored = quantisation(root) if isinstance(root, Call) and root.callee is quantize else None
+    if stored is not None:
+        step = np.float32(stored.scale)
+        return Binary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
+    found = factor(parts["scaled"])
+    assert found is not None
+    return Binary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), found, _output(parts), None)
+
+
+def _operand(parts: Parts, name: str) -> Operand:
+    data = parts[name].type
+    assert isinstance(data, TensorType)
+    real = parts.get(f"real_{name}")
+    if isinstance(real, Call):
+        found = quantisation(real)
+        assert found is not None
+        scale = Factor(*fixed_points(found.scale.reshape(-1).tolist()), HALF_EVEN)
+        return Operand(int(found.zero_point), 0, scale, data.dtype)
+    one = Factor(np.full(1, 1 << 30, np.int32), np.ones(1, np.int32), ONCE)
+    scaled = factor(parts.get(f"scaled_{name}")) or one
+    return Operand(int(_constant(parts, f"zero_{name}", 0)), int(_constant(parts, f"left_{name}", 0)), scaled, data.dtype)
+
+
+def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """What is added to sums before they are scaled, 1-d. Before a shift to the right it has the half that rounds to nearest, which
+    is the rounding's and no bias."""
+    added = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
+    shifted = parts["scaled"]
+    if isinstance(shifted, Call) and shifted.callee is shift_right:
+        (places,) = (arg.data.reshape(-1).astype(dtype) for arg in shifted.args[1:] if isinstance(arg, Constant))
+        added.append(-((np.ones(1, dtype) << places) >> 1))
+    with np.errstate(over="ignore"):
+        return np.asarray(sum(added[1:], added[0]))
+
+
+def _output(parts: Parts) -> Output:
+    """The zero point, and all bounds on what is stored, the type's among them."""
+    root = parts["y"]
+    assert isinstance(root, Call) and isinstance(root.type, TensorType)
+    stored = quantisation(root)
+    zero_point = _constant(parts, "point", 0) if stored is None else stored.zero_point
+    least, greatest = map(int, root.type.dtype.limits)
+    if isinstance(parts.get("relu"), Call):
+        least = int(zero_point)
+    bounds = [(_constant(parts, "least", least), _constant(parts, "greatest", greatest))]
+    for clip_ in (parts.get("clamp"), parts.get("clip")):
+        if isinstance(clip_, Call):
+            bounds.append((np.asarray(clip_.attrs.minimum), np.asarray(clip_.attrs.maximum)))
+    for low, high in bounds:
+        # Bounds of floats may lie between integers.
+        greatest = min(greatest, math.floor(high)) if np.isfinite(high) else greatest
+        least = max(least, math.ceil(low)) if np.isfinite(low) else least
+    return Output(int(zero_point), min(least, greatest), greatest, root.type.dtype)
 
 
 def _constant(parts: Parts, name: str, default: float) -> np.ndarray[Any, Any]:
@@ -147,15 +253,25 @@ def quantised_mean() -> Pattern:
     "greatest" may bound."""
     wide = is_op("cast")(wildcard().named("x"))
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
-    return _bounded(is_op("requantize")(is_op("reduce_sum")(centred).named("sum"), _scalar(), _scalar()).named("y"))
+    return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
 
 
 def quantised_binary(*operators: str) -> Pattern:
-    """One of several operators, in float32, between dequantisations of "a" and "b" ("real_a" and "real_b") and a quantisation: "y".
-    The "operator" may be followed by "relu"."""
+    """One of several operators between "a" and "b", brought to one scale: "operator", and a quantisation: "y", which "least" and
+    "greatest" may bound. Either in float32 between dequantisations ("real_a" and "real_b"), with "relu" perhaps, or in integers."""
     sides = (_scaled("dequantize", wildcard().named(name)).named(f"real_{name}") for name in ("a", "b"))
     real = is_op(*operators)(*sides).named("operator")
-    return _scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y")
+    stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
+    total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
+    return stored | _requantised(total, _one_in_all)
+
+
+def _raised(name: str) -> Pattern:
+    """A stored operand in int32, less its zero point, shifted to the left and scaled."""
+    wide = is_op("cast")(wildcard().has_dtype(*STORED).named(name)).has_dtype("int32")
+    centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
+    raised = centred.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
+    return raised.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
 
 
 def _stored(product: Pattern, axis: int) -> Pattern:
@@ -163,15 +279,26 @@ def _stored(product: Pattern, axis: int) -> Pattern:
         whole = is_op("add")(total, is_const().named("bias"))
         return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
 
-    stored = is_op("requantize")(product.optional(biased), is_const(), _scalar())
-    return _bounded(
-        stored.where(lambda expr: _scaled_by_channel(expr, axis), "the scale is not one for each output channel").named("y")
-    )
+    return _requantised(product.optional(biased), lambda expr: _by_channel(expr, axis))
+
+
+def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
+    """Sums as stored integers "y": by a `requantize`, or in integers alone, by a `multiply_fixed` or shifts, a zero point "point"
+    and a "clamp". The call that scales is "scaled". `spread` says of a call whether its constants go with the channels."""
+    reason = "its constants are not one for all, or one for each output channel"
+    real = is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_is_known, "the scale is not finite")
+    fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
+    halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(spread, reason))
+    shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
+    integer = (fixed | shifted).named("scaled").optional(lambda it: is_op("add")(it, _scalar().named("point")))
+    clamp = is_op("clip")(integer).where(_is_bounded, "its bounds are not integers of 8 bits", CLAMPED).named("clamp")
+    narrow = is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "the bounds are beyond its type").named("y")
+    return _bounded(real.named("scaled").named("y") | narrow)
 
 
 def _bounded(stored: Pattern) -> Pattern:
     above = stored.optional(lambda it: is_op("maximum")(it, _scalar().named("least")))
-    return above.optional(lambda it: is_op("minimum")(it, _scalar().named("greatest")))
+    return above.optional(lambda it: is_op("minimum")(it, _scalar().named("greatest"))) | is_op("clip")(stored).named("clip")
 
 
 def _scaled(operator: str, data: Pattern) -> Pattern:
@@ -184,22 +311,54 @@ def _scalar() -> Pattern:
     return is_const().has_rank(0)
 
 
-def _by_channel(total: Expr, axis: int) -> bool:
-    """Whether the constant in a sum has one element for each index along an axis of the sum."""
-    assert isinstance(total, Call) and isinstance(total.type, TensorType)
-    wanted: list[Dim] = [1] * total.type.rank
-    wanted[axis] = total.type.shape[axis]
-    biases = [arg for arg in total.args if isinstance(arg, Constant)]
-    shapes = [(*(1,) * (len(wanted) - bias.data.ndim), *bias.data.shape) for bias in biases]
-    return shapes == [tuple(wanted)]
+def _places() -> Pattern:
+    """By how many places integers are shifted."""
+    return is_const().where(_are_places, "it does not shift by 0 to 30 places", Wanted(value=3))
 
 
-def _scaled_by_channel(stored: Expr, axis: int) -> bool:
-    """Whether a requantisation has one scale, or one for each index along an axis."""
-    assert isinstance(stored, Call) and isinstance(stored.type, TensorType)
-    scale = stored.args[1].type
-    assert isinstance(scale, TensorType)
-    return scale.rank == 0 or stored.attrs.axis == axis % stored.type.rank
+def _are_places(expr: Expr) -> bool:
+    return isinstance(expr, Constant) and bool(np.all((expr.data >= 0) & (expr.data <= LARGEST_SHIFT)))
+
+
+def _is_known(stored: Expr) -> bool:
+    return factor(stored) is not None
+
+
+def _is_bounded(clip_: Expr) -> bool:
+    assert isinstance(clip_, Call)
+    return math.isfinite(clip_.attrs.minimum) and math.isfinite(clip_.attrs.maximum)
+
+
+def _keeps(narrow: Expr) -> bool:
+    """Whether a cast keeps what a clip lets through."""
+    assert isinstance(narrow, Call) and isinstance(narrow.args[0], Call) and isinstance(narrow.type, TensorType)
+    bounds, (low, high) = narrow.args[0].attrs, narrow.type.dtype.limits
+    return bool(low <= bounds.minimum and bounds.maximum <= high)
+
+
+def _one_in_all(call: Expr) -> bool:
+    """Whether the constants that a call reads have one element each."""
+    assert isinstance(call, Call)
+    return all(arg.data.size == 1 for arg in call.args if isinstance(arg, Constant))
+
+
+def _by_channel(call: Expr, axis: int) -> bool:
+    """Whether the constants that a call reads have one element, or one for each index along an axis of its result: as its attribute
+    `axis` says, or by broadcasting."""
+    assert isinstance(call, Call) and isinstance(call.type, TensorType)
+    rank, count = call.type.rank, call.type.shape[axis]
+    wanted: list[Dim] = [1] * rank
+    wanted[axis] = count
+    for constant in (arg.data for arg in call.args if isinstance(arg, Constant)):
+        shape = (*(1,) * (rank - constant.ndim), *constant.shape)
+        if constant.size == 1 and constant.ndim <= rank:
+            continue
+        if hasattr(call.attrs, "axis"):
+            if constant.shape != (count,) or call.attrs.axis != axis % rank:
+                return False
+        elif shape != tuple(wanted):
+            return False
+    return True
 
 
 def _of_space(pad: Expr) -> bool:

@@ -88,26 +88,34 @@ def _by_digit(
         b.store(places, own, places[own] + 1)
 
 
-def first_few(b: Builder, count: Dim, wanted: Dim, keys: ir.Buffer, order: ir.Buffer) -> None:
-    """Put the numbers of the first `wanted` elements, by rising keys, into the front of `order`, int64 of the extent of `keys`.
+def first_few(
+    b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim, Dim], ir.Expr], order: ir.Buffer, columns: tuple[Dim, Dim] = (1, 1)
+) -> None:
+    """Put the numbers of the first `wanted` elements of each column, by rising keys, into the front of its part of `order`, int64.
 
-    The wanted ones so far are a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements come after it: a block
-    of them is passed over when its least key does.
+    `key(i, column)` is that of an element; `columns` are how many columns there are, and at most, which is how many equal parts
+    `order` has. The wanted ones so far are a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements come
+    after it: a block of a column is passed over when its least key does. Keys of a block are computed for all columns together, so
+    that vectors run along rows where columns lie side by side.
     """
-    heap = b.alloc(keys.shape, keys.dtype, "heap")
+    number_of, most = columns
+    room = arith.wrap(order.shape[0]) // most
+    of = key(0, 0).dtype
+    heap = b.alloc(order.shape, of, "heap")
+    keys = b.alloc((BLOCK, most), of, "block_keys")
     at = b.alloc((), "int64", "at")
-    key = b.alloc((), keys.dtype, "key")
+    own_key = b.alloc((), of, "key")
     number = b.alloc((), "int64", "number")
     child = b.alloc((), "int64", "child")
     going = b.alloc((), "bool", "going")
-    least = b.alloc((), keys.dtype, "least")
-    last = order.shape[0] - 1
+    least = b.alloc((most,), of, "least")
 
-    def place(value: ir.Expr) -> arith.Var:
-        return b.let(value, "place", (0, last))
+    def sift(start: Dim, size: ir.Operand) -> None:
+        """Put (key, number) at the place `at` of the heap of a size that starts at `start`, or below what comes after it."""
 
-    def sift(size: ir.Operand) -> None:
-        """Put (key, number) at the place `at` of a heap of a size, or below what comes after it."""
+        def place(value: ir.Expr) -> Dim:
+            return start + b.let(value, "place", (0, room - 1))
+
         b.store(going, (), True)
         with b.while_(going[()] & (at[()] * 2 + 1 < size)):
             b.store(child, (), at[()] * 2 + 1)
@@ -116,53 +124,66 @@ def first_few(b: Builder, count: Dim, wanted: Dim, keys: ir.Buffer, order: ir.Bu
                 later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
                 b.store(child, (), te.select(later, child[()] + 1, child[()]))
             low = place(child[()])
-            b.store(going, (), (key[()] < heap[low]) | (key[()].equal(heap[low]) & (number[()] < order[low])))
+            b.store(going, (), (own_key[()] < heap[low]) | (own_key[()].equal(heap[low]) & (number[()] < order[low])))
             with b.if_(going[()]):
                 high = place(at[()])
                 b.store(heap, high, heap[low])
                 b.store(order, high, order[low])
                 b.store(at, (), child[()])
         end = place(at[()])
-        b.store(heap, end, key[()])
+        b.store(heap, end, own_key[()])
         b.store(order, end, number[()])
 
     def begin(place: Dim, own: ir.Operand, named: ir.Operand) -> None:
         b.store(at, (), place)
-        b.store(key, (), own)
+        b.store(own_key, (), own)
         b.store(number, (), named)
 
-    with b.loop(wanted) as i:
-        b.store(heap, i, keys[i])
-        b.store(order, i, i)
-    half = arith.wrap(wanted) // 2
-    with b.loop(half) as i:
-        start = half - 1 - i
-        begin(start, heap[start], order[start])
-        sift(ir.Index(dtype("int64"), arith.wrap(wanted)))
-    whole = (count - arith.wrap(wanted)) // BLOCK
-
-    def offer(i: Dim) -> None:
-        with b.if_(keys[i] < heap[0]):
-            begin(0, keys[i], ir.Index(dtype("int64"), arith.wrap(i)))
-            sift(ir.Index(dtype("int64"), arith.wrap(wanted)))
-
+    with b.loop(number_of, "column") as column:
+        start = column * room
+        with b.loop(wanted) as i:
+            b.store(heap, start + i, key(i, column))
+            b.store(order, start + i, i)
+        half = arith.wrap(wanted) // 2
+        with b.loop(half) as i:
+            top = half - 1 - i
+            begin(top, heap[start + top], order[start + top])
+            sift(start, ir.Index(dtype("int64"), arith.wrap(wanted)))
     with b.if_(ir.as_expr(arith.compare(">=", wanted, 1), dtype("bool"))):
-        with b.loop(whole, "block") as block:
+        with b.loop(arith.ceildiv(count - wanted, BLOCK), "block") as block:
             first = wanted + block * BLOCK
-            b.store(least, (), keys[first])
-            with b.loop(BLOCK, "j") as j:
-                b.store(least, (), te.minimum(least[()], keys[first + j]))
-            with b.if_(least[()] < heap[0]), b.loop(BLOCK, "j") as j:
-                offer(first + j)
-        with b.loop(count - wanted - whole * BLOCK, "rest") as rest:
-            offer(wanted + whole * BLOCK + rest)
-        with b.loop(wanted - 1, "done") as done:
-            size = wanted - 1 - done
-            b.store(child, (), order[0])
+            size = arith.minimum(BLOCK, count - first)
+            with b.loop(number_of, "column") as column:
+                b.store(least, column, te.highest(of))
+            with b.loop(size, "j") as j, b.loop(number_of, "column") as column:
+                b.store(keys, (j, column), key(first + j, column))
+                b.store(least, column, te.minimum(least[column], keys[j, column]))
+            with b.loop(number_of, "column") as column:
+                start = column * room
+                with b.if_(least[column] < heap[start]), b.loop(size, "j") as j, b.if_(keys[j, column] < heap[start]):
+                    begin(0, keys[j, column], ir.Index(dtype("int64"), arith.wrap(first + j)))
+                    sift(start, ir.Index(dtype("int64"), arith.wrap(wanted)))
+        with b.loop(number_of, "column") as column, b.loop(wanted - 1, "done") as done:
+            start, end = column * room, wanted - 1 - done
+            b.store(child, (), order[start])
             found = b.let(child[()], "found")
-            begin(0, heap[size], order[size])
-            sift(ir.Index(dtype("int64"), arith.wrap(size)))
-            b.store(order, size, found)
+            begin(0, heap[start + end], order[start + end])
+            sift(start, ir.Index(dtype("int64"), arith.wrap(end)))
+            b.store(order, start + end, found)
+
+
+def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many: Callable[[], None]) -> None:
+    """Do the one or the other, by whether few elements are wanted of so many."""
+    selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
+    if selects == arith.ONE:
+        few()
+    elif selects == arith.ZERO:
+        many()
+    else:
+        with b.if_(ir.as_expr(selects, dtype("bool"))):
+            few()
+        with b.else_():
+            many()
 
 
 def first_in_order(
@@ -171,18 +192,13 @@ def first_in_order(
     """Put the numbers of the first `wanted` of `count` elements, by rising keys, into the front of `order`. `key(i)` is that of an
     element; `buffers` are keys, `order` and a spare for it, of `count` elements."""
     keys, order, spare = buffers
-    with b.loop(count) as i:
-        b.store(keys, i, key(i))
-    selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
-    if selects == arith.ONE:
-        first_few(b, count, wanted, keys, order)
-    elif selects == arith.ZERO:
+
+    def many() -> None:
+        with b.loop(count) as i:
+            b.store(keys, i, key(i))
         radix_sort(b, count, keys, order, spare)
-    else:
-        with b.if_(ir.as_expr(selects, dtype("bool"))):
-            first_few(b, count, wanted, keys, order)
-        with b.else_():
-            radix_sort(b, count, keys, order, spare)
+
+    by_share(b, count, wanted, lambda: first_few(b, count, wanted, lambda i, _: key(i), order), many)
 
 
 def visit_in_order(

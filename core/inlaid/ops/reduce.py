@@ -185,8 +185,6 @@ class CumulativeAttrs(Attrs):
 
 COLUMNS = 1024
 """How many running values are kept at a time, along the axes behind the one that they run along."""
-STEPS = 4
-"""Elements by which a running value goes on before it is kept."""
 
 
 def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
@@ -221,17 +219,14 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
                 total = b.alloc((together,), working, "total")
                 with b.loop(width, "j") as j:
                     b.store(total, j, te.const(start, working))
-                whole = arith.wrap(extent) // STEPS
-                for count, steps, start_at in ((whole, STEPS, 0), (extent - whole * STEPS, 1, whole * STEPS)):
-                    with b.loop(count, "k") as k, b.loop(width, "j") as j:
-                        value: ir.Expr = total[j]
-                        for step in range(steps):
-                            along = start_at + k * steps + step
-                            along = extent - 1 - along if attrs.reverse else along
-                            at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))
-                            before, value = value, ir.binary(op, value, widen(inputs[0][at]))
-                            b.store(outputs[0], at, te.cast(before if attrs.exclusive else value, x.dtype))
-                        b.store(total, j, value)
+                # One row of the result at a time: several at once are several streams into memory, 1.4 times as slow on AMD Zen.
+                with b.loop(extent, "k") as k, b.loop(width, "j") as j:
+                    along = extent - 1 - k if attrs.reverse else k
+                    at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))
+                    before: ir.Expr = total[j]
+                    value = ir.binary(op, before, widen(inputs[0][at]))
+                    b.store(outputs[0], at, te.cast(before if attrs.exclusive else value, x.dtype))
+                    b.store(total, j, value)
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
 

@@ -16,10 +16,15 @@ from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
-from inlaid.ops.ordering import first_in_order, key_dtype, sort_key
+from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type
+
+COLUMNS = 16
+"""Columns that are searched together: as many keys as vectors have at most."""
+FEW_WANTED = 128
+"""Elements wanted of each column up to which those columns have their heaps in the first-level cache."""
 
 Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
 """Emits statements that store in a 0-d bool buffer whether the first of two elements, given by number, must come before the
@@ -133,18 +138,44 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
         wanted = attrs.k
         if not (isinstance(wanted, int) and isinstance(count, int)):
             wanted = b.let(arith.wrap(wanted), "k", (0, count))
-        with loop_nest(b, (*x.shape[:axis], *x.shape[axis + 1 :]), ir.ForKind.PARALLEL) as at:
+        # Columns that lie side by side are searched together, as many as have their heaps in the first-level cache.
+        beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
+        most = COLUMNS if isinstance(wanted, int) and wanted <= FEW_WANTED else 1
+        most = min(most, beside) if isinstance(beside, int) else most
+        others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
+        with loop_nest(b, (*others, arith.ceildiv(beside, most)), ir.ForKind.PARALLEL) as at:
+            columns = arith.minimum(most, beside - at[-1] * most) if most != 1 else arith.ONE
 
-            def index(position: Dim) -> tuple[Dim, ...]:
-                return (*at[:axis], position, *at[axis:])
+            def index(position: Dim, column: Dim) -> tuple[Dim, ...]:
+                last = (at[-1] * most + column,) if axis + 1 < len(x.shape) else ()
+                return (*at[:axis], position, *at[axis:-1], *last)
 
-            keys = b.alloc((count,), key_dtype(x.dtype), "keys")
-            order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
-            first_in_order(b, count, wanted, lambda i: sort_key(source[index(i)], attrs.largest), (keys, order, spare))
-            with b.loop(wanted) as rank:
-                found = b.let(order[rank], "found", (0, count - 1))
-                b.store(values, index(rank), source[index(found)])
-                b.store(indices, index(rank), found)
+            def key(position: Dim, column: Dim) -> ir.Expr:
+                return sort_key(source[index(position, column)], attrs.largest)
+
+            def put(column: Dim, rank: Dim, number: ir.Expr) -> None:
+                found = b.let(number, "found", (0, count - 1))
+                b.store(values, index(rank, column), source[index(found, column)])
+                b.store(indices, index(rank, column), found)
+
+            def few() -> None:
+                room = wanted if isinstance(wanted, int) else count
+                order = b.alloc((most * room,), "int64", "order")
+                first_few(b, count, wanted, key, order, (columns, most))
+                with b.loop(columns, "column") as column, b.loop(wanted) as rank:
+                    put(column, rank, order[column * room + rank])
+
+            def many() -> None:
+                keys = b.alloc((count,), key_dtype(x.dtype), "keys")
+                order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
+                with b.loop(columns, "column") as column:
+                    with b.loop(count) as i:
+                        b.store(keys, i, key(i, column))
+                    radix_sort(b, count, keys, order, spare)
+                    with b.loop(wanted) as rank:
+                        put(column, rank, order[rank])
+
+            by_share(b, count, wanted, few, many)
 
     return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
 

@@ -6,31 +6,34 @@ operators compute must be read inside it alone, so taking it whole cannot close 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from inlaid import arith
 from inlaid.errors import PluginError
 from inlaid.graph import ir
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import FusionKind, Operator
 from inlaid.graph.pattern import Match, Pattern, explain_mismatch, match
 from inlaid.graph.scopes import Scopes, analyse
+from inlaid.partitioning.requantise import unlike
 from inlaid.partitioning.rules import ANY, described
-from inlaid.plugins import Accept, AcceptIf, OpRule, Reject, Target, Verdict
+from inlaid.plugins import Accept, AcceptIf, OpRule, Quantisation, Reject, Target, Verdict
 from inlaid.plugins.blame import blame
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target that may take operators: its rules, and the names of the element types it claims. `plugin` provides it."""
+    """A target that may take operators: its rules, the names of the element types it claims, and the requantisation that it has.
+    `plugin` provides it."""
 
     target: Target
     rules: tuple[OpRule, ...]
     dtypes: frozenset[str]
     dynamic_dims: bool = True
     plugin: str = ""
+    quantisation: Quantisation = field(default_factory=Quantisation)
 
     @cached_property
     def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
@@ -100,6 +103,7 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
     calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and targeted(node))
     verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
     claims: list[Claim] = []
+    inside: dict[tuple[int, int], list[str]] = {}
     for call in calls:
         for number, candidate in enumerate(candidates):
             own = verdicts[id(call)][number]
@@ -111,13 +115,20 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
                 if isinstance(judged, Reject):
                     alone = len(found.calls) == 1 or (isinstance(own, Reject) and judged.reason == own.reason)
                     refused.append(judged.reason if alone else f"as {described(rule)}: {judged.reason}")
+                    for member in found.calls[1:]:
+                        inside.setdefault((id(member), number), []).append(f"as {described(rule)}: {judged.reason}")
                     continue
                 claims.append(Claim(number, found.calls, judged, rule))
                 for member in found.calls:
                     if isinstance(verdicts[id(member)][number], Reject):
                         verdicts[id(member)][number] = judged
             if isinstance(verdicts[id(call)][number], Reject) and isinstance(own, Reject):
-                verdicts[id(call)][number] = _also(own, call, refused)
+                verdicts[id(call)][number] = _also(own, call, candidate, refused)
+    for call in calls:
+        for number, candidate in enumerate(candidates):
+            verdict = verdicts[id(call)][number]
+            if isinstance(verdict, Reject):
+                verdicts[id(call)][number] = _also(verdict, call, candidate, inside.get((id(call), number), ()))
     return Annotated(
         function,
         calls,
@@ -129,12 +140,15 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
 
 def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
     """The rejection of an operator, with the reasons why composites that could end there do not match."""
-    return _also(reject, call, _mismatches(candidate, call))
+    return _also(reject, call, candidate, _mismatches(candidate, call))
 
 
-def _also(reject: Reject, call: ir.Call, reasons: Sequence[str]) -> Reject:
-    """A rejection with further reasons. That there is no rule is none beside those of rules that there are."""
-    first = () if reasons and reject == _no_rule(call) else (reject.reason,)
+def _also(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
+    """A rejection with further reasons. That there is no rule for the operator alone, or that the target does not list a type that
+    it computes inside of composites, says nothing beside the reasons of those composites."""
+    if not reasons:
+        return reject
+    first = () if reject.reason in (_no_rule(call).reason, _unfit(call, candidate)) else (reject.reason,)
     return Reject("; ".join(dict.fromkeys((*first, *reasons))))
 
 
@@ -170,14 +184,30 @@ def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match
 
 
 def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: Scopes) -> Verdict:
-    for call in found.calls:
-        unfit = _unfit(call, candidate)
+    for type_ in _stored_types(found):
+        unfit = _type_unfit(type_, candidate)
         if unfit is not None:
             return Reject(unfit)
     leak = _leak(found.calls, scopes)
     if leak is not None:
         return Reject(f"the value of {named(leak)}, inside of it, is read outside as well")
-    return _asked(candidate, rule, found)
+    verdict = _asked(candidate, rule, found)
+    reason = None if isinstance(verdict, Reject) else unlike(found, candidate.quantisation)
+    return verdict if reason is None else Reject(reason)
+
+
+def _stored_types(found: Match) -> Iterator[Type]:
+    """The types of what a composite reads and gives. Those that its operators compute inside are the hardware's own; so are those
+    of constants, which a code generator may store as it likes, but for what products read, such as weights."""
+    inside = {id(call) for call in found.calls}
+    for call in found.calls:
+        assert isinstance(call.callee, Operator)
+        multiplies = call.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE
+        for arg in call.args:
+            source = arg.tuple if isinstance(arg, ir.TupleItem) else arg
+            if id(source) not in inside and (multiplies or not isinstance(arg, ir.Constant)):
+                yield arg.type
+    yield found.root.type
 
 
 def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:

@@ -69,7 +69,7 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
     """A region's function over what is stored: it decodes its inputs, does what it did, and encodes its results."""
     params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
-    given = [_decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
+    given = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
     body = substitute(function.body, dict(zip(function.params, given, strict=True)))
     parts = [encode(ir.tuple_item(body, number), border) for number, border in enumerate(borders.outputs)]
     return ir.function(params, ir.tuple_(parts), function.attrs)
@@ -97,7 +97,7 @@ def encode(expr: ir.Expr, border: Border) -> ir.Expr:
     return expr
 
 
-def _decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
+def decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
     """A tensor of a type, from what a border has stored: the inverse of `encode`."""
     last: dict[int, int] = {}
     shapes = [_tensor(type_).shape]
@@ -129,9 +129,11 @@ def _decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
 
 
 def _stored_type(type_: Type, border: Border) -> Type:
-    if border == PLAIN:
-        return type_
-    tensor = _tensor(type_)
+    return type_ if border == PLAIN else stored_type(_tensor(type_), border)
+
+
+def stored_type(tensor: TensorType, border: Border) -> TensorType:
+    """The type of a tensor's buffer at a border. Raises `PluginError` for a border that does not fit."""
     if border.scale and not tensor.dtype.is_float:
         raise PluginError(f"a border asks for a scale of {tensor!r}, which is no float")
     for axis, _ in border.layout.blocks:
@@ -195,13 +197,13 @@ class _Converter:
             return source
         if border == PLAIN:
             return value
-        return self._region(source, border, lambda param: encode(_decode(param, value.type, held), border))
+        return self._region(source, border, lambda param: encode(decode(param, value.type, held), border))
 
     def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
         """A value from what a border has stored."""
         if border == PLAIN:
             return result
-        value = self._region(result, PLAIN, lambda param: _decode(param, type_, border))
+        value = self._region(result, PLAIN, lambda param: decode(param, type_, border))
         self.stored[id(value)] = (result, border)
         return value
 

@@ -113,6 +113,7 @@ def _operators(
         for call in claim.members
     }
     single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if len(claim.members) == 1}
+    numbers = {id(call): number for number, call in enumerate(placement.annotated.calls)}
     for number, call in enumerate(placement.annotated.calls):
         assert isinstance(call.callee, Operator)
         claim, region = homes[id(call)]
@@ -135,6 +136,7 @@ def _operators(
             region,
             "" if claim.composite is None else claim.composite.name,
             len(claim.members),
+            first + numbers[id(claim.root)],
             tuple(first + source for source in flow.reads[number]),
             seconds,
             tuple(verdicts),

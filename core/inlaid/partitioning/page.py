@@ -6,39 +6,54 @@ import json
 from importlib.resources import files
 
 from inlaid.partitioning.layered import draw
-from inlaid.partitioning.report import Report
+from inlaid.partitioning.report import OperatorReport, Report
 
 DATA = "/*DATA*/"
 """What stands in the template for the report."""
 
 
 def page(report: Report, title: str) -> str:
-    """The page of a report: its operators as a graph coloured by target, each with its verdicts and costs, and the regions."""
-    drawing = draw([item.reads for item in report.operators])
+    """The page of a report: its operators as a graph coloured by target, each with its verdicts and costs, and the regions. A
+    composite is one node."""
+    groups: dict[int, list[OperatorReport]] = {}
+    for item in report.operators:
+        groups.setdefault(item.root, []).append(item)
+    roots = sorted(groups)  # after all that is read: only its root's result leaves a composite
+    place = {item.number: number for number, root in enumerate(roots) for item in groups[root]}
+    reads = [
+        list(dict.fromkeys(place[source] for item in groups[root] for source in item.reads if place[source] != number))
+        for number, root in enumerate(roots)
+    ]
+    drawing = draw(reads)
     targets = list(dict.fromkeys(name for item in report.operators for name, _ in item.verdicts))
     regions = {region.name: number for number, region in enumerate(report.regions)}
+    facts = report.to_json()
     data = {
         "title": title,
         "summary": report.summary().split("\n", 1)[0],
         "seconds": report.seconds,
         "targets": targets,
-        "regions": report.to_json()["regions"],
-        "conversions": report.to_json()["conversions"],
-        "changes": [{"text": report.change(item), "operators": list(item.operators)} for item in report.changes],
+        "regions": facts["regions"],
+        "conversions": facts["conversions"],
+        "changes": [
+            {"text": report.change(item), "nodes": list(dict.fromkeys(place[number] for number in item.operators))}
+            for item in report.changes
+        ],
         "nodes": [
             {
-                "operator": item.operator,
-                "node": item.node,
-                "type": item.type,
-                "target": targets.index(item.target),
-                "region": regions.get(item.region, -1),
-                "composite": item.composite if item.parts > 1 else "",
-                "seconds": item.seconds,
-                "verdicts": [verdict for _, verdict in item.verdicts],
-                "x": round(drawing.columns[item.number], 3),
-                "y": drawing.layers[item.number],
+                "name": root.composite if root.parts > 1 else root.operator,
+                "type": root.type,
+                "target": targets.index(root.target),
+                "region": regions.get(root.region, -1),
+                "seconds": root.seconds,
+                "parts": [
+                    {"operator": item.operator, "node": item.node, "verdicts": [verdict for _, verdict in item.verdicts]}
+                    for item in groups[root.number]
+                ],
+                "x": round(drawing.columns[number], 3),
+                "y": drawing.layers[number],
             }
-            for item in report.operators
+            for number, root in enumerate(report.operators[root] for root in roots)
         ],
         "edges": [[source, reader, [round(column, 3) for column in path]] for source, reader, path in drawing.edges],
     }

@@ -16,9 +16,10 @@ NODES = 3
 @dataclass(frozen=True)
 class OperatorReport:
     """One operator: its number, the source `node`, the `target` and `region` that it is in, the `composite` that takes it, if its
-    rule is a pattern, and how many operators that takes together (`parts`), the numbers of the operators whose results it reads,
-    the predicted `seconds` of the claim that it is the result of (None for the rest of a composite, and where there is no
-    prediction), and every target's verdict in order of priority."""
+    rule is a pattern, how many operators that takes together (`parts`) and the number of the one whose result it gives (`root`; an
+    operator by itself is its own), the numbers of the operators whose results it reads, the predicted `seconds` of the claim that
+    it is the root of (None for the rest of a composite, and where there is no prediction), and every target's verdict in order of
+    priority."""
 
     number: int
     node: str
@@ -28,6 +29,7 @@ class OperatorReport:
     region: str
     composite: str
     parts: int
+    root: int
     reads: tuple[int, ...]
     seconds: float | None
     verdicts: tuple[tuple[str, str], ...]

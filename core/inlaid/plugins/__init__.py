@@ -18,6 +18,7 @@ from inlaid.plugins.contract import (
     ExpectedFailure,
     Exported,
     Exporter,
+    Form,
     Level,
     Link,
     NoOptions,
@@ -32,9 +33,9 @@ from inlaid.plugins.contract import (
     Tolerance,
     Verdict,
 )
-from inlaid.plugins.device import Device, DeviceKernel, DeviceTensor, MemoryFacts
+from inlaid.plugins.device import CapturingDevice, Device, DeviceKernel, DeviceTensor, MemoryFacts
 from inlaid.plugins.hookspecs import hookimpl
-from inlaid.plugins.runtime_module import AllocatingKernel, Kernel, KernelTime, Loaded, RuntimeModule
+from inlaid.plugins.runtime_module import AllocatingKernel, Kernel, KernelTime, Loaded, RuntimeModule, TimedLaunch
 from inlaid.types import MemoryScope
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Border",
     "Borders",
     "Capabilities",
+    "CapturingDevice",
     "Codegen",
     "CompileContext",
     "Conformance",
@@ -57,6 +59,7 @@ __all__ = [
     "ExpectedFailure",
     "Exported",
     "Exporter",
+    "Form",
     "Kernel",
     "KernelInfo",
     "KernelTime",
@@ -77,6 +80,7 @@ __all__ = [
     "Target",
     "TargetSpec",
     "TensorSpec",
+    "TimedLaunch",
     "Tolerance",
     "Verdict",
     "hookimpl",

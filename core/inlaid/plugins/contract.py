@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact
 from inlaid.errors import TargetError
-from inlaid.types import ROW_MAJOR, Layout, MemoryScope
+from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,12 +54,19 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Quantisation:
-    """What integer arithmetic a target has."""
+    """The requantisation that a target has: how it brings sums to the scale of what it stores. Composites of another are refused,
+    with the reason. `inlaid.quantize` does not ask for it: choose `Quantization.arithmetic` and `scales` accordingly.
 
-    signed: bool = True
-    per_channel: bool = True
-    power_of_two: bool = False
+    roundings: "half_even", "up", "away", "once", as `inlaid.ops.requantisation.Factor` says; where there is none, the target's
+    rules alone decide, and the rest means nothing. multiplier_bits: significant bits of a multiplier; 1: it shifts, and no more.
+    shifts: the least and the greatest shift, of a factor multiplier * 2^(shift - 31) with a multiplier of 31 bits; None for any.
+    per_channel: whether output channels may have factors of their own.
+    """
+
     roundings: tuple[str, ...] = ()
+    multiplier_bits: int = 31
+    shifts: tuple[int, int] | None = None
+    per_channel: bool = True
 
 
 @dataclass(frozen=True)
@@ -239,13 +246,15 @@ class DeviceStatus:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far floats of an element type may be from the reference's: `relative` to the greatest magnitude in the result, plus
-    `absolute`. `operator`: of that operator alone; "" for all and for whole models."""
+    """How far values of an element type may be from the reference's: floats by `relative` times the greatest magnitude in the
+    result, plus `absolute`; integers by `steps` units. `operator`: of that operator or composite alone, by its name or its
+    rule's; "" for all and for whole models."""
 
     dtype: str
-    relative: float
+    relative: float = 0.0
     absolute: float = 0.0
     operator: str = ""
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -260,12 +269,17 @@ class ExpectedFailure:
 @dataclass(frozen=True)
 class Conformance:
     """What a plugin says of a target to the conformance suite. `tolerances` are in place of the suite's own; checks of the levels
-    plugin, annotations and codegen cannot be expected to fail. `examples` are functions whose body a composite matches, for those
-    of which the suite finds none by itself."""
+    plugin, annotations and codegen cannot be expected to fail. `examples` are functions whose body is a call of an operator, or
+    what a composite matches: those that the rules accept, and the suite cannot find by itself."""
 
     tolerances: tuple[Tolerance, ...] = ()
     expected_failures: tuple[ExpectedFailure, ...] = ()
     examples: tuple[Function, ...] = ()
+
+    def tolerance(self, dtype: str, operator: str = "") -> Tolerance | None:
+        """The declared tolerance for an element type in the results of an operator or composite, or, for "", in those of whole
+        models; None where there is none."""
+        return next((item for item in self.tolerances if (item.dtype, item.operator) == (dtype, operator)), None)
 
 
 @dataclass(frozen=True)
@@ -287,6 +301,10 @@ class Borders:
     outputs: tuple[Border, ...]
 
 
+Form = Callable[[TensorType], Border]
+"""How a target stores tensors of a type. Equal types get equal answers, so that neighbouring regions agree."""
+
+
 @dataclass(frozen=True)
 class Region:
     """A closed graph for one target: `function` has tensors in and out and no free variables. `borders` is what the code generator
@@ -296,6 +314,16 @@ class Region:
     function: Function
     target: Target
     borders: Borders | None = None
+
+    def stored_as(self, form: Form) -> Borders:
+        """Borders at which each tensor is stored as a form says; row-major what is no tensor."""
+        results = self.function.body.type
+        fields = results.fields if isinstance(results, TupleType) else (results,)
+        inputs, outputs = (
+            tuple(form(type_) if isinstance(type_, TensorType) else Border() for type_ in types)
+            for types in ([param.type for param in self.function.params], fields)
+        )
+        return Borders(inputs, outputs)
 
 
 class CompileContext(Protocol):
@@ -308,8 +336,9 @@ class CompileContext(Protocol):
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs."""
 
-    def steps(self, region: Region) -> StepProgram:
-        """The region as steps over numbered buffers: operators, and composites under the names of their rules."""
+    def steps(self, region: Region, form: Form | None = None) -> StepProgram:
+        """The region as steps over numbered buffers: operators, and composites under the names of their rules. Inputs and outputs
+        have the shapes that the region's borders store; values between steps those of `form`, None for row-major order."""
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name."""

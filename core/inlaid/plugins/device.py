@@ -72,7 +72,8 @@ class Device(ABC):
 
     @abstractmethod
     def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Opaque) -> None:
-        """Copy a tensor to another of its shape and dtype, which does not overlap it."""
+        """Copy a tensor to another of its shape and dtype, which does not overlap it. Either may start at any element of a buffer:
+        loops copy rows that they read and write."""
 
     @abstractmethod
     def event(self, queue: Opaque) -> Opaque:
@@ -108,6 +109,28 @@ class Device(ABC):
         """Host memory of at least `size` bytes, of type uint8 and aligned to 64, from and to which copies are faster; None where
         the device knows none. It lives as long as the array."""
         return None
+
+
+class CapturingDevice(Device):
+    """A device that can record what launches put on a queue, and put it there again in one call, such as a CUDA graph. Launches of
+    fixed sizes on the same memory are replayed where a run meets them again."""
+
+    @abstractmethod
+    def begin_capture(self, queue: Opaque) -> None:
+        """Record what the calling thread's launches put on a queue from now on, instead of running it."""
+
+    @abstractmethod
+    def end_capture(self, queue: Opaque) -> Opaque | None:
+        """The recording of what came since `begin_capture`, of which nothing has run; None where it cannot be replayed."""
+
+    @abstractmethod
+    def replay(self, recording: Opaque, queue: Opaque) -> None:
+        """Put what was recorded on a queue, which may be another: the same kernels on the same memory, whatever that holds by then.
+        A recording is on one queue at a time."""
+
+    @abstractmethod
+    def discard(self, recording: Opaque) -> None:
+        """Give a recording back, which is on no queue any more. Never raises."""
 
 
 class DeviceKernel(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from inlaid.artifact import ALIGNMENT, Artifact
-from inlaid.plugins.device import Device, DeviceKernel
+from inlaid.plugins.device import Device, DeviceKernel, DeviceTensor
 
 
 class Kernel(Protocol):
@@ -63,13 +63,20 @@ Profiled = Callable[
 ]
 """Does what `Kernel.invoke` does, with the same arguments, and says how long each part took."""
 
+TimedLaunch = Callable[
+    [Sequence[DeviceTensor], Sequence[DeviceTensor], DeviceTensor | None, np.ndarray[Any, Any], Any],
+    Callable[[], Sequence[KernelTime]],
+]
+"""Does what `DeviceKernel.launch` does, with the same arguments, and gives what says how long each kernel took, once the queue has
+done it."""
+
 
 @dataclass(frozen=True)
 class Loaded:
     """A region that is ready to run, in one of three ways: `kernel` fills its caller's buffers, `allocating` makes its results
     itself, `launching` works in a device's memory; the others are None. `profile`: the kernel's way to time its parts, None where
-    it has none. `alignment`: inputs in the host's memory start at multiples of so many bytes, a power of two up to 64; those that
-    lie elsewhere are copied first.
+    it has none, `timed_launch` the same of one that is launched. `alignment`: inputs in the host's memory start at multiples of so
+    many bytes, a power of two up to 64; those that lie elsewhere are copied first.
 
     Raises `ValueError` where none or several are given, or the alignment is none."""
 
@@ -77,6 +84,7 @@ class Loaded:
     allocating: AllocatingKernel | None = None
     launching: DeviceKernel | None = None
     profile: Profiled | None = None
+    timed_launch: TimedLaunch | None = None
     alignment: int = ALIGNMENT
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from inlaid.errors import InputError
 from inlaid.plugins.blame import blame
-from inlaid.plugins.device import Device, DeviceTensor
+from inlaid.plugins.device import CapturingDevice, Device, DeviceTensor
 from inlaid.runtime.arrays import Array, aligned_empty
 from inlaid.runtime.sizes import Shape, align_up
 
@@ -106,6 +106,13 @@ class DeviceArray:
         work.wait()
         return found
 
+    def copy(self) -> DeviceArray:
+        """Another with the same elements. Raises what the device raises."""
+        work, found = DeviceWork(self.memory), DeviceArray.empty(self.memory, self.shape, self.dtype)
+        work.copy(self.tensor, found.tensor)
+        work.wait()
+        return found
+
     def assign(self, array: Array) -> None:
         """Give it other elements, those of an array of its shape and dtype. Raises `InputError` for another array."""
         if array.shape != self.shape or array.dtype != self.dtype:
@@ -115,24 +122,52 @@ class DeviceArray:
         work.wait()
 
 
-class DeviceWork:
-    """What one run of a plan works with on a device: a queue for kernels, one for copies beside them, the arena and scratch memory.
-    Nothing runs on the queues once `wait` has returned; one that `failed` is of no further use."""
+class DeviceQueues:
+    """The queues on which a run, with all plans that it runs, works on a device: one for kernels, one for copies beside them.
+    Nothing is on them any more once `wait` has returned; those that `failed` are of no further use."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
-        self.device = memory.device
-        self.queue = self._new_queue()
-        self.copies: Any = None
-        self.arena = self.scratch = _NOTHING
+        self.kernels = self._new_queue()
+        self._copies: Any = None
         self.busy = self.failed = False
-        self._arriving: dict[int, Any] = {}
 
     def _new_queue(self) -> Any:
         with blame(self.memory.plugin, f"a queue on {self.memory.target}"):
-            queue = self.device.queue()
-        weakref.finalize(self, self.device.release, queue)
+            queue = self.memory.device.queue()
+        weakref.finalize(self, self.memory.device.release, queue)
         return queue
+
+    def copies(self) -> Any:
+        """The queue for copies beside kernels."""
+        if self._copies is None:
+            self._copies = self._new_queue()
+        return self._copies
+
+    def wait(self) -> None:
+        """Return once the queues are done. Raises what went wrong on them."""
+        if self.busy:
+            self.busy, self.failed = False, True
+            device = self.memory.device
+            with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
+                try:
+                    if self._copies is not None:
+                        device.synchronise(device.event(self._copies))
+                finally:
+                    device.synchronise(device.event(self.kernels))
+            self.failed = False
+
+
+class DeviceWork:
+    """What one run of a plan works with on a device: queues, the arena and scratch memory."""
+
+    def __init__(self, memory: DeviceMemory, queues: DeviceQueues | None = None) -> None:
+        self.memory = memory
+        self.device = memory.device
+        self.queues = queues or DeviceQueues(memory)
+        self.arena = self.scratch = _NOTHING
+        self._arriving: dict[int, Any] = {}
+        self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
         """Have an arena and scratch memory of at least so many bytes. What was there before is given back once nothing uses it."""
@@ -159,18 +194,18 @@ class DeviceWork:
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
         """Copy an array to a tensor."""
-        self.busy = True
+        self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
-                self.device.upload(source, target, self.queue)
+                self.device.upload(source, target, self.queues.kernels)
 
     def upload_apart(self, source: Array, target: DeviceTensor, number: int) -> None:
         """Copy an array to a tensor beside kernels; those that read value `number` must say so by `await_values`."""
-        self.busy = True
+        self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
-                self.device.upload(source, target, self._apart())
-                self._arriving[number] = self.device.event(self.copies)
+                self.device.upload(source, target, self.queues.copies())
+                self._arriving[number] = self.device.event(self.queues.copies())
 
     def await_values(self, numbers: Sequence[int]) -> None:
         """Let the next kernels wait for values that are copied beside them."""
@@ -179,44 +214,90 @@ class DeviceWork:
                 event = self._arriving.pop(number, None)
                 if event is not None:
                     with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
-                        self.device.wait(self.queue, event)
+                        self.device.wait(self.queues.kernels, event)
 
     def download(self, source: DeviceTensor, target: Array, apart: bool = False) -> None:
         """Copy a tensor to an array, which holds it after `wait`: beside the kernels that come later, or before them."""
-        self.busy = True
+        self.queues.busy = True
         if target.nbytes:
             with blame(self.memory.plugin, f"copying from {self.memory.target}"):
-                queue = self.queue
+                queue = self.queues.kernels
                 if apart:
-                    queue = self._apart()
-                    self.device.wait(queue, self.device.event(self.queue))
+                    queue = self.queues.copies()
+                    self.device.wait(queue, self.device.event(self.queues.kernels))
                 self.device.download(source, target, queue)
-
-    def _apart(self) -> Any:
-        if self.copies is None:
-            self.copies = self._new_queue()
-        return self.copies
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
         """Copy a tensor to another."""
-        self.busy = True
+        self.queues.busy = True
         if target.buffer is not None:
             with blame(self.memory.plugin, f"copying on {self.memory.target}"):
-                self.device.copy(source, target, self.queue)
+                self.device.copy(source, target, self.queues.kernels)
+
+    def replayed(self, steps: object, tensors: Sequence[DeviceTensor], launch: Callable[[], None]) -> None:
+        """Do what `launch` does, which `steps` stand for, on tensors: by a recording of it where there is one for the same memory.
+        One is made when that is met again."""
+        device = self.device
+        assert isinstance(device, CapturingDevice)
+        key = (steps, id(self.scratch), *[(id(tensor.buffer), tensor.offset) for tensor in tensors])
+        found = self._recordings.get(key)
+        if found is None:
+            found = self._recordings[key] = self._new_recording(tensors)
+        elif not found.tried:
+            with blame(self.memory.plugin, f"recording on {self.memory.target}"):
+                found.capture(device, self.queues.kernels, launch)
+            found.tried = True
+        if found.handle is None:
+            launch()
+            return
+        self.queues.busy = True
+        with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
+            device.replay(found.handle, self.queues.kernels)
+
+    def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
+        """One that is not made yet, in place of the oldest of those where there are many."""
+        if len(self._recordings) >= _KEPT_RECORDINGS:
+            oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
+            if oldest is None:
+                self.forget()
+            else:
+                del self._recordings[oldest]
+        return _Recording(tensors, self.scratch)
+
+    def forget(self) -> None:
+        """Give back what was recorded, once nothing uses it."""
+        if self._recordings:
+            self.wait()
+            self._recordings.clear()
 
     def wait(self) -> None:
-        """Return once the queue is done. Raises what went wrong on it."""
-        if self.busy:
-            self.busy = False
-            self._arriving.clear()
-            self.failed = True
-            with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
-                try:
-                    if self.copies is not None:
-                        self.device.synchronise(self.device.event(self.copies))
-                finally:
-                    self.device.synchronise(self.device.event(self.queue))
-            self.failed = False
+        """Return once the queues are done. Raises what went wrong on them."""
+        self._arriving.clear()
+        self.queues.wait()
+
+
+class _Recording:
+    """Launches on tensors, whose buffers it holds, so that nothing else has their identity; `handle` is the device's where they are
+    recorded."""
+
+    def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
+        self._held = (tuple(tensors), scratch)
+        self.tried = False
+        self.handle: Any = None
+
+    def capture(self, device: CapturingDevice, queue: Any, launch: Callable[[], None]) -> None:
+        """Record what is launched."""
+        device.begin_capture(queue)
+        try:
+            launch()
+        except BaseException:
+            handle = device.end_capture(queue)
+            if handle is not None:
+                device.discard(handle)
+            raise
+        self.handle = device.end_capture(queue)
+        if self.handle is not None:
+            weakref.finalize(self, device.discard, self.handle)
 
 
 class Buffer:
@@ -227,5 +308,7 @@ class Buffer:
         self.handle = memory.allocate(size, self) if memory is not None and size else None
 
 
+_KEPT_RECORDINGS = 16
+"""How many sequences of launches a workspace remembers, on a device."""
 _NOTHING = Buffer(None, 0)
 _BYTES = np.dtype(np.uint8)

@@ -18,9 +18,9 @@ from inlaid.plugins.runtime_module import Loaded, RuntimeModule
 from inlaid.runtime.arrays import fresh_copy, import_value, in_place, usable
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
-from inlaid.runtime.layout import LoadedRegion
 from inlaid.runtime.package import Package, read_package, write_package
 from inlaid.runtime.profile import Profile, Recorder
+from inlaid.runtime.steps import LoadedRegion
 from inlaid.runtime.verify import verify_program
 
 
@@ -65,7 +65,10 @@ class Executable:
         return tuple(self._input_names[place] for place in self._donated)
 
     def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray[Any, Any]] | None = None, keep_on_device: bool = False
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, np.ndarray[Any, Any] | DeviceArray] | None = None,
+        keep_on_device: bool = False,
     ) -> dict[str, Any]:
         """The outputs by name, for inputs by name.
 
@@ -78,7 +81,9 @@ class Executable:
 
         An input may be a `DeviceArray`, of `to_device` or of an earlier run, or another library's tensor on a device: where one
         device alone reads it, and has it in its memory, it reads it there. With `keep_on_device` each result of a region on a
-        device stays there, as a `DeviceArray`, unless something else reads it too.
+        device stays there, as a `DeviceArray`, unless something else reads it too. One that takes over the buffer of a donated
+        `DeviceArray` is that very object; a donated array of the host's is copied to the device, and left as it is. A `DeviceArray`
+        in `out` is filled where it lies, without the host where that device gives the output.
 
         Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
         as an index out of range: donated inputs and `out` may then hold anything.
@@ -170,21 +175,25 @@ class Executable:
         values = list(values)
         for place in self._donated:
             given = values[place]
+            if isinstance(given, DeviceArray):
+                shared = (item for other, item in enumerate(values) if other != place and isinstance(item, DeviceArray))
+                if any(item.tensor.buffer is given.tensor.buffer for item in shared):
+                    values[place] = given.copy()
+                continue
+            if self._bound_memory(place) is not None:
+                continue  # it is copied to the device
             others = (item for other, item in enumerate(values) if other != place and isinstance(item, np.ndarray))
             if not given.flags.writeable or any(np.may_share_memory(given, item) for item in others):
                 values[place] = fresh_copy(given)
         return values
 
-    def _run_into(self, values: list[Any], out: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    def _run_into(self, values: list[Any], out: Mapping[str, np.ndarray[Any, Any] | DeviceArray]) -> dict[str, Any]:
         """Run, with outputs in arrays of the caller."""
         wanted = [out.get(name) for name in self._output_names]
         self._check_out(out)
-        arrays = [item for item in values if isinstance(item, np.ndarray)]
         direct = [
-            array
-            if array is not None and in_place(array) and not any(np.may_share_memory(array, item) for item in arrays)
-            else None
-            for array in wanted
+            array if array is not None and self._fills(place, array) and not any(_share(array, item) for item in values) else None
+            for place, array in enumerate(wanted)
         ]
         results = list(self._executor.run(values, targets=direct))
         for place, (name, array) in enumerate(zip(self._output_names, wanted, strict=True)):
@@ -192,9 +201,19 @@ class Executable:
                 continue
             if array.shape != results[place].shape:
                 raise InputError(f"out[{name!r}] must have shape {results[place].shape}, got {array.shape}")
-            np.copyto(array, results[place])
+            if isinstance(array, DeviceArray):
+                array.assign(results[place])
+            else:
+                np.copyto(array, results[place])
             results[place] = array
         return dict(zip(self._output_names, results, strict=True))
+
+    def _fills(self, place: int, array: np.ndarray[Any, Any] | DeviceArray) -> bool:
+        """Whether a run may write an output to an array itself."""
+        if not isinstance(array, DeviceArray):
+            return in_place(array)
+        memory = self._memories.get(self._executor.plans["main"].makers.get(place, ""))
+        return memory is not None and memory.device is array.memory.device
 
     def _check_out(self, out: Mapping[str, Any]) -> None:
         """Raise `InputError` for arrays that outputs cannot be written to."""
@@ -206,6 +225,8 @@ class Executable:
                     remedy=f"the outputs are {', '.join(self._output_names)}",
                 )
             dtype = specs[name].dtype
+            if isinstance(array, DeviceArray) and dtype is not None and array.dtype == dtype.numpy:
+                continue
             if dtype is None or not isinstance(array, np.ndarray) or array.dtype != dtype.numpy or not array.flags.writeable:
                 found = type(array).__name__
                 if isinstance(array, np.ndarray):
@@ -215,7 +236,7 @@ class Executable:
         items = list(out.items())
         for place, (name, array) in enumerate(items):
             for other, earlier in items[:place]:
-                if np.may_share_memory(array, earlier):
+                if _share(array, earlier):
                     raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
     def _misnamed(self, inputs: Any) -> InputError:
@@ -265,6 +286,13 @@ def _aligned(package: Package) -> Package:
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
     """The type of elements of an input whose arrays need no look at their elements, None for strings and host objects."""
     return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
+
+
+def _share(one: Any, other: Any) -> bool:
+    """Whether two arrays may share memory."""
+    if isinstance(one, DeviceArray) and isinstance(other, DeviceArray):
+        return one.tensor.buffer is other.tensor.buffer
+    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(one, other)
 
 
 def _describe(spec: TensorSpec) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Wait
+from inlaid.artifact.touched import read_by
 from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.device import DeviceTensor
@@ -23,22 +24,14 @@ from inlaid.runtime.arrays import LARGE, Array, aligned_empty, fresh_copy, in_pl
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
-from inlaid.runtime.layout import (
-    LaunchStep,
-    LoadedRegion,
-    OtherStep,
-    PreparedPlan,
-    RegionLayout,
-    RegionStep,
-    Transfer,
-    check_constraints,
-    region_sizes,
-)
+from inlaid.runtime.layout import PreparedPlan, check_constraints, region_sizes
+from inlaid.runtime.loops import DeviceStack, DeviceState, Stack, State, sliced
 from inlaid.runtime.profile import Recorder
-from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count, known_shape
+from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count
+from inlaid.runtime.steps import LaunchStep, LaunchSteps, LoadedRegion, OtherStep, RegionLayout, RegionStep, Transfer
 from inlaid.runtime.workspace import Workspace
 
-Targets = Sequence[Array | None]
+Targets = Sequence[Array | DeviceArray | DeviceTensor | None]
 """Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
 new ones throughout."""
 
@@ -54,6 +47,7 @@ class Executor:
         memories: Mapping[str, DeviceMemory] = MappingProxyType({}),
     ) -> None:
         self.plans = {name: PreparedPlan(plan, regions, weights, memories) for name, plan in program.plans.items()}
+        self._on_devices = bool(memories)
         signatures = {symbol: region.artifact.signature for symbol, region in regions.items()}
         for name, sizes in inherited_sizes(program.plans, signatures).items():
             self.plans[name].inherited = sizes
@@ -78,10 +72,11 @@ class Executor:
         recorder: Recorder | None,
         outer: Sizes | None = None,
         keep: bool = False,
+        around: Workspace | None = None,
     ) -> Sequence[Any]:
         prepared = self.plans[name]
         layout = prepared.enter(inputs, outer)
-        run = prepared.acquire(layout)
+        run = prepared.acquire(layout) if around is None else around.run_inside(prepared, layout)
         try:
             run.recorder = recorder
             if layout.sizes or run.sizes:
@@ -91,10 +86,11 @@ class Executor:
             for position, number in prepared.tensors:
                 given = inputs[position]
                 frame[number] = given if in_place(given, alignment) else fresh_copy(given)
-            for position, number in prepared.objects:
+            for position, number in prepared.as_given:
                 frame[number] = inputs[position]
             if prepared.memories:
                 self._bind(run, inputs, keep)
+                run.root = around is None
             if targets:
                 for number, target in zip(prepared.outputs, targets, strict=True):
                     if target is not None and target.shape == layout.shapes[number]:
@@ -104,14 +100,17 @@ class Executor:
                     self._invoke(run, step)
                 else:
                     self._step(run, step)
-            if prepared.memories:
-                for work in run.devices.values():
-                    work.wait()
+            if run.queues and around is None:
+                for queues in run.queues.values():
+                    queues.wait()
                 if run.kept:
                     return [run.kept.get(number, frame[number]) for number in prepared.outputs]
             return prepared.results(frame)
         finally:
-            prepared.release(run)
+            if around is None:
+                prepared.release(run)
+            else:
+                run.frame = []
 
     def _bind(self, run: Workspace, inputs: Sequence[Any], keep: bool) -> None:
         """Take the inputs that may lie on a device."""
@@ -139,6 +138,8 @@ class Executor:
                 self._move(run, instruction)
             case LaunchStep():
                 self._launch(run, instruction)
+            case LaunchSteps():
+                self._launch_all(run, instruction)
             case Transfer(move=move):
                 self._transfer(run, instruction, move)
             case Wait(device=device):
@@ -173,14 +174,22 @@ class Executor:
             self._define(run, target, item)
             return
         if transfer.direction == "down" and run.kept is not None and target in run.prepared.unread:
-            run.kept[target] = kept = DeviceArray.empty(work.memory, item.shape, item.dtype)
-            work.copy(item, kept.tensor)
+            given_away = (frame[number] for _, number in run.prepared.bound if number in run.prepared.taken)
+            kept = next((given for given in given_away if isinstance(given, DeviceArray) and given.tensor is item), None)
+            if kept is None:
+                kept = DeviceArray.empty(work.memory, item.shape, item.dtype)
+                work.copy(item, kept.tensor)
+            run.kept[target] = kept
             self._check_shape(run, target, item.shape)
             return
-        if isinstance(item, DeviceArray) and target not in run.prepared.taken:
-            self._define(run, target, item.tensor)  # nothing updates it, so it is read where it lies
+        if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.taken):
+            self._define(run, target, item.tensor)  # it may be updated, or nothing does that, so it is read where it lies
             return
         ready = frame[target]
+        if isinstance(ready, DeviceArray):
+            work.copy(item, ready.tensor)
+            self._check_shape(run, target, item.shape)
+            return
         if ready is None or ready.shape != item.shape:
             if run.prepared.plan.values[target].storage == "arena":
                 ready = self._reserve(run, target, item.shape)
@@ -188,17 +197,33 @@ class Executor:
                 ready = aligned_empty(item.shape, item.dtype)
         if isinstance(item, DeviceArray):
             work.copy(item.tensor, ready)
-        elif transfer.direction == "up" and move.apart:
+        elif transfer.direction == "up" and move.apart and run.root:
             work.upload_apart(item, ready, target)
         elif transfer.direction == "up":
             work.upload(item, ready)
         elif transfer.direction == "down":
-            work.download(item, ready, move.apart)
+            work.download(item, ready, move.apart and run.root)
         else:
             work.copy(item, ready)
         self._define(run, target, ready)
 
     # --- regions ----------------------------------------------------------------------------------------------------------
+
+    def _launch_all(self, run: Workspace, steps: LaunchSteps) -> None:
+        """Launch several regions, by a recording of that where there is one."""
+
+        def launch() -> None:
+            for step in steps.steps:
+                self._launch(run, step)
+
+        if run.recorder is not None:
+            launch()  # each is timed
+            return
+        work = run.devices[steps.device]
+        work.want(0, steps.workspace)
+        for step in steps.steps:
+            work.await_values(step.instruction.inputs)
+        work.replayed(steps, steps.values(run.frame), launch)
 
     def _launch(self, run: Workspace, step: LaunchStep) -> None:
         frame, recorder = run.frame, run.recorder
@@ -216,16 +241,22 @@ class Executor:
                 if ready is None or ready.shape != shape:
                     frame[number] = self._reserve(run, number, shape)
             dims = layout.dims.copy() if layout.late else layout.dims
-            work.busy = True
-            layout.invoke(inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queue)
+            work.queues.busy = True
+            timed = region.loaded.timed_launch if recorder is not None else None
+            given = inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queues.kernels
+            if timed is None:
+                layout.invoke(*given)
+            else:
+                times = timed(*given)
             if layout.late or recorder is not None:
                 work.wait()
+            parts = () if timed is None else times()
             if step.layout is None and (layout.late or not step.invoked.matched):
                 self._shape(run, step, layout, dims)
         except Exception as error:
             _blamed(region, error)
         if recorder is not None:
-            recorder.region(region.info, region.artifact.kernels, start, ())
+            recorder.region(region.info, region.artifact.kernels, start, parts)
 
     def _invoke(self, run: Workspace, step: RegionStep) -> None:
         frame, recorder = run.frame, run.recorder
@@ -318,41 +349,60 @@ class Executor:
 
     def _call(self, run: Workspace, plan: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         frame = run.frame
-        results = self._run_plan(plan, [frame[number] for number in inputs], [frame[n] for n in outputs], run.recorder, run.sizes)
+        for work in run.devices.values():
+            work.await_values(inputs)
+        given, targets = [frame[number] for number in inputs], [frame[number] for number in outputs]
+        results = self._run_plan(plan, given, targets, run.recorder, run.sizes, around=self._inside(run))
         for number, result in zip(outputs, results, strict=True):
             self._store(run, number, result, shared=False)
 
+    def _inside(self, run: Workspace) -> Workspace | None:
+        """The run inside which plans run that it runs: itself where there are devices, on whose queues they work."""
+        return run if self._on_devices else None
+
     def _loop(self, run: Workspace, loop: Loop) -> None:
-        frame, count = run.frame, len(loop.state)
+        frame, values, count = run.frame, run.prepared.plan.values, len(loop.state)
+        for work in run.devices.values():
+            work.await_values(read_by(loop))
         limit = math.inf if loop.trip_count is None else int(frame[loop.trip_count])
         going = loop.condition is None or bool(frame[loop.condition])
         scanned = [frame[number] for number in loop.scanned]
-        if len({len(array) for array in scanned}) > 1:
-            raise KernelFault(f"a loop scans inputs of different lengths {[len(array) for array in scanned]}")
-        limit = min(limit, *map(len, scanned)) if scanned else limit
-        given_away = self.plans[loop.body].donated
-        state = [
-            fresh_copy(frame[number]) if place in given_away else frame[number] for place, number in enumerate(loop.state, start=1)
-        ]
+        if len({item.shape[0] for item in scanned}) > 1:
+            raise KernelFault(f"a loop scans inputs of different lengths {[item.shape[0] for item in scanned]}")
+        limit = min(limit, *(item.shape[0] for item in scanned)) if scanned else limit
+        body, spare = self.plans[loop.body], iter([frame[number] for number in loop.spare])
+        state: list[State | DeviceState] = []
+        for place, (number, result) in enumerate(zip(loop.state, loop.outputs[:count], strict=True), start=1):
+            device, given_away = values[number].device, place in body.donated
+            if device:
+                buffers = frame[result], next(spare)
+                state.append(DeviceState(run.devices[device], frame[number], buffers, given_away, limit))
+            else:
+                state.append(State(frame[number], given_away))
+        slices = [(item, values[number].device) for item, number in zip(scanned, loop.scanned, strict=True)]
+        sources = [(item, device, next(spare) if device else None) for item, device in slices]
         captured = [frame[number] for number in loop.captured]
-        stacks = [_Stack(run, number, self.plans[loop.body].alignment) for number in loop.outputs[count:]]
+        stacks: list[Stack | DeviceStack] = []
+        for number in loop.outputs[count:]:
+            device = values[number].device
+            on_device = device and DeviceStack(run.devices[device], number, frame[number], next(spare))
+            stacks.append(on_device or Stack(run, number, body.alignment))
         keep = aligned_empty((), np.bool_)
-        # State lives in two sets of arrays by turns: an iteration reads the one and writes the other.
-        spare: list[Any] = [None] * count
         iteration = 0
         while going and iteration < limit:
-            inputs = [np.array(iteration, np.int64), *state, *(array[iteration, ...] for array in scanned), *captured]
-            rows = [stack.row(iteration) for stack in stacks]
-            targets = [keep, *(item if isinstance(item, np.ndarray) else None for item in spare), *rows]
-            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes)
-            spare = state if iteration else [None] * count
-            going, state = bool(results[0]), list(results[1 : 1 + count])
-            for stack, row, result in zip(stacks, rows, results[1 + count :], strict=True):
-                if result is not row:
-                    stack.push(iteration, result)
+            rows = [sliced(item, iteration, run, device, row) for item, device, row in sources]
+            inputs = [np.array(iteration, np.int64), *(item.value for item in state), *rows, *captured]
+            targets = [keep, *(item.target(state) for item in state), *(stack.row(iteration) for stack in stacks)]
+            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes, around=self._inside(run))
+            going = bool(results[0])
+            for item, result in zip((*state, *stacks), results[1:], strict=True):
+                if isinstance(item, (State, DeviceState)):
+                    item.take(result)
+                else:
+                    item.push(iteration, result)
             iteration += 1
-        for number, item in zip(loop.outputs[:count], state, strict=True):
-            self._store(run, number, item, shared=iteration == 0)
+        for number, one in zip(loop.outputs[:count], state, strict=True):
+            self._store(run, number, one.finish(), shared=iteration == 0)
         for stack in stacks:
             self._store(run, stack.number, stack.finish(iteration), shared=False)
 
@@ -366,6 +416,9 @@ class Executor:
             return
         if item is ready:
             pass
+        elif isinstance(item, DeviceTensor):
+            run.devices[value.device].copy(item, ready)
+            item = ready
         elif ready is not None and ready.shape == item.shape:
             np.copyto(ready, item, casting="no")
             item = ready
@@ -387,56 +440,6 @@ class Executor:
             run.prepared.readers[number].read(shape, run.sizes)
         elif expected != shape:
             raise KernelFault(f"a value of shape {expected} turned out to have shape {shape}")
-
-
-class _Stack:
-    """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
-
-    def __init__(self, run: Workspace, number: int, alignment: int) -> None:
-        self.number = number
-        self._alignment = alignment
-        self._value = run.prepared.plan.values[number]
-        self._sizes = run.sizes
-        shape = run.layout.shapes[number]
-        ready = run.frame[number]
-        if ready is None and shape is not None:
-            assert self._value.dtype is not None
-            ready = aligned_empty(shape, self._value.dtype.numpy)
-        self._ready: Array | None = ready
-        self._parts: list[Array] = []
-
-    def row(self, index: int) -> Array | None:
-        """Where an iteration may write its output itself, None where it may not."""
-        if self._ready is None or index >= len(self._ready):
-            return None
-        row: Array = self._ready[index, ...]
-        return row if in_place(row, self._alignment) else None
-
-    def push(self, index: int, part: Array) -> None:
-        """Add the output of one iteration."""
-        if self._ready is None:
-            if self._parts and self._parts[0].shape != part.shape:
-                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
-            self._parts.append(part)
-            return
-        if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
-            raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
-        self._ready[index, ...] = part
-
-    def finish(self, iterations: int) -> Array:
-        """All outputs as one array. Without iterations an unknown size counts as 0."""
-        if self._ready is not None:
-            if iterations != len(self._ready):
-                raise KernelFault(f"a loop ran {iterations} times where {len(self._ready)} were expected")
-            return self._ready
-        assert self._value.dtype is not None
-        if self._parts:
-            whole = aligned_empty((len(self._parts), *self._parts[0].shape), self._value.dtype.numpy)
-            for index, part in enumerate(self._parts):
-                whole[index, ...] = part
-            return whole
-        rest = [known_shape((dim,), self._sizes) or (0,) for dim in self._value.shape[1:]]
-        return aligned_empty((0, *(size for (size,) in rest)), self._value.dtype.numpy)
 
 
 def _profile(

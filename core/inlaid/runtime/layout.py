@@ -3,102 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact, Signature, TensorSpec
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Value, Wait
+from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.artifact.touched import read_by
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
-from inlaid.plugins.runtime_module import Loaded
+from inlaid.plugins.device import CapturingDevice
 from inlaid.runtime.arrays import LARGE, Array
-from inlaid.runtime.device_memory import DeviceMemory
+from inlaid.runtime.device_memory import DeviceMemory, DeviceQueues
 from inlaid.runtime.shapes import ShapeReader, picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, align_up, bounded, byte_count, known, known_shape
+from inlaid.runtime.steps import LaunchStep, LoadedRegion, OtherStep, RegionLayout, RegionStep, recordable, transfer
 from inlaid.runtime.workspace import Workspace
 
 _KEPT_LAYOUTS = 32
 """How many sets of input sizes a plan remembers."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedRegion:
-    """An artifact, and what runs it. `info` says which target and which source nodes, `plugin` whose
-    runtime has loaded it."""
-
-    artifact: Artifact
-    info: RegionInfo
-    plugin: str
-    loaded: Loaded
-
-    @property
-    def call(self) -> Callable[..., None]:
-        """What invokes or launches it, unless it allocates its results."""
-        loaded = self.loaded
-        if loaded.launching is not None:
-            return loaded.launching.launch
-        assert loaded.kernel is not None
-        return loaded.kernel.invoke
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionLayout:
-    """A region at known shapes of its inputs: what invokes or launches it, its `dims` array, the bytes of scratch memory it wants,
-    and which arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena.
-    `large` are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself
-    (place in `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
-
-    invoke: Callable[..., None]
-    dims: np.ndarray[Any, np.dtype[np.int64]]
-    workspace: int
-    fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
-    large: frozenset[int]
-    late: tuple[tuple[int, SizeVar, int], ...] = ()
-    constraints: tuple[arith.Constraint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionStep:
-    """A step of a plan at given input sizes that runs a region. `layout` is the region's where these decide all its sizes, which
-    those of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
-
-    instruction: Invoke
-    region: LoadedRegion
-    invoked: Invoked
-    layout: RegionLayout | None
-    inputs: Callable[[Sequence[Any]], Sequence[Any]]
-    outputs: Callable[[Sequence[Any]], Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchStep:
-    """A step of a plan at given input sizes that launches a region on a device; otherwise as `RegionStep`."""
-
-    instruction: Invoke
-    region: LoadedRegion
-    invoked: Invoked
-    layout: RegionLayout | None
-    inputs: Callable[[Sequence[Any]], Sequence[Any]]
-    outputs: Callable[[Sequence[Any]], Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transfer:
-    """A `Move` from or to a device."""
-
-    move: Move
-    device: str
-    direction: Literal["up", "down", "beside"]
-
-
-OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | Transfer
-"""A step that the executor does itself."""
 
 
 class Layout:
@@ -135,9 +61,12 @@ class Layout:
                     continue
                 self.scratch = max(self.scratch, 0 if known is None else known.workspace)
             elif isinstance(item, Move):
-                self.steps.append(_transfer(plan, item) or item)
+                self.steps.append(transfer(plan, item) or item)
             elif not isinstance(item, Invoke):
                 self.steps.append(item)
+        capturing = {device for device, memory in prepared.memories.items() if isinstance(memory.device, CapturingDevice)}
+        if capturing:
+            self.steps = recordable(self.steps, capturing)
 
     @staticmethod
     def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
@@ -193,14 +122,6 @@ class Layout:
         if workspace is None:
             workspace = region_workspace(region.artifact, sizes)
         return RegionLayout(region.call, dims, workspace, fresh, large)
-
-
-def _transfer(plan: Plan, move: Move) -> Transfer | None:
-    """A move as one from or to a device; None where it stays on the host."""
-    source, target = plan.values[move.source].device, plan.values[move.target].device
-    if source or target:
-        return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")
-    return None
 
 
 class Invoked:
@@ -282,14 +203,15 @@ class PreparedPlan:
     """A plan with its regions and constants, and the layouts of the input sizes seen of late.
 
     `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
-    takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `objects` have the positions and the
-    numbers of the inputs, `declared` for each the first position of the same declared shape; `results` takes the outputs from the
-    values of a run. `fixed_shapes` has the shapes that are the same at all sizes, None for the others and for what is no tensor;
-    `open_shapes` the numbers of the others, those of equal shapes together. `arena` is the size of the arena; `invoked` are the
-    regions of the instructions, `readers` what reads sizes off the values. `donated` are the positions of the inputs whose buffers
-    outputs may take over, `taken` the numbers of all values whose buffers others take over. `bound` has the positions and numbers,
-    which `tensors` leaves out, of inputs that one device alone reads and that may lie in its memory: that of `places`, by position.
-    `unread` are the outputs that nothing in the plan reads.
+    takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `as_given` have the positions and
+    the numbers of the inputs, those that may have to be copied, and host objects and tensors on devices; `declared` for each the
+    first position of the same declared shape; `results` takes the outputs from the values of a run. `fixed_shapes` has the shapes
+    that are the same at all sizes, None for the others and for what is no tensor; `open_shapes` the numbers of the others, those of
+    equal shapes together. `arena` is the size of the arena; `invoked` are the regions of the instructions, `readers` what reads
+    sizes off the values. `donated` are the positions of the inputs whose buffers outputs may take over, `taken` the numbers of all
+    values whose buffers others take over. `bound` has the positions and numbers, which `tensors` leaves out, of inputs that one
+    device alone reads and that may lie in its memory: that of `places`, by position. `unread` are the outputs that nothing in the
+    plan reads, `makers` the devices, or "" for the host, that those are copied from, by position.
     """
 
     def __init__(
@@ -317,11 +239,16 @@ class PreparedPlan:
             for number in read_by(item):
                 readers.setdefault(number, set()).add(plan.values[item.target].device if isinstance(item, Move) else "")
         alone = {number: next(iter(found)) for number, found in readers.items() if len(found) == 1 and "" not in found}
+        alone = {number: device for number, device in alone.items() if not plan.values[number].device}
         self.bound = tuple((place, number) for place, number in tensors if number in alone and number not in self.outputs)
         self.places = {place: alone[number] for place, number in self.bound}
-        self.tensors = tuple(pair for pair in tensors if pair not in self.bound)
+        resident = [pair for pair in tensors if plan.values[pair[1]].device]
+        self.tensors = tuple(pair for pair in tensors if pair not in self.bound and pair not in resident)
         self.unread = frozenset(self.outputs) - readers.keys()
-        self.objects = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None)
+        moves = [item for item in plan.instructions if isinstance(item, Move) and item.target in self.unread]
+        self.makers = {self.outputs.index(item.target): plan.values[item.source].device for item in moves}
+        objects = [(place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None]
+        self.as_given, self.has_objects = (*objects, *resident), bool(objects)
         self.results = picker(self.outputs)
         self.fixed_shapes = [known_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
         equal: dict[tuple[Dim, ...], list[int]] = {}
@@ -347,7 +274,7 @@ class PreparedPlan:
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
         """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
         shapes do not fit."""
-        if self.objects:
+        if self.has_objects:
             shapes = tuple(
                 item.shape if value.dtype is not None or (value.shape and isinstance(item, np.ndarray)) else None
                 for item, (_, _, value) in zip(inputs, self.inputs, strict=True)
@@ -396,24 +323,33 @@ class PreparedPlan:
                 raise self._misfit(position, actual, f", where {dim!r} is {wanted}")
         return sizes
 
-    def acquire(self, layout: Layout) -> Workspace:
-        """A workspace that no other run uses."""
+    def acquire(self, layout: Layout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
+        """A workspace that no other run uses, on `queues` or on some of its own."""
         try:
             workspace = self._pool.pop()
         except IndexError:
-            workspace = Workspace(self, layout)
+            return Workspace(self, layout, {} if queues is None else queues)
+        if queues is not None or (self.memories and not workspace.queues):
+            workspace.join({} if queues is None else queues)
         if workspace.layout is not layout:
             workspace.fit(layout)
         return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Give a workspace back to the pool, without what the run's caller owns, once no queue of a device works with it; not one
-        with which a device has failed."""
+        """Give a workspace back to the pool, with those inside it, without what the run's caller owns, once no queue of a device
+        works with it; not one with which a device has failed."""
         workspace.frame = []
-        if self.memories:
+        if workspace.queues:
             workspace.kept = None
             if not workspace.settled():
                 return
+            inside = [workspace]
+            for outer in inside:
+                inside += outer.inner.values()
+                outer.inner = {}
+            for inner in inside[1:]:
+                inner.queues = {}
+                inner.prepared.release(inner)
         self._pool.append(workspace)
 
     def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:

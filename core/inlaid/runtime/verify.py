@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
@@ -157,7 +158,12 @@ class _PlanVerifier:
             where = f"{self.place}, value {number}"
             for dim in (*value.shape, value.offset):
                 verify_dim(dim, allowed, where)
-            self.require(not value.device or value.storage in ("arena", "constant"), f"value {number} cannot lie on a device")
+            storages = ("arena", "constant") if plan.name == "main" else ("arena", "constant", "input", "output")
+            self.require(not value.device or value.storage in storages, f"value {number} cannot lie on a device")
+            self.require(
+                not value.device or value.storage != "output" or not any(map(_existential, value.shape)),
+                f"value {number}, an output on a device, has a size that only the run knows",
+            )
             self.require(not value.device or value.dtype is not None, f"value {number} is a host object on a device")
             self.require(value.storage != "host" or value.dtype is None, f"value {number} is a host object with a dtype")
             self.require(
@@ -181,9 +187,9 @@ class _PlanVerifier:
             verify_dim(size, allowed, f"{self.place}, workspace")
 
     def _instruction(self, instruction: Instruction) -> None:
-        if not isinstance(instruction, (Invoke, Move)):
+        if isinstance(instruction, (Bind, Assert)):
             for number in written_by(instruction):
-                self.require(not self.value(number).device, f"value {number} lies on a device, where only regions and moves write")
+                self.require(not self.value(number).device, f"value {number} lies on a device, where the host does not write")
         match instruction:
             case Invoke(symbol=symbol, inputs=inputs, outputs=outputs):
                 artifact = self.artifacts.get(symbol)
@@ -191,10 +197,10 @@ class _PlanVerifier:
                 assert artifact is not None
                 self._invoke(artifact, inputs, outputs)
             case Call(plan=plan, inputs=inputs, outputs=outputs):
-                self._enter(plan, [self.on_host(number) for number in inputs], [self.write(number) for number in outputs])
+                self._enter(plan, [self.read(number) for number in inputs], [self.write(number) for number in outputs])
             case Branch(condition=condition, inputs=inputs, outputs=outputs):
                 self._scalar(condition, "bool")
-                arguments, results = [self.on_host(number) for number in inputs], [self.write(number) for number in outputs]
+                arguments, results = [self.read(number) for number in inputs], [self.write(number) for number in outputs]
                 self._enter(instruction.then, arguments, results)
                 self._enter(instruction.otherwise, arguments, results)
             case Loop():
@@ -206,7 +212,8 @@ class _PlanVerifier:
                 if given.device and not taken.device:
                     self.pending[target] = given.device
                 if donate:
-                    self.require(given.device == taken.device, f"values {source} and {target} are in different memories")
+                    near = given.device == taken.device or (given.storage == "input" and taken.storage == "arena")
+                    self.require(near, f"values {source} and {target} are in different memories")
                     self.require(given.storage in ("input", "arena", "dynamic"), f"value {source} is not the plan's to give away")
                     leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
                     self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
@@ -246,16 +253,23 @@ class _PlanVerifier:
             self._scalar(loop.condition, "bool")
         self.require(len(loop.outputs) >= len(loop.state), "the loop gives fewer values than it carries")
         scalar = Value("arena", as_dtype("int64"))
-        state = [self.on_host(number) for number in loop.state]
-        scanned = [self.on_host(number) for number in loop.scanned]
+        state = [self.read(number) for number in loop.state]
+        scanned = [self.read(number) for number in loop.scanned]
         self.require(all(v.dtype is not None and v.shape for v in scanned), "a scanned value is not a tensor of rank 1 or more")
-        slices = [Value("arena", value.dtype, value.shape[1:]) for value in scanned]
-        captured = [self.on_host(number) for number in loop.captured]
+        slices = [replace(value, shape=value.shape[1:]) for value in scanned]
+        captured = [self.read(number) for number in loop.captured]
         outputs = [self.write(number) for number in loop.outputs]
         stacked = outputs[len(state) :]
         self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value is not a tensor of rank 1 or more")
-        parts = [Value("arena", value.dtype, value.shape[1:]) for value in stacked]
+        parts = [replace(value, shape=value.shape[1:]) for value in stacked]
         self._same(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
+        self.require([v.device for v in outputs[: len(state)]] == [v.device for v in state], "state changes its memory")
+        rows = [value for value in (*outputs[: len(state)], *slices, *parts) if value.device]
+        spare = [self.write(number) for number in loop.spare]
+        self._same(spare, [(value.dtype, len(value.shape)) for value in rows])
+        alike = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
+        self.require(alike, "what a loop has to spare is not as its state and rows on devices")
+        self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a loop on a device has an unknown size")
         keep_going = Value("arena", as_dtype("bool"))
         self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])
 
@@ -272,12 +286,18 @@ class _PlanVerifier:
             self.require(all(0 <= number < len(callee.values) for number in numbers), f"plan {plan!r} has no such values")
             values = [callee.values[number] for number in numbers]
             self._same(given, [(value.dtype, len(value.shape)) for value in values])
+            near = all(value.device == of.device for value, of in zip(given, values, strict=True))
+            self.require(near, f"plan {plan!r} has its values in other memories")
 
     def _same(self, values: Sequence[Value], wanted: Sequence[tuple[DType | None, int]]) -> None:
         self.require(len(values) == len(wanted), f"{len(values)} values stand where {len(wanted)} are due")
         for value, (dtype, rank) in zip(values, wanted, strict=True):
             fits = value.dtype is dtype and (dtype is None or len(value.shape) == rank)
             self.require(fits, f"a value of type {_show(value.dtype, len(value.shape))} stands where {_show(dtype, rank)} is due")
+
+
+def _existential(dim: Dim) -> bool:
+    return any(isinstance(size, SizeVar) and size.existential for size in arith.free_vars(dim))
 
 
 def _show(dtype: DType | None, rank: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid.errors import InlaidError
 from inlaid.runtime.arrays import Array, Results, aligned_empty
-from inlaid.runtime.device_memory import DeviceArray, DeviceWork
+from inlaid.runtime.device_memory import DeviceArray, DeviceQueues, DeviceWork
 from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import Shape, Sizes
 
@@ -21,14 +21,21 @@ class Workspace:
     """One run of a plan at a time: its memory, which is the arena, scratch memory for regions, and `results`, memory for large
     outputs, so that runs that overlap do not take it from one another; what it works with on `devices`; `frame`, the values by
     number; `template`, the frame before a run, with constants and what lies in arenas; the sizes known so far; who notes what the
-    run does; and the outputs that are `kept` on devices, None where none are asked for."""
+    run does; and the outputs that are `kept` on devices, None where none are asked for.
+
+    On devices the plans that a run runs work on its `queues`, and return before these are done: so their workspaces are `inner`, of
+    its own, until it ends. `root`: no other plan runs this one."""
 
     __slots__ = (
-        "arena", "devices", "frame", "kept", "layout", "prepared", "recorder", "results", "scratch", "sizes", "template",
+        "arena", "devices", "frame", "inner", "kept", "layout", "prepared", "queues", "recorder", "results", "root", "scratch",
+        "sizes", "template",
     )  # fmt: skip
 
-    def __init__(self, prepared: PreparedPlan, layout: Layout) -> None:
+    def __init__(self, prepared: PreparedPlan, layout: Layout, queues: dict[str, DeviceQueues]) -> None:
         self.prepared = prepared
+        self.queues = queues
+        self.root = True
+        self.inner: dict[str, Workspace] = {}
         self.arena = aligned_empty((0,), "uint8")
         self.results = Results()
         self.scratch = self.arena
@@ -37,8 +44,29 @@ class Workspace:
         self.sizes: Sizes = {}
         self.recorder: Recorder | None = None
         self.kept: dict[int, DeviceArray] | None = None
-        self.devices = {device: DeviceWork(memory) for device, memory in prepared.memories.items()}
+        self.devices: dict[str, DeviceWork] = {}
+        self.join(queues)
         self.fit(layout)
+
+    def join(self, queues: dict[str, DeviceQueues]) -> None:
+        """Work on queues, of which there are new ones for devices that have none."""
+        self.queues = queues
+        for device, memory in self.prepared.memories.items():
+            if device not in queues:
+                queues[device] = DeviceQueues(memory)
+            if device not in self.devices:
+                self.devices[device] = DeviceWork(memory, queues[device])
+            self.devices[device].queues = queues[device]
+
+    def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
+        """The workspace for a plan that this run runs, on its queues: they keep the order of what was put there for the same plan
+        before."""
+        found = self.inner.get(prepared.plan.name)
+        if found is None:
+            found = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
+        elif found.layout is not layout:
+            found.fit(layout)
+        return found
 
     def fit(self, layout: Layout) -> None:
         """Make the workspace one for a layout."""
@@ -48,6 +76,7 @@ class Workspace:
         self.want_scratch(layout.scratch)
         values = prepared.plan.values
         for device, work in self.devices.items():
+            work.forget()
             work.want(layout.arenas[device], 0)
         self.template = prepared.template.copy()
         for number, offset in layout.offsets.items():
@@ -69,10 +98,12 @@ class Workspace:
 
     def settled(self) -> bool:
         """Wait for all queues; whether they ended well."""
-        for work in self.devices.values():
+        for queues in self.queues.values():
             with contextlib.suppress(InlaidError):  # the run has its error already
-                work.wait()
-        return not any(work.failed for work in self.devices.values())
+                queues.wait()
+        for work in self.devices.values():
+            work.wait()
+        return not any(queues.failed for queues in self.queues.values())
 
     def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
         """An array in the arena."""

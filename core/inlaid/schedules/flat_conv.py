@@ -26,8 +26,11 @@ from inlaid.tensor.transform import block_nest, remapped, unique_name
 
 FLAT_PIXELS = 16
 """Pixels of a tile at most, which end two lines at most."""
-FLAT_LINE = 8
-"""Pixels that lines are padded to at most: more would leave much of the lines of small images empty."""
+FLAT_LINE, SHORT_LINE = 8, 4
+"""Pixels that lines are padded to at most: more would leave much of the lines of small images empty. Deep sums take long enough for
+the divisions that shorter lines cost."""
+DEEP = 1024
+"""Products of such a sum, from which on."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,13 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
     return 0
 
 
-def fit_lines(axes: Sequence[FlatAxis], pixels: int) -> tuple[FlatAxis, ...]:
+def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[FlatAxis, ...]:
     """Lengthen lines to at least half a tile of `pixels`, so that a tile spans at most two line ends: its places follow from that
-    of its first pixel without divisions. Lines are not shorter than windows reach either, so that what windows of the last
-    tile read beyond the image is less than three steps along the first axis."""
+    of its first pixel without divisions; less where so many products as `depth` are summed. Lines are not shorter than windows
+    reach either, so that what windows of the last tile read beyond the image is less than a tile and two lines."""
+    line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
     first, *others = axes
-    least = [axis.reach + 1 for axis in others[:-1]] + [max(min(pixels, FLAT_LINE), axis.reach) for axis in others[-1:]]
+    least = [axis.reach + 1 for axis in others[:-1]] + [max(line, axis.reach) for axis in others[-1:]]
     pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(others, least, strict=True))
     return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(others, pitches, strict=True)))
 
@@ -142,7 +146,7 @@ def plan_pixels(
     copied = copied or needs_copy(conv, axes)
     pixels = arith.size_hint(arith.unwrap(flat_pixels(axes)), arith.IMAGE_SIDE)
     tile, cost = choose(1, pixels, FLAT_PIXELS if copied and len(axes) > 1 else None)
-    return tile, cost, fit_lines(axes, tile.pixels) if copied else axes
+    return tile, cost, fit_lines(axes, tile.pixels, conv.inputs * conv.taps) if copied else axes
 
 
 def flatten(
@@ -157,9 +161,13 @@ def flatten(
     anchor = find_anchor(program)
     assert anchor is not None and anchor.block.name == name
     strides = _strides(axes)
-    count = arith.simplify(arith.ceildiv(flat_pixels(axes), pixels) * pixels)
+    # What lies beside the last line takes no tile of its own.
+    end = sum(((axis.size - 1) * stride for axis, stride in zip(axes, strides, strict=True)), start=arith.ONE)
+    count = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
     # Of lines no division tells how many there are: a size that is part of every address must be cheap.
-    rows = arith.simplify(axes[0].size + (axes[0].reach + 3) if len(axes) > 1 else count + axes[0].reach)
+    least = arith.bounds(axes[-1].pitch)[0]
+    beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
+    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else count + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     phases = [count for count in _phases(axes) if count > 1]
     length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))

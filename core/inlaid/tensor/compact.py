@@ -17,7 +17,8 @@ def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         for i in 16: alloc t[4]: { for j in 4: t[j] = ...; for j in 4: ... = t[j] }
 
-    The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension.
+    The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension; one
+    without uses, such as a part of a concatenation that a slice leaves out, goes.
     """
     return replace(program, body=compact(program.body))
 
@@ -26,7 +27,8 @@ def compact(stmt: ir.Stmt) -> ir.Stmt:
     """A statement with its allocations as those of `compact_buffers`."""
     match stmt:
         case ir.Alloc(buffer=buffer, body=body):
-            return _sink(buffer, compact(body))
+            inner = compact(body)
+            return _sink(buffer, inner) if touches(inner, buffer) else inner
         case ir.For(body=body) | ir.Let(body=body) | ir.While(body=body):
             inner = compact(body)
             return stmt if inner is body else replace(stmt, body=inner)

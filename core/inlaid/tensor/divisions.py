@@ -81,8 +81,9 @@ class _Sharing(_Divisions):
 
 
 class _Hoisting(_Divisions):
-    """Binds divisions to variables in the innermost loop whose variable they read: each statement is rebuilt once, by the rewriter
-    of the loop around it. `around` is that of the next loop outside, None outside of all."""
+    """Binds divisions to variables in the innermost loop whose variable they read, or where the last variable that they read is
+    bound: each statement is rebuilt once, by the rewriter of the loop around it. `around` is that of the next loop outside, None
+    outside of all."""
 
     def __init__(self, loop: arith.Var | None = None, around: _Hoisting | None = None) -> None:
         super().__init__()
@@ -92,13 +93,21 @@ class _Hoisting(_Divisions):
         self._own: set[arith.Expr] = set() if loop is None else {loop}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        if not isinstance(stmt, ir.For) or stmt.kind is ir.ForKind.VECTORIZED:
-            return super().stmt(stmt)
-        inside = _Hoisting(stmt.var, self)
-        extent, body = self.index(stmt.extent), inside.stmt(stmt.body)
-        for value, variable in reversed(inside._values.items()):
+        match stmt:
+            case ir.For(var=var, extent=extent, body=body, kind=kind) if kind is not ir.ForKind.VECTORIZED:
+                new_extent, new_body = self.index(extent), _Hoisting(var, self).body(body)
+                return stmt if new_extent is extent and new_body is body else replace(stmt, extent=new_extent, body=new_body)
+            case ir.Let(var=var, value=value, body=body, bounds=None):
+                new_value, new_body = self.expr(value), _Hoisting(var, self).body(body)
+                return stmt if new_value is value and new_body is body else ir.Let(var, new_value, new_body)
+        return super().stmt(stmt)
+
+    def body(self, stmt: ir.Stmt) -> ir.Stmt:
+        """What a loop runs, or where a variable is known, with the divisions that change with that."""
+        body = self.stmt(stmt)
+        for value, variable in reversed(self._values.items()):
             body = ir.Let(variable, ir.Index(dtype("int64"), value), body)
-        return stmt if extent is stmt.extent and body is stmt.body else replace(stmt, extent=extent, body=body)
+        return body
 
     def _replaced(self, division: Division) -> arith.Expr:
         unknown = {var for var in arith.free_vars(division) if isinstance(var, arith.Var)}

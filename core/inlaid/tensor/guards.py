@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from inlaid import arith
@@ -26,6 +27,59 @@ def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
     """
     body = _Nesting().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
+
+
+def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Values that stay in registers are computed whether or not they exist, where nothing else is stored in their place:
+
+        for i in 4, unrolled: if 4*t + i < n: r[i] = a[i] + b[i]    becomes    for i in 4, unrolled: r[i] = a[i] + b[i]
+
+    where `a` and `b` are registers too: whoever reads `r[i]` asks for its existence, and a branch around a few additions costs more
+    than they do. Expects no blocks.
+    """
+    stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
+    others = {region.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
+    single = {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "register" and buffer not in others}
+    body = _freed(program.body, single, {}) if single else program.body
+    return program if body is program.body else replace(program, body=body)
+
+
+def _freed(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
+    match stmt:
+        case ir.For(var=var, extent=extent):
+            inside = {**ranges, var: (0, arith.unwrap(extent - 1))}
+            return mapped(stmt, lambda inner: _freed(inner, single, inside))
+        case ir.If(then=ir.Store(buffer=buffer, indices=indices, value=value) as store) if buffer in single:
+            if _guard(stmt) is not None and _harmless(value):
+                analyzer = arith.Analyzer(ranges)
+                loads = [(node.buffer, node.indices) for node in ir.walk_exprs(value) if isinstance(node, ir.Load)]
+                if all(_within(analyzer, *place) for place in [(buffer, indices), *loads]):
+                    return store
+    return mapped(stmt, lambda inner: _freed(inner, single, ranges))
+
+
+def _harmless(value: ir.Expr) -> bool:
+    """Whether a value may be computed although nothing asks for it: floating-point arithmetic of registers."""
+
+    def alone(node: ir.Expr) -> bool:
+        match node:
+            case ir.Load(buffer=buffer):
+                return buffer.scope == "register"
+            case ir.Index(index=index):
+                return not arith.reads_data(index)
+            case ir.Binary() | ir.Unary() | ir.Fma() | ir.Select():
+                return node.dtype.is_float
+        return isinstance(node, ir.Const)
+
+    return all(map(alone, ir.walk_exprs(value)))
+
+
+def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> bool:
+    """Whether indices are inside a buffer whatever a guard says."""
+    return all(
+        analyzer.prove(arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, extent)))
+        for index, extent in zip(indices, buffer.shape, strict=True)
+    )
 
 
 class _Nesting:

@@ -176,7 +176,7 @@ class _Unroller(Rewriter):
 def simplify_program(program: ir.LoopProgram) -> ir.LoopProgram:
     """Indices, extents and conditions simplified by the ranges of the loops around; loops of one iteration, and conditions that are
     decided or known to hold already, are gone; sequences are flat. Expects no blocks."""
-    body = _Simplifier({}, frozenset()).stmt(program.body)
+    body = _Simplifier().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
@@ -186,11 +186,12 @@ _Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 class _Simplifier(Rewriter):
     """Simplifies under the ranges of variables and conditions known to hold."""
 
-    def __init__(self, ranges: _Ranges, facts: frozenset[arith.Expr]) -> None:
+    def __init__(self, around: _Simplifier | None = None, ranges: _Ranges | None = None) -> None:
         super().__init__(expr=self._folded)
-        self._ranges = ranges
-        self._facts = facts
-        self._analyzer = arith.Analyzer(ranges)
+        self._around = around
+        self._ranges: _Ranges = {} if ranges is None else ranges
+        self._facts: frozenset[arith.Expr] = frozenset() if around is None else around._facts
+        self._analyzer: arith.Analyzer = arith.Analyzer(self._ranges) if around is None else around._analyzer.inside(self._ranges)
         self._loops: dict[tuple[arith.Var, arith.Expr], _Simplifier] = {}
 
     def index(self, index: arith.Expr) -> arith.Expr:
@@ -198,8 +199,11 @@ class _Simplifier(Rewriter):
             return index
         done = self._indices.get(index)
         if done is None:
-            # The rebuilding remembers what it does in the same place: the final word is written last.
-            done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
+            if self._around is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
+                done = self._around.index(index)
+            else:
+                # The rebuilding remembers what it does in the same place: the final word is written last.
+                done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
             done = self._indices[index] = index if done == index else done
         return done
 
@@ -212,6 +216,9 @@ class _Simplifier(Rewriter):
             case ir.Let(var=var, value=value, body=body, bounds=bounds) if bounds is not None:
                 limits = (self.index(bounds[0]), self.index(bounds[1]))
                 return ir.Let(var, self.expr(value), self._inside({var: limits}).stmt(body), limits)
+            case ir.Let(var=var, value=ir.Index(index=index) as value, body=body):
+                known = self._analyzer.bounds(index)
+                return ir.Let(var, self.expr(value), (self if known == (None, None) else self._inside({var: known})).stmt(body))
             case ir.Seq(stmts=stmts):
                 new = tuple(map(self.stmt, stmts))
                 flat = joined(*new)
@@ -219,11 +226,12 @@ class _Simplifier(Rewriter):
         return super().stmt(stmt)
 
     def _inside(self, ranges: _Ranges) -> _Simplifier:
-        return _Simplifier({**self._ranges, **ranges}, self._facts)
+        return _Simplifier(self, ranges)
 
     def _where(self, facts: frozenset[arith.Expr]) -> _Simplifier:
         """The simplifier of a branch. Facts change conditions alone: what ranges say of indices and values is shared."""
-        inside = _Simplifier(self._ranges, self._facts | facts)
+        inside = _Simplifier(self._around, self._ranges)
+        inside._facts = self._facts | facts
         inside._analyzer, inside._indices, inside._exprs = self._analyzer, self._indices, self._exprs
         return inside
 

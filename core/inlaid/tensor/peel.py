@@ -13,11 +13,15 @@ from inlaid.tensor.lower_blocks import truth
 from inlaid.tensor.primitives import PREFETCH, AnnotationKey
 from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.strips import STRIP, in_strips
+from inlaid.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
 """Of a loop over pieces of unrolled rows, or of vectors: each number of these that may be left has code of its own, which asks for
 none of them. The value is how many elements a row or a vector counts for."""
+_LONGEST = 2 * STRIP - 1
+"""Rows of the last strip of a tile, where each number of them has code of its own: 28 rows of code, where the remainders of a tile
+of 12 are 66."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -34,7 +38,7 @@ def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
         for i in (n + 13) // 14: for j in 14 unrolled: if 14*i + j < n: ...
     becomes
         for i in n // 14: for j in 14 unrolled: ...
-        if n // 14 < (n + 13) // 14: for j in 14 unrolled: if 14*(n // 14) + j < n: ...
+        if n // 14 < (n + 13) // 14: let w = n // 14: for j in 14 unrolled: if 14*w + j < n: ...
 
     A loop that does nothing once a condition of unknown limit fails ends there:
 
@@ -102,13 +106,15 @@ class _Pieces:
 
     def same(self, other: _Pieces | None) -> bool:
         """Whether two conditions cut a loop at the same place."""
-        return other is not None and self.size == other.size and Analyzer().equal(self.limit, other.limit)
+        if other is None or self.size != other.size:
+            return False
+        return self.limit == other.limit or Analyzer().equal(self.limit, other.limit)
 
 
 def _pieces(loop: ir.For, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
     """What a condition says of a loop's variable; None for any other condition. `inner` are the ranges of loops inside."""
     match condition:
-        case arith.Compare(op="<", operands=(place, end)):
+        case arith.Compare(op="<", operands=(place, end)) if loop.var in arith.free_vars(condition):
             found = arith.affine(place - end, loop.var)
             if found is None or not isinstance(found[0], arith.Const) or found[0].value < 1:
                 return None
@@ -176,45 +182,82 @@ def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
 
 def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
     """The loop over `whole` pieces, where conditions hold; what is left of the last one apart, where `extent` is more."""
+    read = _reader(loop, found)
+    most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
+    main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
+    main = _peel_body(main, most)
+    if all(pieces.size == 1 for pieces in found):
+        return main
+    # What is left names the number of whole pieces at every access: bound once, it is one variable there.
+    start = arith.Var(f"{loop.var.name}_end")
+    ranges = {**ranges, start: (0, None)}
+    last: dict[arith.Expr, arith.Expr] = {loop.var: start}
+    unit = dict(loop.annotations).get(REMAINDERS.name)
+    tail: ir.Stmt | None = None
+    if len(found) == 1:
+        tail = _strips(loop, found[0], last, ranges, unit)
+        if tail is None and unit:
+            left = arith.simplify(found[0].limit - start * found[0].size)
+            tail = _remainders(loop, found[0], loop.body, left, unit, last, ranges)
+    if tail is None:
+        tail = _peel(Rewriter(last).stmt(loop.body), ranges)
+    return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), _bound(start, whole, tail))))
+
+
+def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
+    return ir.Let(variable, ir.Index(dtype("int64"), value), body)
+
+
+def _reader(loop: ir.For, found: Sequence[_Pieces]) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
+    """A function that tells which of these conditions a part of a condition is, given the ranges of the loops around it."""
     inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
     def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
         pieces = _pieces(loop, part, {var: span for var, span in known.items() if var in inside})
         return pieces if pieces is not None and any(map(pieces.same, found)) else None
 
-    most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
-    main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
-    main = _peel_body(main, most)
-    if all(pieces.size == 1 for pieces in found):
-        return main
-    last: dict[arith.Expr, arith.Expr] = {loop.var: whole}
+    return read
+
+
+def _remainders(
+    loop: ir.For,
+    pieces: _Pieces,
+    body: ir.Stmt,
+    left: arith.Expr,
+    unit: int,
+    last: Mapping[arith.Expr, arith.Expr],
+    ranges: Ranges,
+    most: int | None = None,
+) -> ir.Stmt:
+    """Code of its own for each number of rows or vectors, `unit` elements each, that may be left of the last piece: `left` elements
+    are. `most` is the greatest number that there is code for; the default is what is less than a piece."""
+    read, count = _reader(loop, [pieces]), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
-    unit = dict(loop.annotations).get(REMAINDERS.name)
-    if unit and len(found) == 1:
-        (pieces,) = found
-        rows = arith.simplify(pieces.limit - whole * pieces.size)
-        for end in range(pieces.size - (unit == 1), 0, -unit):
+    for end in range(most or pieces.size - (unit == 1), 0, -unit):
 
-            def among(part: arith.Expr, known: Ranges, end: int = end) -> arith.Expr:
-                own = read(part, known)
-                if own is None:
-                    return part
-                if Analyzer(known).simplify(own.rest % unit) == arith.ZERO:
-                    return arith.compare("<", own.rest, end)
-                some = arith.logical_or(arith.compare("<", own.rest, end - unit), part)
-                return arith.logical_and(arith.compare("<", own.rest, end), some)
+        def among(part: arith.Expr, known: Ranges, end: int = end) -> arith.Expr:
+            own = read(part, known)
+            if own is None:
+                return part
+            if Analyzer(known).simplify(own.rest % unit) == arith.ZERO:
+                return arith.compare("<", own.rest, end)
+            some = arith.logical_or(arith.compare("<", own.rest, end - unit), part)
+            return arith.logical_and(arith.compare("<", own.rest, end), some)
 
-            some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
-            tail = some if tail is None else ir.If(truth(arith.compare("<=", rows, end)), some, tail)
-    else:
-        strip = _strips(loop, found[0], last, ranges) if len(found) == 1 else None
-        tail = strip or _peel(Rewriter(last).stmt(loop.body), ranges)
+        some = _peel(Rewriter(last).stmt(_without(body, among, ranges)), ranges)
+        tail = some if tail is None else ir.If(truth(arith.compare("<=", count, end)), some, tail)
     assert tail is not None
-    return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), tail)))
+    return _bound(count, left, tail)
 
 
-def _strips(loop: ir.For, pieces: _Pieces, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges) -> ir.Stmt | None:
-    """What is left of the last piece as a loop over strips of its rows; None where its rows are no unrolled loops, or too few."""
+def _strips(
+    loop: ir.For, pieces: _Pieces, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges, unit: int | None
+) -> ir.Stmt | None:
+    """What is left of the last piece as a loop over strips of its rows; None where its rows are no unrolled loops, or too few.
+
+    Where each number of rows that may be left has code of its own (`REMAINDERS`), the last strip has up to `_LONGEST` rows, which
+    keep the processor busy where those of one or two would not; numbers above have no code.
+    """
 
     def asks(condition: arith.Expr, row: arith.Var) -> bool:
         part = _pieces(loop, condition, {row: (0, pieces.size - 1)})
@@ -227,14 +270,25 @@ def _strips(loop: ir.For, pieces: _Pieces, last: Mapping[arith.Expr, arith.Expr]
         if any(asks(part, inner.var) for part, _ in _conditions(inner, {}))
     )
     number = arith.Var(f"{loop.var.name}_s")
-    strip = in_strips(loop.body, rows, number, asks) if rows and pieces.size > STRIP else None
+    longest = _LONGEST if unit else STRIP
+    if not rows or pieces.size - bool(unit) <= longest:
+        return None
+    strip = in_strips(loop.body, rows, number, asks, longest)
     if strip is None:
         return None
-    left = arith.simplify(arith.ceildiv(pieces.limit - last[loop.var] * pieces.size, STRIP))
-    inside: Ranges = {**ranges, number: (0, arith.unwrap(left - 1))}
+    left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
+    # A piece is a few strips, which says how long the loop is at most.
+    count = arith.maximum(left // STRIP, 1) if unit else arith.ceildiv(left, STRIP)
+    count = arith.simplify(arith.minimum(count, -((1 - pieces.size) // STRIP)))
+    inside: Ranges = {**ranges, number: (0, arith.unwrap(count - 1))}
+    if unit:
+        left = arith.simplify(left - number * STRIP)
+        rows_here = arith.select(arith.compare("<=", left, longest), left, STRIP)
+        shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
+        return ir.For(number, count, _remainders(loop, shifted, strip, rows_here, unit, last, inside, longest))
     # The first row of a strip is always there; asked for once, it is known to all that follows.
     first = arith.compare("<", last[loop.var] * pieces.size + number * STRIP, pieces.limit)
-    return ir.For(number, left, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
+    return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
 
 
 def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:

@@ -17,22 +17,25 @@ STRIP = 4
 """Rows of a strip: loops for 1, 2, 3 and 4 rows are ten rows of code."""
 
 
-def in_strips(tile: ir.Stmt, rows: frozenset[Var], strip: Var, asks: Callable[[arith.Expr, Var], bool]) -> ir.Stmt | None:
+def in_strips(
+    tile: ir.Stmt, rows: frozenset[Var], strip: Var, asks: Callable[[arith.Expr, Var], bool], size: int = STRIP
+) -> ir.Stmt | None:
     """A tile of unrolled rows, of which only the first few exist, as a strip of it:
 
         sums[8]; for r in 8 unrolled: if r < n: sums[r] = 0
     becomes
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
-    `rows` are the variables of the loops over rows; `asks` tells whether a condition asks for the existence of a row. None where
-    rows depend on one another, or have effects where they do not exist.
+    `rows` are the variables of the loops over rows; `asks` tells whether a condition asks for the existence of a row; `size` is the
+    number of rows in the longest strip, where one that ends the tile is longer than the others. None where rows depend on one
+    another, or have effects where they do not exist.
     """
     if not _Rows(tile, rows, asks).independent(tile):
         return None
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.For) and stmt.var in rows:
-            return ir.For(stmt.var, arith.Const(STRIP), stmt.body, stmt.kind, stmt.thread, stmt.annotations)
+            return ir.For(stmt.var, arith.Const(size), stmt.body, stmt.kind, stmt.thread, stmt.annotations)
         return None
 
     places: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}

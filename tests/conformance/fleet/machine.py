@@ -11,7 +11,15 @@ from inlaid.plugins import Loaded
 from inlaid.runtime.host import HostRuntime
 
 FORMAT = "fleet-json"
-OPERATORS = ("affine", "negated", "add", "mul", "relu", "take")
+OPERATORS = ("affine", "negated", "add", "mul", "relu", "take", "scaled", "conv", "max_pool")
+WINDOWS = ("conv", "max_pool")
+OPERANDS = {
+    **dict.fromkeys(("relu", "negated", "max_pool"), ("x",)),
+    **dict.fromkeys(("affine", "scaled"), ("x", "w", "b")),
+    "take": ("x", "indices"),
+    "conv": ("x", "w"),
+}
+"""Names of operands, where they are not a and b."""
 
 
 class Codegen(Base):
@@ -27,13 +35,20 @@ class Codegen(Base):
         return program.artifact(self.format, 1, json.dumps({"steps": steps, "buffers": buffers}).encode())
 
     def step(self, step):
-        axis = step.attrs().axis if step.name == "take" else 0
-        sources = [step.buffer(name) for name in "xwb"] if step.name == "affine" else self.sources(step)
-        return [step.name, sources, step.outputs[0], axis]
+        return [step.name, self.sources(step), step.outputs[0], self.attributes(step)]
+
+    def attributes(self, step):
+        """Arguments of the kernel's function, by name."""
+        if step.name == "take":
+            return {"axis": step.attrs().axis}
+        if step.name not in WINDOWS:
+            return {}
+        attrs = step.attrs()
+        found = {"strides": attrs.strides or (1, 1), "dilations": attrs.dilations or (1, 1), "pads": attrs.pads or (0,) * 4}
+        return {**found, "kernel": attrs.kernel} if step.name == "max_pool" else {**found, "groups": attrs.groups}
 
     def sources(self, step):
-        parts = {"relu": ("x",), "negated": ("x",), "take": ("x", "indices")}.get(step.name, ("a", "b"))
-        return [step.buffer(part) for part in parts]
+        return [step.buffer(part) for part in OPERANDS.get(step.name, ("a", "b"))]
 
 
 class Runtime(HostRuntime):
@@ -74,15 +89,15 @@ class Kernel:
         for number, (storage, index) in enumerate(self.program["buffers"]):
             if storage in ("input", "constant"):
                 values[number] = (inputs if storage == "input" else self.constants)[index]
-        for name, sources, target, axis in self.program["steps"]:
-            values[target] = self.apply(name, [values[number] for number in sources], axis)
+        for name, sources, target, attributes in self.program["steps"]:
+            values[target] = self.apply(name, [values[number] for number in sources], attributes)
         for number, (storage, index) in enumerate(self.program["buffers"]):
             if storage == "output":
                 np.copyto(outputs[index], values[number])
 
-    def apply(self, name, given, axis):
+    def apply(self, name, given, attributes):
         with np.errstate(all="ignore"):
-            return getattr(self, name)(*given, axis) if name == "take" else getattr(self, name)(*given)
+            return getattr(self, name)(*given, **attributes)
 
     def add(self, a, b):
         return a + b
@@ -98,6 +113,30 @@ class Kernel:
 
     def affine(self, x, w, b):
         return x @ w + b
+
+    def scaled(self, x, w, b):
+        return x * w + b
+
+    def windows(self, x, kernel, strides, dilations, pads, outside):
+        """The elements of an image by place in the kernel: N C height width kernel."""
+        (top, left, bottom, right), (rows, columns) = pads, kernel
+        wide = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=outside)
+        spans = [(extent - 1) * by + 1 for extent, by in zip(kernel, dilations, strict=True)]
+        ends = [extent - span + 1 for extent, span in zip(wide.shape[2:], spans, strict=True)]
+        taps = [
+            wide[:, :, row * dilations[0] :, column * dilations[1] :][:, :, : ends[0] : strides[0], : ends[1] : strides[1]]
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        return np.stack(taps, -1)
+
+    def max_pool(self, x, kernel, strides, dilations, pads):
+        return self.windows(x, kernel, strides, dilations, pads, -np.inf).max(-1)
+
+    def conv(self, x, w, strides, dilations, pads, groups):
+        taps = self.windows(x, w.shape[2:], strides, dilations, pads, 0)
+        parts = zip(np.split(taps, groups, 1), np.split(w.reshape(*w.shape[:2], -1), groups), strict=True)
+        return np.concatenate([np.einsum("nchwk,ock->nohw", *part) for part in parts], 1)
 
     def take(self, x, where, axis):
         extent = x.shape[axis]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
-from inlaid.plugins import Device, DeviceTensor, MemoryFacts
+from inlaid.plugins import CapturingDevice, DeviceTensor, MemoryFacts
 from inlaid.runtime.arrays import aligned_empty
 from inlaid.runtime.dlpack import export_capsule, import_capsule
 
@@ -32,11 +32,12 @@ class Event:
 
 @dataclass
 class Queue:
-    """Work that waits: functions, and events of which those of other queues hold it up."""
+    """Work that waits: functions, and events of which those of other queues hold it up; what is `captured`, while that is asked."""
 
     device: Machine
     work: deque[Callable[[], None] | Event] = field(default_factory=deque)
     failed: InlaidError | None = None
+    captured: list[Callable[[], None]] | None = None
 
 
 @dataclass
@@ -48,9 +49,11 @@ class Counters:
     beside: int = 0
     launches: int = 0
     pinned: int = 0
+    captures: int = 0
+    replays: int = 0
 
 
-class Machine(Device):
+class Machine(CapturingDevice):
     """One device. Every call lets a random part of the waiting work be done, so that it is done late and, between queues, out of
     step. Memory starts poisoned; a buffer is a number that means nothing; `mishap(step)` may raise when work is done."""
 
@@ -61,6 +64,8 @@ class Machine(Device):
         self.log: list[tuple[str, int]] = []
         self.mishap: Callable[[str], None] = lambda step: None
         self.lost = False
+        self.captures = True
+        self.recordings: list[list[Callable[[], None]]] = []
         self._memory: dict[int, np.ndarray] = {}
         self._queues: list[Queue] = []
         self._names = itertools.count(0x1000 * (number + 1), 0x10)
@@ -108,13 +113,13 @@ class Machine(Device):
         """Bytes that are allocated."""
         return sum(memory.size for memory in self._memory.values())
 
-    def view(self, tensor: DeviceTensor):
+    def view(self, tensor: DeviceTensor, alignment: int = 64):
         """The elements of a tensor, for what is done on the device."""
         size = int(np.prod(tensor.shape)) * tensor.dtype.itemsize
         if not size:
             return np.empty(tensor.shape, tensor.dtype)
         memory = self._memory.get(tensor.buffer)
-        if memory is None or tensor.offset % 64 or tensor.offset + size > memory.size:
+        if memory is None or tensor.offset % alignment or tensor.offset + size > memory.size:
             raise KernelFault(f"device {self.number}: {tensor} is no memory of its")
         return memory[tensor.offset : tensor.offset + size].view(tensor.dtype).reshape(tensor.shape)
 
@@ -150,8 +155,32 @@ class Machine(Device):
         with self._lock:
             if queue.device is not self:
                 raise KernelFault("a queue of another device")
+            if queue.captured is not None:
+                assert not isinstance(work, Event), "an event in a recording"
+                queue.captured.append(work)
+                return
             queue.work.append(work)
             self._progress()
+
+    def begin_capture(self, queue):
+        queue.captured = []
+
+    def end_capture(self, queue):
+        recording, queue.captured = queue.captured, None
+        if not self.captures:
+            return None
+        self.counters.captures += 1
+        self.recordings.append(recording)
+        return recording
+
+    def replay(self, recording, queue):
+        assert any(recording is known for known in self.recordings)
+        self.counters.replays += 1
+        for work in recording:
+            self.put(queue, work)
+
+    def discard(self, recording):
+        self.recordings = [known for known in self.recordings if known is not recording]
 
     def _progress(self, steps=None, first=None):
         """Do some of the waiting work."""
@@ -206,7 +235,8 @@ class Machine(Device):
     def copy(self, source, target, queue):
         def work():
             self.counters.beside += 1
-            self.view(target)[...] = self.view(source)
+            size = source.dtype.itemsize
+            self.view(target, size)[...] = self.view(source, size)
 
         self.put(queue, work)
 

@@ -28,9 +28,15 @@ def inlaid_targets():
 def inlaid_op_rules(target):
     if target.kind != "discrete":
         return ()
+    from inlaid.graph.pattern import is_op, wildcard
+
     from .target import judge
 
-    return [OpRule("*", "", lambda call: judge(call, target.options.without.split("+")))]
+    return [
+        OpRule(is_op("relu")(is_op("conv")(wildcard(), wildcard())), "discrete.conv_relu"),
+        OpRule(is_op("add")(is_op("matmul")(wildcard(), wildcard()), wildcard()), "discrete.dense"),
+        OpRule("*", "", lambda call: judge(call, target.options.without.split("+"))),
+    ]
 
 
 @hookimpl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 
@@ -10,11 +11,12 @@ from inlaid import ops
 from inlaid.errors import TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
+from inlaid.graph.operator import Operator
 from inlaid.graph.parse import parse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.signature import signature_of
 from inlaid.partitioning.outline import region_operators
-from inlaid.plugins import Codegen, Loaded, Reject
+from inlaid.plugins import Codegen, KernelInfo, KernelTime, Loaded, Reject
 from inlaid.reference.codegen import ReferenceCodegen, accepts, flat_types
 from inlaid.runtime.host import HostRuntime
 from inlaid.types import TensorType, type_vars
@@ -45,7 +47,26 @@ class DiscreteCodegen(Codegen):
         given = {size for param in unit.function.params for size in type_vars(param.type)}
         worked_out = sorted((size for size in type_vars(unit.function.body.type) - given if ir.existential(size)), key=repr)
         signature = signature_of(unit.function, worked_out)
-        return dataclasses.replace(made, format=FORMAT, signature=signature, workspace={"": 256})
+        kernels = tuple(KernelInfo(call.callee.name, (str(call.span),) if call.span else ()) for call in calls(unit.function))
+        own = {"format": FORMAT, "workspace": {"": 256}, "aliases": aliases(unit.function), "kernels": kernels}
+        return dataclasses.replace(made, signature=signature, **own)
+
+
+def calls(function):
+    """The calls of operators in a region, those in composites included: its kernels."""
+    return [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]
+
+
+def aliases(function):
+    """Results that are parameters with some elements updated, which take over their buffers."""
+    parts = [id(param) for param in function.params]
+    results = function.body.fields if isinstance(function.body, ir.Tuple) else (function.body,)
+    found = []
+    for number, result in enumerate(results):
+        updates = isinstance(result, ir.Call) and getattr(result.callee, "name", "") == "scatter_nd"
+        if updates and id(result.args[0]) in parts and not any(id(other) == id(result.args[0]) for other in results):
+            found.append((number, parts.index(id(result.args[0]))))
+    return tuple(found) if len({given for _, given in found}) == len(found) else ()
 
 
 class DiscreteRuntime(HostRuntime):
@@ -63,7 +84,21 @@ class DiscreteRuntime(HostRuntime):
 
     def load(self, artifact, constants):
         module = parse(artifact.code.decode(), ops.TABLE, constants)
-        return Loaded(launching=DiscreteKernel(self.machine, Interpreter(module), module[artifact.symbol], artifact.signature))
+        kernel = DiscreteKernel(self.machine, Stopwatch(module), module[artifact.symbol], artifact.signature)
+        return Loaded(launching=kernel, timed_launch=kernel.launch_timed)
+
+
+class Stopwatch(Interpreter):
+    """An interpreter that notes when operators ran, by the ids of their calls."""
+
+    times = None
+
+    def _apply(self, operator, attrs, args, frame, expr):
+        begin = time.perf_counter()
+        result = super()._apply(operator, attrs, args, frame, expr)
+        if self.times is not None:
+            self.times.append((id(expr), begin, time.perf_counter()))
+        return result
 
 
 class DiscreteKernel:
@@ -74,11 +109,24 @@ class DiscreteKernel:
         assert workspace is not None and workspace.shape[0] >= 256
         self.machine.launch(self.run, inputs, outputs, workspace, dims, queue)
 
+    def launch_timed(self, inputs, outputs, workspace, dims, queue):
+        times, started = [], []
+
+        def run(*given):
+            started.append(time.perf_counter())
+            object.__setattr__(self.interpreter, "times", times)
+            self.run(*given)
+            object.__setattr__(self.interpreter, "times", None)
+
+        self.machine.launch(run, inputs, outputs, workspace, dims, queue)
+        numbers = {id(call): number for number, call in enumerate(calls(self.function))}
+        return lambda: [KernelTime(numbers[call], begin - started[0], end - begin) for call, begin, end in times if call in numbers]
+
     def run(self, inputs, outputs, dims):
         given = iter(inputs)
         results = self.interpreter.run(self.function, [next(given) for _ in self.function.params])
         results = results if isinstance(results, tuple) else (results,)
-        for output, result in zip(outputs, results, strict=True):
+        for output, result in zip(outputs, [np.array(result) for result in results], strict=True):
             output.reshape(-1)[: result.size] = np.asarray(result).reshape(-1)
         for number, source in enumerate(self.signature.dims):
             if source.input is None and source.upper is not None:

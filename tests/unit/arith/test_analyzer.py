@@ -65,6 +65,28 @@ def test_simplified_expression_and_bounds_agree_with_evaluation(
         assert high is None or expected <= high
 
 
+@settings(max_examples=100, deadline=None)
+@given(exprs, ranges, ranges)
+def test_inner_bounds_replace_outer_ones(expr: Expr, i: tuple[int, int], j: tuple[int, int]) -> None:
+    """What an analyzer around has worked out holds inside, but for variables that have other bounds there."""
+    around = Analyzer({X: (0, 1), Y: (0, 1), Z: (-2, 3)})
+    around.simplify(expr)
+    inside = around.inside({X: i}).inside({Y: j})
+    alone = Analyzer({X: i, Y: j, Z: (-2, 3)})
+    assert inside.bounds(expr) == alone.bounds(expr)
+    simple = inside.simplify(expr)
+    for x, y, z in itertools.product(range(i[0], i[1] + 1), range(j[0], j[1] + 1), range(-2, 4)):
+        env: dict[Expr, int] = {X: x, Y: y, Z: z}
+        assert arith.evaluate(simple, env) == arith.evaluate(expr, env)
+
+
+def test_what_inner_bounds_do_not_change_is_worked_out_once() -> None:
+    around = Analyzer({X: (0, 3)})
+    expr = (X + N * 4) // 4
+    assert around.inside({Y: (0, 1)}).linear(expr) is around.linear(expr)
+    assert around.inside({X: (0, 7)}).linear(expr) is not around.linear(expr)
+
+
 @settings(max_examples=50, deadline=None)
 @given(exprs)
 def test_bounds_of_bounded_variables_are_finite(expr: Expr) -> None:

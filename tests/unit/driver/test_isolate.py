@@ -14,6 +14,8 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
+from inlaid.driver.build import package_alone
+from inlaid.driver.context import candidate
 from inlaid.errors import FallbackWarning, PluginError
 from inlaid.graph import ir
 from inlaid.plugins.hookspecs import GROUP
@@ -94,7 +96,7 @@ def module():
     return ir.Module({"main": ir.function((X,), inner)})
 
 
-def settings(seconds=60.0, memory=4 << 30):
+def settings(seconds=300.0, memory=4 << 30):
     return Settings(isolation=Isolation(seconds, memory))
 
 
@@ -102,9 +104,15 @@ FAILURES = {
     "crashes": ("ctypes.string_at(0)", "the process of the code generator was ended by SIGSEGV"),
     "aborts": ('print("out of cheese", flush=True); os.abort()', 'was ended by SIGABRT, having said: "out of cheese"'),
     "leaves": ("os._exit(3)", "left with exit status 3"),
-    "leaves silently": ("os._exit(0)", "gave no sound artifact"),
+    "leaves silently": ("os._exit(0)", "left with exit status 0"),
+    "says it is done": ('os.write(int(sys.argv[3]), b"0"); time.sleep(9)', "gave no sound artifact"),
+    "replies with anything": ('os.write(int(sys.argv[3]), b"?"); time.sleep(9)', "gave no sound reply"),
     "ends by a signal without a name": ("os.kill(os.getpid(), 40); time.sleep(9)", "was ended by signal 40"),
-    "leaves a damaged error": ('open(sys.argv[1] + "/error.json", "w").write("{"); os._exit(1)', "left with exit status 1"),
+    "gives a damaged error": (
+        '[open(f"{at}/error.json", "w").write("{") for at, _, files in os.walk(sys.argv[1]) if "region.txt" in files]; '
+        'os.write(int(sys.argv[3]), b"1"); time.sleep(9)',
+        "gave no sound reply",
+    ),
     "exits": ("sys.exit(1)", "the code generator failed: SystemExit: 1"),
     "raises": ('raise ValueError("no cheese")', "the code generator failed: ValueError: no cheese"),
     "refuses": ('raise Unsupported("cheese is out")', "cheese is out"),
@@ -114,6 +122,13 @@ FAILURES = {
         "gave Artifact where the artifact region1_acme is due",
     ),
 }
+
+
+def test_a_region_by_itself_goes_to_no_other_target(acme):
+    registry = acme('raise Unsupported("cheese is out")')
+    taker = candidate(registry.target("acme"), registry)
+    with pytest.raises(PluginError, match="cheese is out"):
+        package_alone(ir.function((X,), ops.relu(X)), taker, registry, settings())
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -221,6 +236,43 @@ def test_several_regions_fail_alone(acme):
     assert [region.symbol for region in executable.regions if region.target == "acme"] == ["region3_acme"]
     (result,) = executable.run({"x": np.ones(4, np.float32)}).values()
     assert result.tolist() == [7, 7, 7, 7]
+
+
+def compiled_in(folder):
+    """Statements for a code generator that note in which process they run, and the processes noted."""
+    path = folder / "processes"
+    return f'open({str(path)!r}, "a").write(f"{{os.getpid()}}\\n")', lambda: path.read_text().split()
+
+
+FOUR = ir.Module({"main": ir.function((X,), ops.relu(ops.exp(ops.neg(ops.abs(ops.relu(ops.exp(ops.neg(ops.abs(X)))))))))})
+"""A module with four regions for acme."""
+
+
+def test_one_process_compiles_all_regions(acme, tmp_path):
+    note, processes = compiled_in(tmp_path)
+    compile_module(FOUR, ["acme"], acme(f"{note}; {GOOD}"), settings=settings())
+    assert len(processes()) == 4 and len(set(processes())) == 1
+
+
+@pytest.mark.parametrize("damage", ["os.abort()", 'raise ValueError("worn out")', "os._exit(0)"])
+def test_damage_by_one_region_reaches_no_other(acme, tmp_path, damage):
+    note, processes = compiled_in(tmp_path)
+    worn = f'os.environ.get("WORN") == "2" and {damage}' if "raise" not in damage else f'if os.environ.get("WORN") == "2": {damage}'
+    body = f"{note}\n        {worn}\n        os.environ['WORN'] = str(int(os.environ.get('WORN', 0)) + 1); {GOOD}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        executable = compile_module(FOUR, ["acme"], acme(body), settings=settings())
+    assert sum(region.target == "acme" for region in executable.regions) == 4
+    assert len(processes()) == 5 and len(set(processes())) == 2
+
+
+def test_what_is_refused_or_takes_too_long_is_asked_once(acme, tmp_path):
+    note, processes = compiled_in(tmp_path)
+    body = f'{note}; "region3" in unit.symbol and time.sleep(99)\n        raise Unsupported("cheese is out")'
+    with pytest.warns(FallbackWarning) as caught:
+        compile_module(FOUR, ["acme"], acme(body), settings=settings(seconds=8))
+    assert ["cheese" in str(warning.message) for warning in caught] == [True, False, True, True]
+    assert len(processes()) == 4 and len(set(processes())) == 2
 
 
 def test_without_isolation_an_error_names_plugin_region_and_nodes(acme):

@@ -11,11 +11,12 @@ import pytest
 from tests.unit.partitioning.fakes import registry_of, taking
 
 from inlaid import ops
+from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import shadow
 from inlaid.graph import ir
 from inlaid.graph.ir import Span
 from inlaid.graph.pattern import is_op, wildcard
-from inlaid.plugins import Loaded, OpRule, RuntimeModule
+from inlaid.plugins import Conformance, Loaded, OpRule, RuntimeModule, Tolerance
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.types import TensorType
 
@@ -112,8 +113,90 @@ def test_a_loop_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.difference is not None and found.difference.unit == "loop"
 
 
-def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, wrong: Callable[[str], bool], *, fails: bool = False) -> None:
-    """Let target a add one to every result of kernels whose code is wrong, or fail there."""
+@pytest.mark.parametrize("declared", [(), ("",), ("relu",), ("", "relu")])
+def test_integers_may_differ_by_the_steps_that_are_declared(monkeypatch: pytest.MonkeyPatch, declared: tuple[str, ...]) -> None:
+    """A target that adds one to its results, in a region of two operators."""
+    x = ir.var("x", TensorType((3,), "int8"))
+    body = ops.neg(ops.relu(x, span=Span("m", "act")), span=Span("m", "turn"))
+    registry = registry_of({"a": taking("relu", "neg")}, ("int8",))
+    _sabotage(monkeypatch, registry, lambda code: "relu(" in code)
+    tolerances = tuple(Tolerance("int8", steps=1, operator=name) for name in declared)
+    monkeypatch.setattr(registry, "conformance", lambda target: Conformance(tolerances))
+    found = shadow(ir.Module({"main": ir.function([x], body)}), {"x": np.arange(3, dtype=np.int8)}, ["a"], registry).difference
+    if "" in declared:
+        assert found is None  # the whole region is within its tolerance
+    else:
+        assert found is not None and found.unit == ("" if "relu" in declared else "relu")
+        assert found.error == "3 of 3 elements, by at most 1 steps"
+
+
+@pytest.mark.parametrize(("of", "far"), [("int8", 255), ("uint8", 255), ("int64", (1 << 64) - 1), ("uint64", (1 << 64) - 1)])
+def test_how_far_integers_are_apart(of: str, far: int) -> None:
+    type_ = TensorType((2,), of)
+    limits = np.array([np.iinfo(of).min, np.iinfo(of).max], of)
+    assert deviation(type_, limits, limits[::-1]).error == f"2 of 2 elements, by at most {far} steps"
+    near = limits + np.array([1, -1]).astype(of)
+    assert deviation(type_, limits, near, Tolerance(of, steps=1)).error is None
+    assert deviation(type_, limits, near + np.array([1, 0], of), Tolerance(of, steps=1)).error == (
+        "1 of 2 elements, by at most 2 steps, where 1 is allowed"
+    )
+
+
+def test_deviations_have_magnitudes_and_places() -> None:
+    type_ = TensorType((2, 3), "float32")
+    wanted = np.array([[1, 2, 4], [0, np.nan, np.inf]], np.float32)
+    off = wanted + np.array([[0, 1, 0], [-0.5, 0, 0]], np.float32)
+    found = deviation(type_, wanted, off)
+    assert (found.worst, found.relative, found.at, found.unlike, found.size) == (1, 0.25, (0, 1), 2, 6)
+    assert found.error == "by 1, where 0.00401 is allowed" and found.excess > 200
+    assert str(found) == "at most 1 (0.25 of the greatest value) at [0, 1], 2 of 6 elements differ"
+    within = deviation(type_, wanted, off, Tolerance("float32", absolute=2.0))
+    assert within.error is None and within.excess == 0.5 and within.worst == 1
+    lost = deviation(type_, wanted, np.nan_to_num(wanted))
+    assert lost.error == str(lost) == "NaN or infinity in other places" and lost.at == (1, 1)
+    assert str(deviation(type_, wanted, wanted)) == "no difference"
+    steps = deviation(TensorType((3,), "int8"), np.array([5, 6, 7], np.int8), np.array([5, 9, 6], np.int8))
+    assert str(steps) == "at most 3 steps at [1], 2 of 3 elements differ"
+
+
+def test_all_regions_are_compared_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is wrong in two of its three regions: what comes before and after is compared as well."""
+    x = ir.var("x", TensorType((3,), "int8"))
+    body = ops.abs(ops.neg(ops.relu(ops.neg(ops.abs(x, span=Span("m", "size"))))), span=Span("m", "again"))
+    body = ops.relu(ops.neg(body), span=Span("m", "end"))
+    registry = registry_of({"a": taking("abs", "relu"), "b": taking("neg")}, ("int8",))
+    _sabotage(monkeypatch, registry, lambda code: "abs(" in code, change=lambda value: value + 3)
+    found = shadow(ir.Module({"main": ir.function([x], body)}), {"x": np.arange(3, dtype=np.int8)}, ["a", "b"], registry)
+    assert found.compared == len(found.regions) == 5
+    wrong = [region for region in found.regions if region.difference is not None]
+    assert wrong == list(found.regions[: len(wrong)]) and len(wrong) == 2
+    assert found.difference is wrong[0].difference and {region.difference.nodes for region in wrong} == {("m:size",), ("m:again",)}  # type: ignore[union-attr]
+    assert all(region.deviation.worst == 3 and "at most 3 steps at [0], 3 of 3" in str(region) for region in wrong)
+    assert not any(region.deviation.unlike for region in found.regions[2:])
+
+
+def test_a_region_that_runs_often_shows_its_worst_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, index = ir.var("s", TensorType((), "int32")), ir.var("i", TensorType((), "int64"))
+    step = ir.function([index, state], ir.tuple_([ir.constant(np.bool_(True)), ops.mul(state, ir.constant(np.int32(3)))]))
+    first = ir.var("x", TensorType((), "int32"))
+    loop = ir.loop(step, state=(first,), trip_count=ir.constant(np.int64(3)))
+    registry = registry_of({"a": taking("mul")}, ("int32", "int64", "bool"))
+    _sabotage(monkeypatch, registry, lambda code: "mul(" in code, change=lambda value: value // 2)
+    found = shadow(ir.Module({"main": ir.function([first], ir.tuple_item(loop, 0))}), {"x": np.array(2, np.int32)}, ["a"], registry)
+    (region,) = [region for region in found.regions if region.target == "a"]
+    assert region.runs == 3 and region.deviation.worst == 27  # 54 in the last round, half of it
+    assert region.difference is not None and region.difference.inputs["p0"] == 18
+
+
+def _sabotage(
+    monkeypatch: pytest.MonkeyPatch,
+    registry: Any,
+    wrong: Callable[[str], bool],
+    *,
+    fails: bool = False,
+    change: Callable[[Any], Any] = lambda value: value + 1,
+) -> None:
+    """Let target a change every result of kernels whose code is wrong, or fail there."""
     real = registry.runtime
 
     class Wrong(RuntimeModule):
@@ -132,7 +215,7 @@ def _sabotage(monkeypatch: pytest.MonkeyPatch, registry: Any, wrong: Callable[[s
                 def call(self, inputs: Any) -> Any:
                     if fails:
                         raise RuntimeError("out of order")
-                    return [np.asarray(item + 1, item.dtype) for item in loaded.allocating.call(inputs)]
+                    return [np.asarray(change(item), item.dtype) for item in loaded.allocating.call(inputs)]
 
             return Loaded(allocating=Kernel())
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from inlaid.errors import ModelImportError
+from inlaid.frontends.onnx import load
+from inlaid.graph.ir import Call, post_order
 
-from .one_node import Array, like_onnxruntime, run
+from .one_node import Array, like_onnxruntime, model_of, run
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -171,8 +173,35 @@ def test_lp_normalization(p: int) -> None:
     like_onnxruntime("LpNormalization", 1, [normal(3, 4)], p=p, axis=0)
 
 
-def test_instance_norm() -> None:
-    like_onnxruntime("InstanceNormalization", 6, [normal(2, 3, 4, 5), normal(3), normal(3)], epsilon=1e-3)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 7), (1, 3, 2, 3, 4)])
+def test_instance_norm(shape: tuple[int, ...]) -> None:
+    like_onnxruntime("InstanceNormalization", 6, [normal(*shape), normal(3), normal(3)], epsilon=1e-3)
+
+
+def test_an_instance_norm_without_spatial_axes_is_refused() -> None:
+    with pytest.raises(ModelImportError, match="expected data of N x C x D1"):
+        run("InstanceNormalization", 6, [normal(2, 3), normal(3), normal(3)])
+
+
+@pytest.mark.parametrize(("opset", "parameters"), [(18, 2), (21, 6)])
+@pytest.mark.parametrize("spatial", [(), (4, 5)])
+def test_group_norm(opset: int, parameters: int, spatial: tuple[int, ...]) -> None:
+    x, scale, bias = normal(2, 6, *spatial), normal(parameters), normal(parameters)
+    (found,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=2, epsilon=1e-3)
+    grouped = x.reshape(2, 2, -1).astype(np.float64)
+    centred = grouped - grouped.mean(2, keepdims=True)
+    done = (centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
+    factor, term = (np.repeat(item, 6 // parameters).reshape(6, *(1,) * len(spatial)) for item in (scale, bias))
+    np.testing.assert_allclose(found, done * factor + term, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("op", "opset"), [("InstanceNormalization", 6), ("GroupNormalization", 21)])
+def test_instance_and_group_norm_are_layer_norms(op: str, opset: int) -> None:
+    attrs = {"num_groups": 2} if op.startswith("Group") else {}
+    module = load(model_of(op, opset, [normal(2, 6, 4, 5), normal(6), normal(6)], **attrs))
+    called = [expr.callee.name for expr in post_order(module.main.body) if isinstance(expr, Call)]
+    assert called.count("layer_norm") == 1
+    assert "reduce_sum" not in called
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -433,6 +433,19 @@ def test_scratch_of_symbolic_size() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_part_of_a_concatenation_that_nothing_reads() -> None:
+    """What a slice leaves out is neither computed nor given a buffer, however many rows there are."""
+    n = SizeVar("n")
+    x = ir.var("x", TensorType((n, 4), F32))
+    both = ops.concat(ops.neg(x), ops.exp(ops.mul(x, ops.sub(x, x))), axis=0)
+    kept = ops.strided_slice(both, begin=(0, 0), end=(n, 4), strides=(1, 1))
+    rows = ops.reduce_sum(kept, axes=(1,), keepdims=True)
+    region = lowered(ir.function([x], rows))
+    assert [len(kernel.outputs) for kernel in region.kernels] == [1]
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(run(region, [data])[0], -data.sum(1, keepdims=True))
+
+
 def test_what_cannot_be_lowered() -> None:
     opaque = Operator("test.opaque", lambda attrs, x: x, reference=lambda attrs, x: x)
     spanned = opaque(X, span=ir.Span("m.onnx", "node7"))

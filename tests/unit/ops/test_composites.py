@@ -1,4 +1,4 @@
-"""What code generators ask of quantised composites: windows and output stages."""
+"""What code generators ask of quantised composites: windows and the numbers of layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, match, wildcard
-from inlaid.ops.composites import Window, output_stage, quantised_conv, quantised_matmul, quantised_mean, window
+from inlaid.ops.composites import Window, decode_layer, quantised_conv, quantised_matmul, quantised_mean, window
 from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
@@ -66,34 +66,36 @@ def test_the_window_of_a_pool(dtype, least):
     assert window(found.captures) == Window((3, 2), (2, 1), (1, 1), (0, 1), (1, 0), least)
 
 
-def test_the_output_stage_of_a_convolution():
+def test_the_numbers_of_a_convolution():
     total = ops.add(conv(X), ir.constant(np.array([[[1]], [[-2]], [[3]], [[4]]], np.int32)))
     bounded = ops.minimum(ops.maximum(stored(total, [0.1, 0.2, 0.3, 0.4]), scalar(-3, "int8")), scalar(99, "int8"))
-    stage = output_stage(match(quantised_conv(), bounded).captures)
-    assert stage.bias.dtype == np.int32 and stage.bias.tolist() == [1, -2, 3, 4]
-    np.testing.assert_array_equal(stage.scale, np.array([0.1, 0.2, 0.3, 0.4], np.float32), strict=True)
-    assert (stage.zero_point, stage.least, stage.greatest) == (5, -3, 99)
+    layer = decode_layer(match(quantised_conv(), bounded).captures)
+    assert layer.bias.dtype == np.int32 and layer.bias.tolist() == [1, -2, 3, 4]
+    np.testing.assert_array_equal(layer.factor.scale.astype(np.float32), np.array([0.1, 0.2, 0.3, 0.4], np.float32), strict=True)
+    assert layer.factor.rounding == "half_even" and layer.factor.per_channel
+    assert (layer.output.zero_point, layer.output.least, layer.output.greatest) == (5, -3, 99)
+    np.testing.assert_array_equal(layer.weights, W.data)
 
 
 def test_one_scale_and_no_bias():
-    stage = output_stage(match(quantised_conv(), stored(conv(X))).captures)
-    assert (stage.bias.tolist(), stage.scale.tolist()) == ([0], [0.5])
-    assert (stage.least, stage.greatest) == (-128, 127)
+    layer = decode_layer(match(quantised_conv(), stored(conv(X))).captures)
+    assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([0], [0.5])
+    assert (layer.output.least, layer.output.greatest) == (-128, 127)
 
 
 def test_one_scale_and_a_bias():
     x = ir.var("x", TensorType((3, 2), "int8"))
     product = ops.add(ops.matmul(x, ir.constant(np.ones((2, 2), np.int8)), out_dtype="int32"), scalar([7, 8], "int32"))
-    stage = output_stage(match(quantised_matmul(), stored(product)).captures)
-    assert (stage.bias.tolist(), stage.scale.tolist()) == ([7, 8], [0.5, 0.5])
+    layer = decode_layer(match(quantised_matmul(), stored(product)).captures)
+    assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([7, 8], [0.5, 0.5])
 
 
 @pytest.mark.parametrize("centre", [0, -3])
 def test_the_sum_of_a_mean_is_centred_by_its_bias(centre):
     wide = ops.cast(X, dtype="int32")
     total = ops.reduce_sum(ops.sub(wide, scalar(centre, "int32")) if centre else wide, axes=(2, 3), keepdims=True)
-    stage = output_stage(match(quantised_mean(), stored(total)).captures)
-    assert (stage.bias.tolist(), stage.scale.tolist()) == ([-63 * centre], [0.5])
+    layer = decode_layer(match(quantised_mean(), stored(total)).captures)
+    assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([-63 * centre], [0.5])
 
 
 def test_scales_by_another_axis_than_channels():

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.arith import SizeVar
+from inlaid.ops.pool import MaxPoolIndicesAttrs
+from inlaid.schedules.shape import blocks_of
+from inlaid.tensor import ir, te
+from inlaid.tensor.lower import lower
+from inlaid.types import dtype
 
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS, windows
@@ -50,6 +56,26 @@ def test_padding_never_wins() -> None:
     x = np.full((1, 1, 2), -np.inf, np.float32)
     assert check(ops.max_pool_indices, x, kernel=(2,), pads=(1, 0))[1].tolist() == [[[0, 0]]]
     assert check(ops.max_pool, np.full((1, 1, 2), -128, np.int8), kernel=(2,), pads=(1, 0))[0].tolist() == [[[-128, -128]]]
+
+
+@FEW
+@given(windows(), st.sampled_from((*FLOATS, "int8", "uint8")), st.booleans(), st.integers(0, 99))
+def test_places_among_equal_least_and_nan_elements(window: Window, of: str, column_major: bool, seed: int) -> None:
+    spatial, kernel, attrs = window
+    few = [0, 1, np.nan, -np.inf, -np.inf] if of in FLOATS else [dtype(of).limits[0]] * 3 + [1]
+    x = np.random.default_rng(seed).choice(few, (2, 2, *spatial)).astype(dtype(of).numpy)
+    check(ops.max_pool_indices, x, kernel=kernel, column_major=column_major, **attrs)
+
+
+@pytest.mark.parametrize("of", ["float32", "float16", "int8"])
+def test_max_pool_with_places_reduces_one_value_at_a_time(of: str) -> None:
+    # Of reductions of pairs no schedule makes vectors.
+    attrs = MaxPoolIndicesAttrs(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    x = te.placeholder((1, 4, 8, 8), of)
+    program = lower(ops.max_pool_indices.compute(attrs, x), (x,), "pool")
+    reductions = [block for block in blocks_of(program) if block.init is not None]
+    assert len(reductions) == 2
+    assert all(isinstance(block.body, ir.Store) for block in reductions)
 
 
 @FEW

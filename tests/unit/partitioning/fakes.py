@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from inlaid.plugins import (
     CompileContext,
     NoOptions,
     OpRule,
+    Phase,
     Region,
     Reject,
     Target,
@@ -74,8 +75,11 @@ class FormsCodegen(ReferenceCodegen):
         return super().compile(unit, context)
 
 
-def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None = None, **facts: Any) -> types.ModuleType:
-    """A module that is a plugin for one target. `form` is what its code generator wants at borders."""
+def plugin(
+    kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None = None, passes: Sequence[Any] = (), **facts: Any
+) -> types.ModuleType:
+    """A module that is a plugin for one target. `form` is what its code generator wants at borders, `passes` run before
+    partitioning."""
     module: Any = types.ModuleType(f"fake_{kind}")
     module.PLUGIN_API_VERSION = 2
 
@@ -97,7 +101,11 @@ def plugin(kind: str, judge: Judge, dtypes: tuple[str, ...], form: Form | None =
     def inlaid_runtime(target: Target) -> ReferenceRuntime:
         return ReferenceRuntime()
 
-    for hook in (inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime):
+    @hookimpl
+    def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
+        return passes if target.kind == kind and phase is Phase.BEFORE_PARTITION else ()
+
+    for hook in (inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime, inlaid_passes):
         setattr(module, hook.__name__, hook)
     return module  # type: ignore[no-any-return]
 

@@ -18,7 +18,7 @@ from inlaid.errors import PluginError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.pattern import is_op, wildcard
-from inlaid.partitioning.borders import _decode, encode, stored_function
+from inlaid.partitioning.borders import decode, encode, stored_function
 from inlaid.plugins import Accept, Border, Borders, OpRule
 from inlaid.types import Layout, TensorType, TupleType, Type
 
@@ -60,9 +60,18 @@ def test_encoding_is_what_a_layout_says_and_decoding_its_inverse(drawn: tuple[np
     array, border = drawn
     x = ir.var("x", TensorType(array.shape, "float32"))
     there = encode(x, border)
-    found, back = evaluate(ir.function([x], ir.tuple_([there, _decode(there, x.type, border)])), {"x": array})
+    found, back = evaluate(ir.function([x], ir.tuple_([there, decode(there, x.type, border)])), {"x": array})
     assert np.array_equal(found, border.layout.pack(array))
     assert np.array_equal(back, array)
+
+
+def test_blocks_may_stand_between_rows_and_columns() -> None:
+    """NHCWB16, as Arm's NPUs have it: N H C/16 W 16."""
+    layout = Layout(((1, 32), (3, 5), (1, 16)))
+    image = np.arange(2 * 20 * 3 * 5).reshape(2, 20, 3, 5)
+    found = layout.pack(image)
+    assert found.shape == (2, 1, 3, 1, 2, 5, 16)
+    assert np.array_equal(found[1, 0, 2, 0, 1, :, 3], image[1, 19, 2]) and not found[..., 1, :, 4:].any()
 
 
 def test_scales_are_kept_and_padding_holds_the_zero_point() -> None:
@@ -70,7 +79,7 @@ def test_scales_are_kept_and_padding_holds_the_zero_point() -> None:
     border = Border(Layout(((0, 2),)), STORED.dtype, STORED.scale, STORED.zero_point)
     there = encode(x, border)
     values = np.array([0.5, -1, 100], np.float32)
-    found, back = evaluate(ir.function([x], ir.tuple_([there, _decode(there, x.type, border)])), {"x": values})
+    found, back = evaluate(ir.function([x], ir.tuple_([there, decode(there, x.type, border)])), {"x": values})
     assert found.dtype == np.int8 and found.tolist() == [[-2, -5], [127, -3]]
     assert back.tolist() == [0.5, -1, 65]
 

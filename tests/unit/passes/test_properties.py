@@ -12,11 +12,13 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass, PassManager, Verify
 from inlaid.passes.pipeline import CANONICAL
+from inlaid.passes.sink_transposes import sink_transposes
 
 PASSES = {
     **{step.name: step for step in CANONICAL},
     "decompose": FunctionPass("decompose", lambda target: decompose(target, lambda call: False)),
     "fuse": FunctionPass("fuse", fuse),
+    "sink_transposes": FunctionPass("sink_transposes", sink_transposes),
     "fuse_small": FunctionPass("fuse_small", lambda target: fuse(target, limit=2)),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,26 @@ def test_as_many_vectors_as_places(most):
         static = convolution((1, 4, size, size), *arguments)
         arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in static.inputs]
         assert_same(offer, program, arrays, interp.run(static, arrays)[0], {height: size, width: size})
+
+
+@pytest.mark.parametrize(("channels", "kernel", "stride", "size"), [(4, (3, 3), 2, 4), (4, (3, 3), 1, 2), (256, (2, 2), 1, 2)])
+def test_small_images_take_one_tile(channels, kernel, stride, size):
+    """What lies beside the last line is not computed, and lines of deep sums are shorter."""
+    height, width = arith.SizeVar("h"), arith.SizeVar("w")
+    context = KernelContext(replace(CAPABILITIES, vector_registers=32), 1)
+    (offer,) = ConvRule().offer(convolution((1, channels, height, width), 8, kernel, stride, 1, 1), context, (Given(BLOCKED),) * 4)
+    program = finish(offer.schedule(None))
+    sizes = {height: size, width: size}
+    tiles = [arith.evaluate(loop.extent, sizes) for loop in ir.walk_stmts(program.body) if is_tile_loop(loop)]
+    assert tiles == [1]
+    static = convolution((1, channels, size, size), 8, kernel, stride, 1, 1)
+    generator = np.random.default_rng(size)
+    arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in static.inputs]
+    assert_same(offer, program, arrays, interp.run(static, arrays)[0], sizes)
+
+
+def is_tile_loop(stmt):
+    return isinstance(stmt, ir.For) and stmt.var.name.startswith("p_")
 
 
 def test_tiles_inside_the_image_are_stored_without_conditions():

@@ -127,6 +127,15 @@ def test_constant_panels_are_fetched_ahead():
     assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH for stmt in ir.walk_stmts(scheduled.body))
 
 
+@pytest.mark.parametrize(("most", "spread"), [(None, True), (6, False)])
+def test_panels_for_many_rows_are_fetched_bit_by_bit(most, spread):
+    """What is asked for of the next panel depends on the tile of rows, unless one or two tiles are expected."""
+    scheduled = check(product((SizeVar("rows", 1, most), 8), (8, 96)), 1, True, [(5, 8), (8, 96)])
+    asking = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH]
+    columns_rows_depth = frozenset().union(*(arith.free_vars(first) for first, _ in asking[0].regions[0].ranges))
+    assert len(columns_rows_depth) == (3 if spread else 2)
+
+
 def test_products_of_few_columns_are_declined():
     program = product((4, 4), (4, 1))
     assert MatmulRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
 from inlaid.tensor.divisions import hoist_divisions
+from inlaid.tensor.rewrite import Rewriter
 
 HEIGHT, WIDTH = SizeVar("h", 1), SizeVar("w", 3)
 
@@ -67,3 +70,16 @@ def test_static_programs_stay_the_same():
     buffer = ir.Buffer("x", (8,), ir.const(0, "int32").dtype)
     program = ir.LoopProgram("p", (), (buffer,), ir.For(place, arith.Const(8), ir.Store(buffer, (place,), ir.const(1, "int32"))))
     assert hoist_divisions(program) is program
+
+
+def test_variables_that_are_bound_count_as_loops_do():
+    """What a `let` says of a tile is divided where it is bound, outside of the loop that does not change it."""
+    program = unrolled(4)
+    tile, start = program.body.var, Var("start")
+    body = Rewriter({tile: start}).stmt(program.body.body)
+    bound = ir.Let(start, ir.Index(ir.const(0, "int64").dtype, tile), body)
+    changed = hoist_divisions(replace(program, body=replace(program.body, body=bound)))
+    (again,) = [stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.For) and stmt.var is not tile]
+    assert not divisions(again) and len([stmt for stmt in ir.walk_stmts(changed.body) if isinstance(stmt, ir.Let)]) == 3
+    x = np.arange(12, dtype=np.int32).reshape(4, 3)
+    assert np.array_equal(interp.run(changed, [x])[0], x + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
-from inlaid.tensor.guards import RUN, nest_guards
+from inlaid.tensor.guards import RUN, free_registers, nest_guards
 from inlaid.tensor.lower_blocks import guarded, simplify_program
 
 N = SizeVar("n", 0)
@@ -115,3 +116,45 @@ def test_nested_guards_change_nothing(items):
     after = simplify_program(nest_guards(before))
     for n in range(7):
         assert np.array_equal(run(after, n), run(before, n))
+
+
+def in_registers(scope: str, extent: int, stores: int) -> ir.LoopProgram:
+    """Doubles the first n of four elements by way of registers, of which two hold what is loaded and what is stored."""
+    data, result = (ir.Buffer(name, (4,), ir.const(0.0, "float32").dtype) for name in ("data", "result"))
+    loaded, doubled = ir.Buffer("loaded", (4,), data.dtype, scope), ir.Buffer("doubled", (extent,), data.dtype, "register")
+    row = Var("r")
+    there = arith.compare("<", row, N)
+    double = ir.binary("add", ir.load(loaded, (row,)), ir.load(loaded, (row,)))
+
+    def rows(stmt: ir.Stmt) -> ir.Stmt:
+        return ir.For(row, arith.Const(4), stmt, ir.ForKind.UNROLLED)
+
+    body = ir.Seq(
+        (
+            rows(ir.Store(loaded, (row,), ir.load(data, (row,)))),
+            *(rows(guarded(ir.Store(doubled, (row,), double), there)) for _ in range(stores)),
+            rows(guarded(ir.Store(result, (row,), ir.load(doubled, (row,))), there)),
+        )
+    )
+    return ir.LoopProgram("double", (data, IN), (result,), ir.Alloc(loaded, ir.Alloc(doubled, body)))
+
+
+@pytest.mark.parametrize(
+    ("scope", "extent", "stores", "asked"),
+    [
+        ("register", 4, 1, 1),
+        # What lies in memory is not read for nothing.
+        ("", 4, 1, 2),
+        # The guard keeps the index inside.
+        ("register", 3, 1, 2),
+        # The second store must leave what the first one stored.
+        ("register", 4, 2, 3),
+    ],
+)
+def test_registers_are_computed_unasked(scope: str, extent: int, stores: int, asked: int):
+    freed = free_registers(in_registers(scope, extent, stores))
+    assert branches(freed.body) == asked
+    data = np.arange(4, dtype=np.float32)
+    for n in range(extent + 1):
+        found = interp.run(freed, [data, np.zeros(n, np.int32)])[0]
+        np.testing.assert_array_equal(found[:n], 2 * data[:n])

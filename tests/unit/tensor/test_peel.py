@@ -96,3 +96,21 @@ def test_vectors_that_may_be_left_have_code_of_their_own() -> None:
         data = np.arange(size, dtype=np.int8)
         (found,) = interp.run(done, [data], {N: size})
         np.testing.assert_array_equal(found, data + 1)
+
+
+def test_long_tiles_leave_strips() -> None:
+    """Of a tile of 12 rows each number that may be left has code of its own up to 7 rows; more of them are strips of four first."""
+    source, target = (ir.Buffer(name, (N,), dtype("int8")) for name in ("source", "target"))
+    y, x = arith.Var("y"), arith.Var("x")
+    place = y * 12 + x
+    add = guarded(ir.Store(target, (place,), ir.load(source, (place,)) + 1), arith.compare("<", place, N))
+    row = ir.For(x, arith.wrap(12), add, ir.ForKind.UNROLLED)
+    body = ir.For(y, arith.ceildiv(N, 12), row, annotations=((REMAINDERS.name, 1),))
+    done = simplify_program(unroll_loops(peel_loops(ir.LoopProgram("add", (source,), (target,), body))))
+    statements = list(ir.walk_stmts(done.body))
+    assert sum(isinstance(stmt, ir.Store) for stmt in statements) == 12 + sum(range(1, 8))
+    assert not any(isinstance(stmt, ir.If) and isinstance(stmt.then, ir.Store) and stmt.otherwise is None for stmt in statements)
+    for size in range(38):
+        data = np.arange(size, dtype=np.int8)
+        (found,) = interp.run(done, [data], {N: size})
+        np.testing.assert_array_equal(found, data + 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from inlaid import ops
 from inlaid.conformance.corpus.example import ALL_FLOATS, COMMON, FLOATS, INTEGERS, NUMBERS, Choices, Entry, Example
 from inlaid.types import DTYPES
@@ -29,8 +31,16 @@ def _mapped(name: str, count: int) -> Callable[[Choices, str], Example]:
     return make
 
 
+def _operands(example: Example) -> dict[str, str]:
+    """Which operands are broadcast."""
+    shapes = [value.shape for value in example.inputs]
+    whole = np.broadcast_shapes(*shapes)
+    return {"broadcast": ", ".join(str(number) for number, shape in enumerate(shapes) if shape != whole) or "none"}
+
+
 def _entries(names: tuple[str, ...], dtypes: tuple[str, ...], count: int = 1, exact: bool = True) -> tuple[Entry, ...]:
-    return tuple(Entry(ops.TABLE[name], dtypes, _mapped(name, count), exact) for name in names)
+    facets = _operands if count > 1 else lambda example: {}
+    return tuple(Entry(ops.TABLE[name], dtypes, _mapped(name, count), exact, facets) for name in names)
 
 
 def _gelu(choices: Choices, of: str) -> Example:
@@ -79,7 +89,7 @@ ENTRIES = (
     *_entries(_LOGIC, ("bool",), 2),
     Entry(ops.gelu, ALL_FLOATS, _gelu),
     Entry(ops.isinf, FLOATS, _isinf, exact=True),
-    Entry(ops.where, (*NUMBERS, "bool"), _where, exact=True),
+    Entry(ops.where, (*NUMBERS, "bool"), _where, exact=True, facets=_operands),
     Entry(ops.clip, NUMBERS, _clip, exact=True),
     Entry(ops.cast, tuple(name for name in DTYPES if name != "string"), _cast, exact=True),
     Entry(ops.bitcast, ("float32", "int32", "float64", "int64", "float16", "bfloat16", "int8", "uint8"), _bitcast, exact=True),

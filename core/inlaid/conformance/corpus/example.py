@@ -71,6 +71,12 @@ class Choices:
         """False where all is plain."""
         return self.pick(False, True)
 
+    def each(self, count: int, *options: T) -> tuple[T, ...]:
+        """`count` of the options: the same one, or any."""
+        if not self.flag():
+            return (self.pick(*options),) * count
+        return tuple(self.pick(*options) for _ in range(count))
+
     def below(self, count: int) -> int:
         """A number from 0 to count - 1."""
         return self._choose(count)
@@ -251,12 +257,14 @@ class Form:
 @dataclass(frozen=True)
 class Entry:
     """How examples of an operator are made, for each of the element types that it takes. An `exact` operator does not round: it
-    moves or chooses values, or its result is defined to the last bit."""
+    moves or chooses values, or its result is defined to the last bit. `facets` are values of an example that no attribute tells, or
+    that one tells badly: by name, as text."""
 
     operator: Operator
     dtypes: tuple[str, ...]
     make: Callable[[Choices, str], Example]
     exact: bool = False
+    facets: Callable[[Example], Mapping[str, str]] = lambda example: {}
 
     def example(self, choices: Choices, of: str) -> Example:
         """An example for an element type."""

@@ -13,6 +13,11 @@ from inlaid.conformance.corpus.example import FLOATS, Choices, Entry, Example, U
 from inlaid.types import dtype
 
 _MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
+_WINDOWS = (
+    *((3, 1, 1, 1, 1), (1, 1, 1, 0, 0), (3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 2, 2, 2), (3, 2, 1, 0, 1), (5, 1, 1, 2, 2)),
+    *((7, 2, 1, 3, 3), (1, 2, 1, 0, 0), (3, 2, 1, 0, 0)),
+)
+"""Windows of models: extent, stride, dilation, and padding before and behind, the same along every axis."""
 
 
 def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
@@ -21,13 +26,16 @@ def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tu
     rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
         raise Unfit
-    kernel = tuple(choices.pick(3, 1, 2) for _ in range(rank))
-    strides = tuple(choices.pick(1, 2, 3) for _ in range(rank))
-    dilations = tuple(choices.pick(1, 2) if dilated else 1 for _ in range(rank))
+    # Each attribute may be as in a common window, or another: one choice leads from any window to its neighbours.
+    size, stride, dilation, before, behind = choices.pick(*_WINDOWS)
+    kernel = choices.each(rank, size, 1, 2, 3, 5)
+    strides = choices.each(rank, stride, 1, 2, 3)
+    dilations = choices.each(rank, dilation, 1, 2) if dilated else (1,) * rank
     if given is not None:
         kernel = tuple(map(min, kernel, given[2:]))
         dilations = tuple(map(min, dilations, (max(extent // size, 1) for extent, size in zip(given[2:], kernel, strict=True))))
-    pads = tuple(min(choices.pick(1, 0, 2), size - 1) for size in kernel * 2)
+    wanted = choices.pick((before,) * rank + (behind,) * rank, choices.each(2 * rank, 0, 1, 2))
+    pads = tuple(min(pad, (size - 1) * by) for pad, size, by in zip(wanted, kernel * 2, dilations * 2, strict=True))
     extra = [choices.pick(4, 0, 1, 7, 11) for _ in range(rank)]
     spatial = tuple((size - 1) * by + 1 + more for size, by, more in zip(kernel, dilations, extra, strict=True))
     return spatial if given is None else given[2:], kernel, {"strides": strides, "dilations": dilations, "pads": pads}
@@ -35,7 +43,10 @@ def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tu
 
 def _channels(choices: Choices) -> tuple[int, int, int]:
     """Groups, and channels of a group in and out: many enough for vectors, few, and one."""
-    groups, inner, outer = choices.pick((1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33))
+    groups, inner, outer = choices.pick(
+        (1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33), (16, 1, 1), (2, 16, 16), (1, 32, 16), (1, 4, 4),
+        (4, 1, 2), (32, 1, 1),
+    )  # fmt: skip
     given = choices.given(0)
     if given is None:
         return groups, inner, outer
@@ -48,6 +59,23 @@ def _channels(choices: Choices) -> tuple[int, int, int]:
 def _batch(choices: Choices, *options: int) -> int:
     found, given = choices.pick(*options), choices.given(0)
     return found if given is None else given[0]
+
+
+def _of_convolution(example: Example) -> dict[str, str]:
+    """How channels are grouped, how many there are, and the extents of the kernel."""
+    x, w = (value.shape for value in example.inputs[:2])
+    groups = example.attrs["groups"]
+    alone = groups > 1 and groups == x[1]
+    per_group = w[1] if example.operator is ops.conv_transpose else w[0] // groups
+    kind = "one" if groups == 1 else "several" if not alone else "depthwise" if per_group == 1 else "depthwise, several outputs"
+    return {**_of_window(example), "groups": kind, "kernel": f"all {w[2]}" if len({*w[2:]}) == 1 else "mixed"}
+
+
+def _of_window(example: Example) -> dict[str, str]:
+    """The number of channels, as far as hardware tells them apart, and the spatial rank."""
+    shape = example.inputs[0].shape
+    channels = next((f"a multiple of {by}" for by in (16, 4) if shape[1] % by == 0), "any number")
+    return {"channels": channels, "spatial rank": str(len(shape) - 2), "batch": "one" if shape[0] == 1 else "several"}
 
 
 def _conv(choices: Choices, of: str) -> Example:
@@ -107,6 +135,12 @@ def _matmul(choices: Choices, of: str) -> Example:
     return Example(ops.matmul, tuple(choices.ordinary(shape, name) for shape, name in zip(shapes, names, strict=True)))
 
 
+def _of_product(example: Example) -> dict[str, str]:
+    """The ranks, and whether rows are many."""
+    left, right = (value.shape for value in example.inputs)
+    return {"ranks": f"{min(len(left), 3)} and {min(len(right), 3)}", "rows": "one" if len(left) < 2 or left[-2] == 1 else "many"}
+
+
 def _det(choices: Choices, of: str) -> Example:
     size = choices.pick(3, 1, 2, 4)
     return Example(ops.det, (choices.ordinary((*choices.pick((), (2,)), size, size), of),))
@@ -115,7 +149,7 @@ def _det(choices: Choices, of: str) -> Example:
 def _pool(name: str, *flags: str) -> Callable[[Choices, str], Example]:
     def make(choices: Choices, of: str) -> Example:
         spatial, kernel, attrs = _window(choices)
-        shape = choices.given(0) or (choices.pick(1, 2), choices.pick(3, 1, 16), *spatial)
+        shape = choices.given(0) or (choices.pick(1, 2), choices.pick(3, 1, 16, 4), *spatial)
         x = choices.ordinary(shape, of) if name == "avg_pool" else choices.array(shape, of)
         return Example(ops.TABLE[name], (x,), {**attrs, "kernel": kernel, **{flag: choices.flag() for flag in flags}})
 
@@ -212,15 +246,17 @@ def _roi_max_pool(choices: Choices, of: str) -> Example:
 _WIDE = ("float32", "float16", "float64")
 
 ENTRIES = (
-    Entry(ops.conv, (*FLOATS, "int8", "uint8"), _conv),
-    Entry(ops.conv_transpose, FLOATS, _conv_transpose),
+    Entry(ops.conv, (*FLOATS, "int8", "uint8"), _conv, facets=_of_convolution),
+    Entry(ops.conv_transpose, FLOATS, _conv_transpose, facets=_of_convolution),
     Entry(ops.deform_conv, _WIDE, _deform_conv),
     Entry(ops.col2im, FLOATS, _col2im),
-    Entry(ops.matmul, _MULTIPLIED, _matmul),
+    Entry(ops.matmul, _MULTIPLIED, _matmul, facets=_of_product),
     Entry(ops.det, FLOATS, _det),
-    Entry(ops.max_pool, (*FLOATS, "int8", "uint8"), _pool("max_pool"), exact=True),
-    Entry(ops.max_pool_indices, (*FLOATS, "int8", "uint8"), _pool("max_pool_indices", "column_major"), exact=True),
-    Entry(ops.avg_pool, FLOATS, _pool("avg_pool", "count_include_pad")),
+    Entry(ops.max_pool, (*FLOATS, "int8", "uint8"), _pool("max_pool"), exact=True, facets=_of_window),
+    Entry(
+        ops.max_pool_indices, (*FLOATS, "int8", "uint8"), _pool("max_pool_indices", "column_major"), exact=True, facets=_of_window
+    ),
+    Entry(ops.avg_pool, FLOATS, _pool("avg_pool", "count_include_pad"), facets=_of_window),
     Entry(ops.attention, FLOATS, _attention),
     Entry(ops.lstm, _WIDE, _recurrent("lstm", coupled=(False, True))),
     Entry(ops.gru, _WIDE, _recurrent("gru", linear_before_reset=(False, True))),

@@ -47,6 +47,15 @@ def _requantize(choices: Choices, of: str) -> Example:
     return Example(ops.requantize, arrays, {"dtype": of, "axis": axis})
 
 
+def _multiply_fixed(choices: Choices, of: str) -> Example:
+    shape = choices.solid_shape()
+    axis = choices.axis(len(shape))
+    factors = choices.pick((), (shape[axis],))
+    multipliers, shifts = choices.array(factors, of, 1 << 30, (1 << 31) - 256), choices.array(factors, of, -12, -1)
+    attrs = {"axis": axis, "rounding": choices.pick("up", "away", "once")}
+    return Example(ops.multiply_fixed, (choices.array(shape, of, -100000, 100000), multipliers, shifts), attrs)
+
+
 def _random(name: str) -> Callable[[Choices, str], Example]:
     def make(choices: Choices, of: str) -> Example:
         state = np.array(choices.seed() * 2**40 + 7, np.uint64)
@@ -61,6 +70,7 @@ ENTRIES = (
     Entry(ops.quantize, _STORED, _quantize, exact=True),
     Entry(ops.dequantize, (*_STORED, "int32"), _dequantize),
     Entry(ops.requantize, ("int8", "uint8", "int16", "uint4"), _requantize, exact=True),
+    Entry(ops.multiply_fixed, ("int32",), _multiply_fixed, exact=True),
     Entry(ops.random_uniform, _DRAWN, _random("random_uniform"), exact=True),
     Entry(ops.random_normal, _DRAWN, _random("random_normal")),
 )

@@ -11,6 +11,7 @@ from inlaid.conformance.subject import Subject
 from inlaid.driver import FALLBACK, candidates
 from inlaid.driver.prepare import prepare
 from inlaid.errors import PluginError
+from inlaid.graph import ir
 from inlaid.partitioning.annotate import annotate
 from inlaid.plugins import Reject
 
@@ -55,6 +56,17 @@ def predicts_sound_costs(subject: Subject) -> None:
             raise Failed(f"{form} is predicted to take {seconds!r} seconds")
 
 
+def accepts_its_examples(subject: Subject) -> None:
+    """The rules accept every example that the plugin gives, whole: a call of an operator, or what a composite matches."""
+    for number, function in enumerate(subject.conformance.examples):
+        found = subject.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
+        if isinstance(found, Reject):
+            raise Failed(
+                f"expected that its rules accept every function of Conformance(examples=...) whole; number {number} is rejected: "
+                f"{found.reason}"
+            )
+
+
 def judges_models(subject: Subject) -> None:
     """The rules, those for composites included, have verdicts on all that the suite's models are made of."""
     for net in NETS:
@@ -82,5 +94,6 @@ CASES = (
     Case("annotations", "judges-operators", judges_operators),
     Case("annotations", "judges-alike", judges_alike),
     Case("annotations", "predicts-sound-costs", predicts_sound_costs),
+    Case("annotations", "accepts-its-examples", accepts_its_examples),
     Case("annotations", "judges-models", judges_models),
 )

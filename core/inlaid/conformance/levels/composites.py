@@ -6,7 +6,9 @@ element type that fits, with weights constant and not, at several shapes and wit
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,6 +22,7 @@ from inlaid.conformance.variants import Branch, Variant, variants
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, match
+from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Reject
 from inlaid.plugins.blame import blame
@@ -33,6 +36,8 @@ FEWER = 6
 """As `ATTEMPTS`, for element types and constants of which there was none yet, where there was one of others."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
 """Operators whose results are defined to the last bit, and rounded."""
+INSIDE = ("int32", "float32")
+"""What composites of narrower types may compute inside, whatever the target lists."""
 REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
 
 OTHER = "those that can be made take none of the target's element types"
@@ -46,11 +51,31 @@ def cases(subject: Subject) -> tuple[Case, ...]:
     return tuple(Case("operators", "composite", partial(agrees, name=name), name) for name in names)
 
 
-def agrees(subject: Subject, name: str) -> None:
-    """Examples of a composite, made from its patterns, agree with the reference."""
+def agrees(subject: Subject, name: str) -> tuple[str, ...]:
+    """Examples of a composite, made from its patterns, agree with the reference. Returns the parts that the rule never accepted."""
+    found: tuple[str, ...] = ()
     for rule, pattern in subject.candidate.composites:
         if rule.name == name:
-            _Search(subject, rule, pattern).run()
+            found += _Search(subject, rule, pattern).run()
+    return found
+
+
+def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
+    """For each composite of several operators an example that its rule accepts, where one is found soon: one of the plugin's own,
+    or one that is made from the pattern."""
+    for rule, pattern in subject.candidate.composites:
+        search = _Search(subject, rule, pattern)
+        own = (function for function in subject.conformance.examples if match(pattern, function.body) is not None)
+        every = (variant for variant in variants(pattern) if not variant.single)
+        elements = [name for name in COMMON if name in subject.capabilities.dtypes]
+        kinds = (*elements, *INSIDE)
+        draws = itertools.product(range(FEWER), every, elements or subject.capabilities.dtypes[:1], (True, False))
+        made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
+        for example in itertools.chain((drawn(function, "plain") for function in own), made):
+            claim = subject.claim(example.function, rule) if example is not None else None
+            if example is not None and isinstance(claim, Claim):
+                yield rule, example, claim
+                break
 
 
 @dataclass
@@ -70,8 +95,9 @@ class _Search:
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Raises `Failed` where one disagrees, and where there is none of some part."""
+    def run(self) -> tuple[str, ...]:
+        """Parts of the pattern of which the rule rejects all examples. Raises `Failed` where one disagrees, and where there is none
+        of some part."""
         every = variants(self.pattern)
         self._given(every)
         for number, variant in enumerate(every):
@@ -82,6 +108,9 @@ class _Search:
         for variant in every:
             if variant.branches - self.exercised - self.refused:
                 raise Failed(f"no example was found of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
+        why = self.reasons.most_common(1)
+        rejected = [variant for variant in every if variant.branches - self.exercised]
+        return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _given(self, every: tuple[Variant, ...]) -> None:
         """The plugin's own examples."""
@@ -108,8 +137,8 @@ class _Search:
                 likely = (element, constant) in self.fitting or not (self.fitting or constant)
                 for number in range(first, first + (ATTEMPTS if likely else FEWER)):
                     # Every other one as those were drawn that are known to be accepted.
-                    draw = Draw(number, element, known, constant, recipes=self.recipes if (number - first) % 2 else {})
-                    made = self._made(variant, draw)
+                    draw = Draw(number, element, (*known, *INSIDE), constant, recipes=self.recipes if (number - first) % 2 else {})
+                    made = self.made(variant, draw)
                     if made is not None and _fits(made, draw) and self._hold(variant, draw, made):
                         self.fitting.add((element, constant))
                         self.several |= len(made.function.params) > 1
@@ -118,7 +147,7 @@ class _Search:
                     if not wanted:
                         break
 
-    def _made(self, variant: Variant, draw: Draw) -> Made | None:
+    def made(self, variant: Variant, draw: Draw) -> Made | None:
         """An example of a variant, None where there is none."""
         with blame(self.subject.plugin, f"the pattern of rule {self.rule.name}"):
             try:
@@ -135,7 +164,7 @@ class _Search:
         self.exercised |= variant.branches
         edges = _roundings(made.function) < 2
         for mix in MIXES[1:]:
-            other = self._made(variant, replace(draw, mix=mix, edges=edges))
+            other = self.made(variant, replace(draw, mix=mix, edges=edges))
             if other is not None:
                 self._accepts(other)
         return True

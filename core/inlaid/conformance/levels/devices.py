@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ import numpy as np
 from inlaid import arith
 from inlaid.conformance import samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
-from inlaid.conformance.samples import Array
+from inlaid.conformance.samples import Array, Sample
 from inlaid.conformance.subject import Subject
-from inlaid.conformance.tolerance import compare, of_operator
+from inlaid.conformance.tolerance import compare
 from inlaid.errors import OutOfMemory
 from inlaid.graph.interp import evaluate
-from inlaid.plugins import Artifact, Device, DeviceKernel, DeviceTensor
+from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
 from inlaid.runtime.device_memory import DeviceArray
 from inlaid.types import TensorType, TupleType
 
@@ -57,11 +57,11 @@ class _Memory:
         self.tensor = DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
         device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
 
-    def read(self) -> Array:
-        """Its bytes, once its queue is done."""
-        found = np.zeros(self.tensor.shape, np.uint8)
-        self.device.download(self.tensor, found, self.queue)
-        self.device.synchronise(self.device.event(self.queue))
+    def read(self, queue: Any = None) -> Array:
+        """Its bytes, once its queue, or another, is done."""
+        found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
+        self.device.download(self.tensor, found, queue)
+        self.device.synchronise(self.device.event(queue))
         return found
 
     def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
@@ -87,7 +87,21 @@ def copies(subject: Subject, device: Device) -> None:
             raise Failed(f"a copy of {size} bytes writes beside its target")
         for memory in (first, second):
             device.free(memory.tensor.buffer)
+    _copies_rows(device, queue)
     device.release(queue)
+
+
+def _copies_rows(device: Device, queue: Any) -> None:
+    """Rows of a matrix, which start at any element, are copied from and to where they lie."""
+    rows = np.arange(35, dtype=np.float32).reshape(5, 7)
+    first, second = _Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), _Memory(device, queue, rows.nbytes)
+    for number in range(5):
+        source, target = (memory.part(at * 28, (7,), rows.dtype) for memory, at in ((first, number), (second, 4 - number)))
+        device.copy(source, target, queue)
+    if (second.read().view(np.float32).reshape(5, 7) != rows[::-1]).any():
+        raise Failed("rows that start at no multiple of 64 bytes are others once they were copied on the device")
+    for memory in (first, second):
+        device.free(memory.tensor.buffer)
 
 
 def keeps_order(subject: Subject, device: Device) -> None:
@@ -145,20 +159,20 @@ def keeps_to_its_tensors(subject: Subject, device: Device) -> None:
     runtime = subject.registry.runtime(subject.target)
     own = runtime.device()
     assert own is not None
-    for form in samples.claimed_forms(subject):
-        artifact = subject.package(form.function).artifacts[0]
+    for sample in samples.claimed(subject):
+        artifact = subject.package(sample.composed).artifacts[0]
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
             raise Failed("Capabilities.device_memory is set, and the runtime loads kernels that are not launched")
         if artifact.signature.dims:
             continue
         tried = True
-        results = _launched(own, artifact, kernel, form.inputs, _types(form.function.body.type), str(form))
-        wanted = evaluate(form.function, form.inputs)
+        results = _launched(own, artifact, kernel, sample.inputs, _types(sample.function.body.type), sample.name)
+        wanted = evaluate(sample.function, sample.inputs)
         try:
-            compare(form.function.body.type, wanted, results, partial(of_operator, subject, form.example.operator.name, False))
+            compare(sample.function.body.type, wanted, results, sample.allowed)
         except Failed as error:
-            raise Failed(f"the kernel of {form}, given memory that is not zero: {error}") from None
+            raise Failed(f"the kernel of {sample.name}, given memory that is not zero: {error}") from None
     if not tried:
         raise Skipped("no kernel of static sizes is launched")
 
@@ -182,7 +196,7 @@ def _launched(
     tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in zip(given, inputs, strict=True)]
     for tensor, value in zip(tensors, inputs, strict=True):
         device.upload(np.array(value, order="C"), tensor, queue)
-    sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in outputs]
+    sizes = [_size(*of) for of in outputs]
     made = [guarded(size) for size in sizes]
     results = [memory.part(GUARD, *of) for memory, of in zip(made, outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
@@ -204,6 +218,69 @@ def _launched(
         device.free(memory.tensor.buffer)
     device.release(queue)
     return found
+
+
+def replays(subject: Subject, device: Device) -> None:
+    """A recording of a kernel runs nothing by itself, and each replay, on any queue, runs it on what its memory holds by then."""
+    if not isinstance(device, CapturingDevice):
+        raise NotClaimed("it records no launches")
+    runtime = subject.registry.runtime(subject.target)
+    own = runtime.device()
+    assert isinstance(own, CapturingDevice)
+    tried = False
+    for sample in samples.claimed(subject):
+        artifact = subject.package(sample.composed).artifacts[0]
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is not None and not artifact.signature.dims:
+            tried |= _replayed(own, artifact, kernel, sample)
+    if not tried:
+        raise Skipped("no kernel of static sizes is recorded")
+
+
+def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, sample: Sample) -> bool:
+    """Hold a kernel's recording to its promises; whether there is one."""
+    first, second = device.queue(), device.queue()
+    given = [_Memory(device, first, max(value.nbytes, 1)) for value in sample.inputs]
+    made = [_Memory(device, first, max(_size(*of), 1)) for of in _types(sample.function.body.type)]
+    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(given, sample.inputs, strict=True)]
+    results = [memory.part(0, *of) for memory, of in zip(made, _types(sample.function.body.type), strict=True)]
+    size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
+    scratch = _Memory(device, first, max(size, 1))
+    device.synchronise(device.event(first))
+    workspace = scratch.part(0, (size,), np.dtype(np.uint8)) if size else None
+    device.begin_capture(first)
+    kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), first)
+    recording = device.end_capture(first)
+    if recording is not None:
+        if any((memory.read() != POISON).any() for memory in made):
+            raise Failed(f"the kernel of {sample.name} runs while it is recorded")
+        wanted = evaluate(sample.function, sample.inputs)
+        for queue in (first, second):
+            for tensor, value in zip(tensors, sample.inputs, strict=True):
+                device.upload(np.array(value, order="C"), tensor, queue)
+            device.replay(recording, queue)
+            found = [memory.read(queue) for memory in made]
+            shaped = [
+                array[: _size(shape, dtype)].view(dtype).reshape(shape)
+                for array, (shape, dtype) in zip(found, _types(sample.function.body.type), strict=True)
+            ]
+            try:
+                compare(sample.function.body.type, wanted, shaped, sample.allowed)
+            except Failed as error:
+                raise Failed(f"the kernel of {sample.name}, replayed: {error}") from None
+            for memory in made:
+                device.upload(np.full(memory.tensor.shape, POISON, np.uint8), memory.tensor, queue)
+            device.synchronise(device.event(queue))
+        device.discard(recording)
+    for memory in (*given, *made, scratch):
+        device.free(memory.tensor.buffer)
+    for queue in (first, second):
+        device.release(queue)
+    return recording is not None
+
+
+def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return int(np.prod(shape)) * dtype.itemsize
 
 
 def keeps_results(subject: Subject, device: Device) -> None:
@@ -231,5 +308,6 @@ CASES = (
     Case("devices", "keeps-order", on_device(keeps_order)),
     Case("devices", "has-room", on_device(has_room)),
     Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
+    Case("devices", "replays", on_device(replays)),
     Case("devices", "keeps-results", on_device(keeps_results)),
 )

@@ -2,7 +2,8 @@
 
 Each example is compiled as a region of its own. Of common element types the plain example is tried in each of its forms that is
 claimed: with all arguments given when it runs, with all but the first constant, and with sizes that are known only when it runs.
-Others are tried in the first form that is claimed.
+Others are tried in the first form that is claimed. Further values of attributes and shapes that the rules accept are searched for,
+and exercised by few examples; see `coverage`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ from zlib import crc32
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.conformance.case import Case, Check, NotClaimed
-from inlaid.conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form
+from inlaid.conformance.case import Case, Check, Failed, NotClaimed, Unexercised
+from inlaid.conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
+from inlaid.conformance.coverage import Values, accepted, may_claim, search, selected, values_of
+from inlaid.conformance.patterned import drawn
 from inlaid.conformance.subject import Subject
 from inlaid.conformance.tolerance import hold, of_operator
-from inlaid.plugins import AcceptIf, Reject
+from inlaid.conformance.values import MIXES
+from inlaid.errors import InlaidError
+from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
+from inlaid.graph.operator import Operator
+from inlaid.partitioning.rules import ANY
+from inlaid.plugins import Reject
 
 PINNED = 4
 """Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges, which are of
@@ -27,23 +35,30 @@ one shape and so share a kernel, and one of another shape and other attributes. 
 is one more for each other rank that its data may be of."""
 
 
+REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
+
+
 def _agrees(entry: Entry, element: str) -> Check:
     """Pinned examples, the same ones each time."""
 
     def check(subject: Subject) -> None:
-        tried = 0
-        for number in range(PINNED):
-            forms = _claimed(subject, entry.example(Choices.pinned(number), element))
-            for form in forms if number == 0 and element in COMMON else forms[:1]:
-                _hold(subject, entry, form)
-                tried += 1
+        tried = False
+        for form in _pinned(subject, entry, element):
+            _hold(subject, entry, form)
+            tried = True
         if not tried:
             raise NotClaimed(_refusal(subject, entry, element))
-        if element == _first_claimed(subject, entry):
-            for form in _of_other_ranks(subject, entry, element):
-                _hold(subject, entry, form)
 
     return check
+
+
+def _pinned(subject: Subject, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
+    """The pinned examples that are claimed: `most` at most, and those of other ranks."""
+    for number in range(most):
+        forms = _claimed(subject, entry.example(Choices.pinned(number), element))
+        yield from forms if number == 0 and element in COMMON else forms[:1]
+    if element == _first_claimed(subject, entry):
+        yield from _of_other_ranks(subject, entry, element)
 
 
 def _first_claimed(subject: Subject, entry: Entry) -> str | None:
@@ -94,16 +109,7 @@ def _drawn(entry: Entry, element: str) -> Check:
 
 def _claimed(subject: Subject, example: Example) -> list[Form]:
     """The forms of an example that the target takes."""
-    return [form for form in example.forms() if _takes(subject, form)]
-
-
-def _takes(subject: Subject, form: Form) -> bool:
-    verdict = subject.verdict(form.function)
-    if isinstance(verdict, AcceptIf):
-        free = arith.free_vars(verdict.constraint)
-        sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in free if isinstance(size, arith.SizeVar)}
-        return bool(arith.evaluate(verdict.constraint, sizes))
-    return not isinstance(verdict, Reject)
+    return [form for form in example.forms() if accepted(subject, form) is None]
 
 
 def _refusal(subject: Subject, entry: Entry, element: str) -> str:
@@ -116,6 +122,73 @@ def _hold(subject: Subject, entry: Entry, form: Form) -> None:
     hold(subject, form, form.function, form.inputs, partial(of_operator, subject, entry.operator.name, entry.exact))
 
 
+def _exercised(operator: Operator | str) -> Check:
+    """Examples that cover the values of attributes, shapes and element types that the rules accept; and the plugin's own."""
+    name = operator if isinstance(operator, str) else operator.name
+    entry = None if isinstance(operator, str) else entry_of(operator)
+
+    def check(subject: Subject) -> None:
+        own = _own_examples(subject, name, entry)
+        found = None
+        if entry is not None and may_claim(subject, name):
+            found = search(subject, entry)
+            for trial in selected(found.trials, _values_of_pinned(subject, entry)):
+                _hold(subject, entry, trial.form)
+                for mix in MIXES[1:]:
+                    other = trial.with_mix(entry, mix)
+                    if other is not None and accepted(subject, other) is None:
+                        _hold(subject, entry, other)
+        if not own and (found is None or not found.trials):
+            reasons = found.reasons.most_common(1) if found is not None else []
+            reason = reasons[0][0] if reasons else f"has no rule for {name}" if entry is not None else "it is not one of Inlaid's"
+            if name in subject.candidate.by_name:
+                raise Unexercised(f"{name} has a rule, and no example was found that it accepts: {reason}; {REMEDY}")
+            raise NotClaimed(reason)
+
+    return check
+
+
+def _values_of_pinned(subject: Subject, entry: Entry) -> list[Values]:
+    """The values of the examples that `_agrees` exercises. Those of special values have the values of plain ones."""
+    elements = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
+    of_plain = ((form, name) for name in elements for form in _pinned(subject, entry, name, 1))
+    return [values_of(entry, form, name) for form, name in of_plain]
+
+
+def _own_examples(subject: Subject, name: str, entry: Entry | None) -> int:
+    """Hold the plugin's own examples of an operator to the reference, and count them. Of those that round, or have no definition of
+    Inlaid's, values are ordinary."""
+    exact = entry is not None and entry.exact
+    every = [function for function in subject.conformance.examples if _operator_of(function) == name]
+    own = [function for function in every if subject.claims(function)]  # `annotations.accepts_its_examples` says why others are not
+    for function in own:
+        for mix in MIXES if exact else MIXES[:1]:
+            made = drawn(function, mix)
+            try:
+                evaluate(made.function, made.inputs)
+            except (InlaidError, ValueError, IndexError) as error:
+                if mix != "plain":
+                    continue  # An index out of range, say.
+                raise Failed(
+                    f"the reference cannot run its own example {made}: {error}; make indices and sizes constants"
+                ) from error
+            hold(subject, made, made.function, made.inputs, partial(of_operator, subject, name, exact))
+    return len(own)
+
+
+def _operator_of(function: ir.Function) -> str:
+    body = function.body
+    return body.callee.name if isinstance(body, ir.Call) and isinstance(body.callee, Operator) else ""
+
+
+def own_cases(subject: Subject) -> tuple[Case, ...]:
+    """Cases for the operators of a vendor's own that rules name."""
+    if subject.problem is not None or subject.unruly is not None:
+        return ()
+    names = [name for name in subject.candidate.by_name if name != ANY and all(entry.operator.name != name for entry in CORPUS)]
+    return tuple(Case("operators", "exercised", _exercised(name), name) for name in names)
+
+
 CASES = (
     *(
         Case("operators", name, make(entry, element), f"{entry.operator.name}-{element}")
@@ -124,4 +197,5 @@ CASES = (
         for name, make in (("agrees", _agrees), ("drawn", _drawn))
         if name == "agrees" or element in COMMON
     ),
+    *(Case("operators", "exercised", _exercised(entry.operator), entry.operator.name) for entry in CORPUS),
 )

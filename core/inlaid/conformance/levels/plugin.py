@@ -17,6 +17,9 @@ from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.types import DTYPES
 
+MOST_STEPS = 16
+"""The largest integer tolerance that leaves something to be compared in 8 bits."""
+
 VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "settings")
 """Packages of Inlaid that a plugin's module may bring in."""
 
@@ -126,6 +129,8 @@ def declares_tolerances(subject: Subject) -> None:
             raise Failed(f"a tolerance is for {item.dtype!r}, which is no element type")
         if not (0 <= item.relative < 1 and item.absolute >= 0 and math.isfinite(item.absolute)):
             raise Failed(f"{item} allows anything: relative is from 0 to less than 1, absolute finite")
+        if item.steps and (not DTYPES[item.dtype].is_int or not 0 < item.steps <= MOST_STEPS or item.relative or item.absolute):
+            raise Failed(f"{item} is not sound: steps are for integers alone, from 1 to {MOST_STEPS}, instead of the other bounds")
     keys = [(item.dtype, item.operator) for item in found.tolerances]
     if len(set(keys)) < len(keys):
         raise Failed("two tolerances are for the same element type and operator")

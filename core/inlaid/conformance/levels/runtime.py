@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import mmap
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,17 +16,19 @@ from inlaid import arith
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
-from inlaid.conformance.corpus import Form
 from inlaid.conformance.nets import NETS
-from inlaid.conformance.samples import Array, Run
+from inlaid.conformance.samples import Array, Run, Sample
 from inlaid.conformance.subject import Subject
-from inlaid.conformance.tolerance import compare, of_model, of_operator
+from inlaid.conformance.tolerance import compare, of_model
+from inlaid.driver.build import ALONE
 from inlaid.errors import InlaidError, InputError, KernelFault
+from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.plugins import Kernel, RuntimeModule
+from inlaid.partitioning.borders import decode, encode, stored_function
+from inlaid.plugins import Border, Kernel, RuntimeModule
 from inlaid.runtime.arrays import address, aligned_empty
 from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType, TupleType
+from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 GUARD = 4096
 """Bytes on either side of a buffer that nobody may write."""
@@ -127,26 +129,29 @@ def keeps_to_its_buffers(subject: Subject) -> None:
     """A kernel writes its outputs and its workspace, all of the outputs, and nothing beside them; what it finds there does not
     matter to it."""
     tried = False
-    for form in samples.claimed_forms(subject):
-        artifact = subject.package(form.function).artifacts[0]
+    for sample in samples.claimed(subject):
+        artifact = next(item for item in subject.package(sample.composed).artifacts if item.symbol == ALONE)
         if artifact.signature.dims:
             continue
         kernel = subject.registry.runtime(subject.target).load(artifact, artifact.constants).kernel
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(subject, form, artifact, kernel)
+        _invoke_guarded(subject, sample, artifact, kernel)
     if not tried:
         raise Skipped("no kernel of static sizes writes to buffers that it is given")
 
 
-def _invoke_guarded(subject: Subject, form: Form, artifact: Artifact, kernel: Kernel) -> None:
-    inputs = [_Guarded(value.nbytes) for value in form.inputs]
-    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, form.inputs, strict=True)]
-    for array, value in zip(arrays, form.inputs, strict=True):
+def _invoke_guarded(subject: Subject, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
+    region = subject.region(ALONE, sample.composed)
+    given = sample.inputs if region.borders is None else _stored(sample.inputs, region.borders.inputs)
+    inputs = [_Guarded(value.nbytes) for value in given]
+    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, given, strict=True)]
+    for array, value in zip(arrays, given, strict=True):
         array[...] = value
-    type_ = form.function.body.type
-    parts = [part for part in (type_.fields if isinstance(type_, TupleType) else (type_,)) if isinstance(part, TensorType)]
+    inside = region.function if region.borders is None else stored_function(region.function, region.borders)
+    assert isinstance(inside.body.type, TupleType)
+    parts = [part for part in inside.body.type.fields if isinstance(part, TensorType)]
     shapes = [tuple(int(dim) for dim in part.shape if isinstance(dim, int)) for part in parts]
     sizes = [int(np.prod(shape)) * part.dtype.numpy.itemsize for part, shape in zip(parts, shapes, strict=True)]
     outputs = [_Guarded(size) for size in sizes]
@@ -155,14 +160,32 @@ def _invoke_guarded(subject: Subject, form: Form, artifact: Artifact, kernel: Ke
     kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), np.zeros(0, np.int64))
     for what, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
         if not all(guarded.intact for guarded in every):
-            raise Failed(f"the kernel of {form} writes beside {what}")
-    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, form.inputs, strict=True)):
-        raise Failed(f"the kernel of {form} writes to an input")
-    wanted = evaluate(form.function, form.inputs)
+            raise Failed(f"the kernel of {sample.name} writes beside {what}")
+    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, given, strict=True)):
+        raise Failed(f"the kernel of {sample.name} writes to an input")
+    type_ = sample.function.body.type
+    if region.borders is not None:
+        results = _read(results, type_, region.borders.outputs)
+    wanted = evaluate(sample.function, sample.inputs)
     try:
-        compare(type_, wanted, results, partial(of_operator, subject, form.example.operator.name, False))
+        compare(type_, wanted, results, sample.allowed)
     except Failed as error:
-        raise Failed(f"the kernel of {form}, given buffers that are not zero: {error}") from None
+        raise Failed(f"the kernel of {sample.name}, given buffers that are not zero: {error}") from None
+
+
+def _stored(values: Sequence[Array], borders: Sequence[Border]) -> list[Array]:
+    """Arrays as borders have them stored."""
+    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(values)]
+    encoded = [encode(param, border) for param, border in zip(params, borders, strict=True)]
+    return list(evaluate(ir.function(params, ir.tuple_(encoded)), values))
+
+
+def _read(stored: Sequence[Array], type_: Type, borders: Sequence[Border]) -> list[Array]:
+    """The parts of a value of a type, from arrays that are stored as borders say."""
+    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(stored)]
+    parts = type_.fields if isinstance(type_, TupleType) else (type_,)
+    decoded = [decode(param, part, border) for param, part, border in zip(params, parts, borders, strict=True)]
+    return list(evaluate(ir.function(params, ir.tuple_(decoded)), stored))
 
 
 class _Guarded:
@@ -234,12 +257,13 @@ def runs_at_other_sizes(subject: Subject) -> None:
 
 def reports_faults(subject: Subject) -> None:
     """An index out of range raises `KernelFault`, and the next run is right."""
-    forms = [form for form in samples.claimed_forms(subject, ("take", "gather_nd", "take_along_axis")) if len(form.inputs) == 2]
-    if not forms:
+    indexing = samples.claimed(subject, ("take", "gather_nd", "take_along_axis"))
+    indexed = [sample for sample in indexing if len(sample.inputs) == 2]
+    if not indexed:
         raise NotClaimed("it takes no operator with indices that are found in data")
-    for form in forms:
-        executable = subject.load(form.function)
-        data, where = form.inputs
+    for sample in indexed:
+        executable = subject.load(sample.composed)
+        data, where = sample.inputs
         right = {"x0": data, "x1": where}
         wanted = _bits(executable.run(right))
         for index in (10**6, -(10**6)):
@@ -247,9 +271,9 @@ def reports_faults(subject: Subject) -> None:
                 executable.run({"x0": data, "x1": np.full_like(where, index)})
             except KernelFault:
                 continue
-            raise Failed(f"{form} takes the index {index}")
+            raise Failed(f"{sample.name} takes the index {index}")
         if _bits(executable.run(right)) != wanted:
-            raise Failed(f"{form} is wrong once an index was out of range")
+            raise Failed(f"{sample.name} is wrong once an index was out of range")
 
 
 def counts_its_memory(subject: Subject) -> None:

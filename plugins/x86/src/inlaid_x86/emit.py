@@ -69,6 +69,9 @@ def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> byte
 def _few_passes() -> Any:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
+    # Joins a loop's body and latch. Into a latch of its own the next pass sinks what only the next iteration reads, one by one and
+    # so in reverse: loads then walk down through memory within each step up, which no prefetcher follows.
+    passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     passes.add_loop_simplify_pass()
     passes.add_loop_rotate_pass()

@@ -149,7 +149,7 @@ REFUSED = {
         "only whole images are summed",
     ),
     "five dimensions": (ops.reshape(X, shape=(1, 2, 6, 11, 7)), "is not of int8 with one to four dimensions"),
-    "floats": (ops.reshape(ir.var("x", TensorType((4,), "float32")), shape=(2, 2)), "float32] is not of int8"),
+    "floats": (ops.reshape(ir.var("x", TensorType((4,), "float32")), shape=(2, 2)), "element type float32 is not among"),
     "another operator": (ops.abs(X), "has no rule for abs"),
 }
 

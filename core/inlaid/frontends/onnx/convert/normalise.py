@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from inlaid import arith
 from inlaid.frontends.onnx.node import Converter, Node
@@ -75,31 +75,27 @@ def _per_channel(x: Expr, value: Expr) -> Expr:
     return reshape(value, shape=(*tensor_of(value).shape, *(1,) * (tensor_of(x).rank - 2)))
 
 
-def _normalised(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
-    return moments(x, tuple(axes), epsilon)[0]
-
-
 def _instance_norm(node: Node) -> Expr:
+    """Layer normalization over the spatial axes, with scale and bias per channel."""
     x = node.input(0)
-    done = _normalised(widened(x), range(2, node.rank(0)), node.attrs.get("epsilon", 1e-5))
-    of = tensor_of(done).dtype
-    scale, bias = (cast_to(_per_channel(x, node.input(index)), of) for index in (1, 2))
-    return cast_to(add(mul(done, scale), bias), node.dtype(0))
+    if node.rank(0) < 3:
+        raise node.error(f"expected data of N x C x D1 ..., found rank {node.rank(0)}; reshape it to rank 3")
+    scale, bias = (_per_channel(x, node.input(index)) for index in (1, 2))
+    return layer_norm(x, scale, bias, axis=2, epsilon=node.attrs.get("epsilon", 1e-5))
 
 
 def _group_norm(node: Node) -> Expr:
-    """From opset 21 on scale and bias are per channel, before that per group."""
+    """Layer normalization of each group's channels. From opset 21 on scale and bias are per channel, before that per group."""
     x, shape = node.input(0), node.tensor(0).shape
     groups = node.attrs.get("num_groups")
     if not groups:
         raise node.error("the attribute num_groups is missing")
-    grouped = reshape(x, shape=(shape[0], groups, shape[1] // groups, *shape[2:]))
-    done = _normalised(widened(grouped), range(2, len(shape) + 1), node.attrs.get("epsilon", 1e-5))
-    of = tensor_of(done).dtype
-    data, done = (grouped, done) if node.opset < 21 else (x, reshape(done, shape=shape))
-    scale, bias = (cast_to(_per_channel(data, node.input(index)), of) for index in (1, 2))
-    result = cast_to(add(mul(done, scale), bias), node.dtype(0))
-    return reshape(result, shape=shape) if node.opset < 21 else result
+    channels = shape[1] // groups
+    grouped = reshape(x, shape=(shape[0], groups, channels, *shape[2:]))
+    ones = (1,) * (len(shape) - 2)
+    per_group = (groups, 1 if node.opset < 21 else channels, *ones)
+    scale, bias = (reshape(node.input(index), shape=per_group) for index in (1, 2))
+    return reshape(layer_norm(grouped, scale, bias, axis=2, epsilon=node.attrs.get("epsilon", 1e-5)), shape=shape)
 
 
 _STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from inlaid import arith
-from inlaid.arith import affine
 from inlaid.errors import CompileError
 from inlaid.tensor import ir
 from inlaid_x86.llvm import arithmetic
@@ -113,7 +112,7 @@ class ExpressionPrinter:
         if not self._varies(index):
             return index, 0
         assert self.lane is not None
-        found = affine(index, self.lane, self.index.ranges)
+        found = self.index.analyzer.affine(index, self.lane)
         if found is None or self._varies(found[0]) or self._varies(found[1]):
             return None, 0
         return found[1], arith.unwrap(found[0])
@@ -407,7 +406,7 @@ class ExpressionPrinter:
         if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
             return False
         size = arith.product(risk.buffer.shape)
-        low, high = arith.bounds(self._flat(risk.buffer, risk.indices), self.index.ranges)
+        low, high = self.index.analyzer.bounds(self._flat(risk.buffer, risk.indices))
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from inlaid import arith
-from inlaid.arith import bounds
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, splat
 
@@ -35,7 +34,7 @@ class IndexPrinter:
     """Prints integer expressions in the scope of a function.
 
     `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
-    meant. `ranges` holds what is known of variables, and lets divisions of non-negative numbers be plain. `opaque` prints a
+    meant. `analyzer` knows their ranges, and lets divisions of non-negative numbers be plain. `opaque` prints a
     checked value, `choose` one of two values that are evaluated only where they are chosen. `cells` holds where sizes lie in
     memory that the kernel itself works out: they are loaded at each use, since they change.
     """
@@ -45,7 +44,7 @@ class IndexPrinter:
         self.opaque = opaque
         self.choose = choose
         self.values: dict[arith.Expr, Value] = {}
-        self.ranges: dict[arith.Expr, tuple[int | None, int | None]] = {}
+        self.analyzer = arith.Analyzer()
         self.cells: dict[arith.Expr, str] = {}
         self._depths: dict[arith.Expr, int] = {}
         self._cheap: dict[arith.Expr, bool] = {}
@@ -54,19 +53,20 @@ class IndexPrinter:
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
         self.values[variable] = value
-        self.ranges[variable] = (low, high)
+        self.analyzer = self.analyzer.inside({variable: (low, high)})
         self._depths[variable] = self.printer.depth
 
     @contextmanager
     def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
         """Give a variable its value and inclusive range for a while."""
-        outer = self.values.get(variable), self.ranges.get(variable)
+        outer, analyzer = self.values.get(variable), self.analyzer
         depth = self._depths.get(variable, 0)
         self.bind(variable, value, low, high)
         yield
-        del self.values[variable], self.ranges[variable]
-        if outer[0] is not None and outer[1] is not None:
-            self.values[variable], self.ranges[variable] = outer[0], outer[1]
+        del self.values[variable]
+        self.analyzer = analyzer
+        if outer is not None:
+            self.values[variable] = outer
             self._depths[variable] = depth
 
     def print(self, expr: arith.Expr) -> Value:
@@ -223,8 +223,8 @@ class IndexPrinter:
         if divisor > 0 and divisor & (divisor - 1) == 0:
             amount = str(divisor.bit_length() - 1 if want_quotient else divisor - 1)
             return emit(f"{'ashr' if want_quotient else 'and'} {left}, {splat(amount, INDEX, lanes)}", INDEX, lanes)
-        low, _ = bounds(a, self.ranges)
-        if low is not None and low >= 0 and (divisor > 0 or (bounds(b, self.ranges)[0] or 0) > 0):
+        low, _ = self.analyzer.bounds(a)
+        if low is not None and low >= 0 and (divisor > 0 or (self.analyzer.bounds(b)[0] or 0) > 0):
             return emit(f"{'udiv' if want_quotient else 'urem'} {left}, {right.ref}", INDEX, lanes)
         zero = splat("0", INDEX, lanes)
         if divisor == 0:

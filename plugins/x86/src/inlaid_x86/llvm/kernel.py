@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from inlaid import arith
-from inlaid.arith import bounds
 from inlaid.errors import CompileError, Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.region import size_vars
@@ -125,7 +124,7 @@ class KernelPrinter(ExpressionPrinter):
 
     def _bind_cell(self, size: arith.SizeVar, buffer: ir.Buffer) -> None:
         self.index.cells[size] = self.pointers[buffer]
-        self.index.ranges[size] = (size.lower, None)
+        self.index.analyzer = self.index.analyzer.inside({size: (size.lower, None)})
 
     # --- statements ---
 
@@ -235,7 +234,7 @@ class KernelPrinter(ExpressionPrinter):
         more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
         p.branch_if(more, body, done)
         p.label(body)
-        high = bounds(loop.extent, self.index.ranges)[1]
+        high = self.index.analyzer.bounds(loop.extent)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
             self.epoch += 1  # what was loaded before may have been stored to by the iteration before
             if polls is not None and operations is not None:
@@ -316,7 +315,7 @@ class KernelPrinter(ExpressionPrinter):
         outer = (self.p, self.index, self.pointers, self.context, self.budget)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
-        self.index.ranges = dict(outer[1].ranges)
+        self.index.analyzer = outer[1].analyzer
         self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
         names = [f"%c{number}" for number in range(len(kinds))]
         self.context, self.budget = names[0], ""
@@ -377,7 +376,9 @@ class KernelPrinter(ExpressionPrinter):
             if stmt.bounds is not None:
                 value = self._check(value, *stmt.bounds)
         if stmt.bounds is not None:
-            low, high = bounds(stmt.bounds[0], self.index.ranges)[0], bounds(stmt.bounds[1], self.index.ranges)[1]
+            low, high = self.index.analyzer.bounds(stmt.bounds[0])[0], self.index.analyzer.bounds(stmt.bounds[1])[1]
+        elif isinstance(stmt.value, ir.Index):
+            low, high = self.index.analyzer.bounds(stmt.value.index)
         with self.p.scope(), self.index.bound(stmt.var, value, low, high):
             self._statement(stmt.body)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inlaid.ops.composites import output_stage, window
+from inlaid.ops.composites import decode_binary, decode_layer, window
 from inlaid.plugins import Codegen
 from inlaid_npu.isa import FIELDS, FORMAT, HEADER, INSTRUCTION, MAGIC, OPCODES, STORAGES, TENSOR, TYPES, VERSION
 
@@ -26,17 +26,18 @@ def _tensor(buffer):
 def _fields(step, keep):
     fields = {"opcode": OPCODES.index(step.name), "y": step.outputs[0]}
     if step.name == "add":
-        sides = [step.quantised(part) for part in ("real_a", "real_b", "y")]
-        scales, zeros = (np.stack([getattr(side, name) for side in sides]) for name in ("scale", "zero_point"))
-        fields |= {"x": step.buffer("a"), "w": step.buffer("b"), "scale": keep(scales), "bias": keep(zeros.astype(np.int32))}
-        return fields | {"least": int(zeros[2]) if "relu" in step else -128, "greatest": 127}
+        both = decode_binary(step.parts)
+        scales = np.array([both.a.factor.scale[0], both.b.factor.scale[0], both.step], np.float32)
+        zeros = np.array([both.a.zero_point, both.b.zero_point, both.output.zero_point], np.int32)
+        fields |= {"x": step.buffer("a"), "w": step.buffer("b"), "scale": keep(scales), "bias": keep(zeros)}
+        return fields | {"least": both.output.least, "greatest": both.output.greatest}
     fields["x"] = step.buffer("x")
     if step.name in ("conv", "max_pool"):
         found = window(step.parts)
         values = (*found.kernel, *found.strides, *found.before, found.fill)
         fields |= zip(("rows", "columns", "down", "right", "top", "left", "fill"), values, strict=True)
     if step.name in ("conv", "matmul", "mean"):
-        stage = output_stage(step.parts)
-        fields |= {"bias": keep(stage.bias), "scale": keep(stage.scale)}
-        fields |= {"zero": stage.zero_point, "least": stage.least, "greatest": stage.greatest}
+        layer = decode_layer(step.parts)
+        fields |= {"bias": keep(layer.bias), "scale": keep(layer.factor.scale.astype(np.float32))}
+        fields |= {"zero": layer.output.zero_point, "least": layer.output.least, "greatest": layer.output.greatest}
     return fields | ({"w": step.buffer("w")} if "w" in step else {})

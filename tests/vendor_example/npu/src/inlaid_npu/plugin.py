@@ -7,8 +7,7 @@ PLUGIN_API_VERSION = 2
 
 def _capabilities(options):
     quantisation = Quantisation(roundings=("half_even",))
-    dtypes = ("int8", "int32", "float32")  # stored values, sums, and what an addition computes inside
-    return Capabilities(dtypes, dynamic_dims=False, quantisation=quantisation, peak=1e12, bandwidth=1e10)
+    return Capabilities(("int8",), dynamic_dims=False, quantisation=quantisation, peak=1e12, bandwidth=1e10)
 
 
 @hookimpl

@@ -13,7 +13,7 @@ def rules():
         OpRule(quantised_conv(), "conv", _windowed),
         OpRule(quantised_matmul(), "matmul", _stored),
         OpRule(quantised_mean(), "mean", _mean),
-        OpRule(quantised_binary("add"), "add", _stored),
+        OpRule(quantised_binary("add"), "add", _added),
         OpRule(pool, "max_pool", _windowed),
         OpRule(is_op("reshape")(wildcard().named("x")), "reshape", _stored),
     )
@@ -24,6 +24,10 @@ def _stored(found):
         if part.type.dtype.name != "int8" or not 1 <= part.type.rank <= 4:
             return Reject(f"{part.type!r} is not of int8 with one to four dimensions")
     return Accept()
+
+
+def _added(found):
+    return _stored(found) if "real_a" in found else Reject("operands are added in float32 alone")
 
 
 def _windowed(found):

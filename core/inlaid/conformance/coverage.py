@@ -1,0 +1,271 @@
+"""Search for examples of an operator that a target's rules accept, and selection of few that cover what they accept.
+
+The space is what the corpus can choose: each example follows a vector of choices, and its neighbours differ in one of them. The
+search goes on from vectors that are accepted with a new value; until there is one, from those that are rejected for a new reason:
+rules test one condition after the other, so a new reason is a step towards acceptance. Nothing is compiled for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.conformance.corpus import Choices, Entry, Form, Unfit
+from inlaid.conformance.subject import Subject
+from inlaid.conformance.values import Mix
+from inlaid.errors import InlaidError
+from inlaid.graph.pattern import operators_of
+from inlaid.partitioning.rules import ANY
+from inlaid.plugins import AcceptIf, Reject
+
+TRIES = 300
+"""Vectors that are tried for an element type, at most."""
+STALE = 60
+"""Vectors in a row without a new value or reason after which a search ends."""
+REUSED = 24
+"""Accepted vectors of one element type that are tried for the others."""
+PAIRED = 4
+"""Examples beyond those that cover each value: they cover pairs of values."""
+MANY = 64
+"""Choices with more options than this are seeds of values."""
+EXACT = 7
+"""Integers to this magnitude are values of their own."""
+SHAPES = frozenset(("shape", "begin", "end", "dims", "keys", "values"))
+"""Attributes that are sizes of data: any two examples differ in them."""
+FORM, ELEMENT = "arguments", "element type"
+
+Vector = tuple[int, ...]
+Values = Mapping[str, str]
+"""What an example has, by name: `strides` are `all 2`, `groups` are `depthwise`."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An accepted example: the choices and the element type that it is made of, its form, and its values."""
+
+    vector: Vector
+    element: str
+    form: Form
+    values: Values
+
+    def with_mix(self, entry: Entry, mix: Mix) -> Form | None:
+        """The same with other values of data; None where the form has constants, which would make it another kernel."""
+        forms = _example(entry, self.element, self.vector, mix)[0] if self.form.kind != "constants" else ()
+        return next((form for form in forms if form.kind == self.form.kind), None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The accepted examples of a search, and how often rules rejected others for which reason."""
+
+    trials: tuple[Trial, ...]
+    reasons: Counter[str]
+
+
+def values_of(entry: Entry, form: Form, element: str) -> Values:
+    """The values of an example that a target may treat apart."""
+    example = form.example
+    if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
+        return {ELEMENT: element, "data": "empty"}  # It shows nothing of how elements are computed.
+    named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPES}
+    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **named, **entry.facets(example)}
+
+
+def _class(value: object) -> str:
+    """The class of an attribute's value."""
+    if isinstance(value, tuple):
+        half = len(value) // 2
+        if len(set(value)) <= 1:
+            return f"all {_class(value[0])}" if value else "none"
+        return "by axis" if value[:half] == value[half:] else "mixed"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, float) and not value.is_integer():
+        return "fractional" if value == value and abs(value) != float("inf") else str(value)
+    return str(value) if abs(value) <= EXACT else "large"
+
+
+def accepted(subject: Subject, form: Form) -> str | None:
+    """Why the target does not take an example, None where it does. A condition on sizes must hold for those of the example."""
+    verdict = subject.verdict(form.function)
+    if isinstance(verdict, Reject):
+        return verdict.reason
+    if isinstance(verdict, AcceptIf):
+        free = arith.free_vars(verdict.constraint)
+        sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in free if isinstance(size, arith.SizeVar)}
+        if not arith.evaluate(verdict.constraint, sizes):
+            return "it is claimed under a condition that does not hold"
+    return None
+
+
+def may_claim(subject: Subject, name: str) -> bool:
+    """Whether a rule may accept an operator."""
+    patterns = (pattern for _, pattern in subject.candidate.composites)
+    mentioned = {item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern)}
+    return bool({name, ANY} & {*subject.candidate.by_name}) or name in mentioned
+
+
+@functools.lru_cache(maxsize=256)
+def search(subject: Subject, entry: Entry) -> Found:
+    """Accepted examples of an operator, of every element type that the target declares; the same ones each time."""
+    reasons: Counter[str] = Counter()
+    found: list[Trial] = []
+    names = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
+    start: list[Vector] = []
+    for element in names or entry.dtypes[:1]:
+        explorer = _Explorer(subject, entry, element, reasons)
+        explorer.run(start)
+        found += explorer.trials
+        start = start or [*dict.fromkeys(trial.vector for trial in selected(found, (), 0))][:REUSED]
+    return Found(tuple(found), reasons)
+
+
+class _Explorer:
+    """A search for one element type."""
+
+    def __init__(self, subject: Subject, entry: Entry, element: str, reasons: Counter[str]) -> None:
+        self._subject, self._entry, self._element = subject, entry, element
+        self._random = random.Random(f"{entry.operator.name} {element}")
+        self._reasons = reasons
+        self._known: set[tuple[str, str]] = set()
+        self._seen: set[Vector] = set()
+        self._counts: dict[Vector, list[int]] = {}  # of vectors that were new in some way: accepted ones once there are any
+        self._waiting: deque[Iterator[Vector]] = deque()
+        self.trials: list[Trial] = []
+
+    def run(self, start: Sequence[Vector]) -> None:
+        """Try the vectors to start with, then, if none of them was accepted, whatever may be."""
+        for vector in start:
+            self._try(vector)
+        if self.trials:
+            return
+        stale = 0
+        for number in range(TRIES):
+            stale += 1
+            if self._try(self._next(number)):
+                stale = 0
+            if stale > STALE:
+                return
+
+    def _next(self, number: int) -> Vector:
+        """A neighbour of an accepted vector, the first of them first; where there is none, of the last that was rejected for a new
+        reason; and every third time one that differs in more."""
+        if number % 3 < 2 or not self._counts:
+            while self._waiting:
+                vector = next(self._waiting[0], None)
+                if vector is not None:
+                    return vector
+                self._waiting.popleft()
+        if not self._counts:
+            return ()
+        vector = self._random.choice([*self._counts])
+        for _ in range(self._random.randint(1, 3)):
+            vector = self._changed(vector)
+        return vector
+
+    def _changed(self, vector: Vector) -> Vector:
+        counts = self._counts.get(vector) or next(iter(self._counts.values()))
+        places = [place for place, count in enumerate(counts) if 1 < count <= MANY]
+        if not places:
+            return vector
+        place = self._random.choice(places)
+        return _put(vector, place, self._random.randrange(counts[place]))
+
+    def _neighbours(self, vector: Vector) -> Iterator[Vector]:
+        counts = self._counts[vector]
+        steps = [(place, other) for place, count in enumerate(counts) if count <= MANY for other in range(count)]
+        self._random.shuffle(steps)
+        return (_put(vector, place, other) for place, other in steps)
+
+    def _try(self, vector: Vector) -> bool:
+        """Ask the rules about the examples of a vector. True where one is accepted that has a new value, or rejected for a new
+        reason."""
+        if vector in self._seen:
+            return False
+        self._seen.add(vector)
+        forms, counts = _example(self._entry, self._element, vector, "plain")
+        had, added, reasons = bool(self.trials), set(), set()
+        for form in forms:
+            reason = accepted(self._subject, form)
+            if reason is None:
+                values = values_of(self._entry, form, self._element)
+                self.trials.append(Trial(vector, self._element, form, values))
+                added |= set(values.items()) - self._known
+            else:
+                self._reasons[reason] += 1
+                reasons |= {("", re.sub(r"[(\[].*[)\]]|\d+", "#", reason))} - self._known
+        self._known |= added | reasons
+        if not added and (self.trials or not reasons):
+            return False
+        if self.trials and not had:
+            self._counts.clear()
+            self._waiting.clear()
+        self._counts[vector] = counts
+        (self._waiting.append if self.trials else self._waiting.appendleft)(self._neighbours(vector))
+        return True
+
+
+def _put(vector: Vector, place: int, option: int) -> Vector:
+    longer = [*vector, *(0 for _ in range(place + 1 - len(vector)))]
+    longer[place] = option
+    while longer and not longer[-1]:
+        longer.pop()
+    return tuple(longer)
+
+
+def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequence[Form], list[int]]:
+    """The forms of the example that a vector of choices gives, none where it gives no example; and how many options each choice
+    had. Choices beyond the vector are plain."""
+    counts: list[int] = []
+
+    def choose(count: int) -> int:
+        counts.append(count)
+        place = len(counts) - 1
+        return vector[place] % count if place < len(vector) else 0
+
+    try:
+        return entry.example(Choices(choose, mix), element).forms(), counts
+    except (Unfit, InlaidError):
+        return (), counts
+
+
+def selected(trials: Sequence[Trial], covered: Iterable[Values], paired: int = PAIRED) -> list[Trial]:
+    """Few of some trials: for each value that is not among `covered`, the one that differs least from the first trial, so that a
+    fault shows alone; then at most `paired` that have most pairs of values that no other has."""
+    plain = set(trials[0].values.items()) if trials else set()
+    unlike = [len(set(trial.values.items()) - plain) for trial in trials]
+    having: dict[tuple[str, str], list[int]] = {}
+    for number, trial in enumerate(trials):
+        for value in trial.values.items():
+            having.setdefault(value, []).append(number)
+    every = list(covered)
+    known = {value for values in every for value in values.items()}
+    found: dict[int, Trial] = {}
+    for value, numbers in having.items():
+        if value not in known:
+            best = min(numbers, key=unlike.__getitem__)
+            found[best] = trials[best]
+            known |= set(trials[best].values.items())
+    left = [_pairs(trial.values) for trial in trials] if paired else []
+    done = {pair for values in (*every, *(trial.values for trial in found.values())) for pair in _pairs(values)}
+    for _ in range(paired):
+        left = [pairs - done for pairs in left]
+        best = max(range(len(left)), key=lambda number: len(left[number]), default=0)
+        if not left or not left[best]:
+            break
+        done |= left[best]
+        found[best] = trials[best]
+    return list(found.values())
+
+
+def _pairs(values: Values) -> set[object]:
+    """Pairs of values, where there are at least two beside form and element type."""
+    return set(itertools.combinations(sorted(values.items()), 2)) if len(values) > 3 else set()

@@ -1,0 +1,106 @@
+"""By how much a result differs from the reference's: the greatest difference, where it is, and how many elements differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.plugins.contract import Tolerance
+from inlaid.types import TensorType
+
+Array = np.ndarray[Any, Any]
+
+RELATIVE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
+"""Largest difference by the largest value of the reference, by element type: float32's is the design's bound for whole models,
+since a region may be one. Integers are exact."""
+ABSOLUTE = 1e-5
+"""Difference that counts as none."""
+NARROW = 0.25
+"""As `RELATIVE`, for floats of eight bits and less."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How a result differs from the reference's.
+
+    `error` says by how much it does where that is more than is allowed, None else. `worst` is the greatest difference of an
+    element, in steps where the type is of integers, infinite where there is no telling: results of another shape, NaN or infinity
+    in other places, a target that fails. `at` is its index, `relative` its ratio to the greatest magnitude of the reference's
+    floats; `unlike` counts the elements that differ at all, of `size`. `excess` is more than 1 where `error` says something.
+    """
+
+    error: str | None = None
+    worst: float = 0.0
+    relative: float | None = None
+    at: tuple[int, ...] = ()
+    unlike: int = 0
+    size: int = 0
+    excess: float = 0.0
+
+    def __str__(self) -> str:
+        if math.isinf(self.worst):
+            return self.error or "it differs"
+        if not self.unlike:
+            return "no difference"
+        if self.relative is None:
+            by = f"{int(self.worst)} step{'' if self.worst == 1 else 's'}"
+        else:
+            by = f"{self.worst:.3g} ({self.relative:.2g} of the greatest value)"
+        return f"at most {by} at {list(self.at)}, {self.unlike} of {self.size} elements differ"
+
+
+def failed(error: str) -> Deviation:
+    """That of a result which there is not, or which cannot be compared."""
+    return Deviation(error, math.inf, excess=math.inf)
+
+
+def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance | None = None) -> Deviation:
+    """How an array differs from the one of a type that is wanted. `allowed` is None for what whole models may differ by."""
+    if wanted.shape != found.shape:
+        return failed(f"shape {found.shape}, not {wanted.shape}")
+    if not type_.dtype.is_float:
+        return _of_integers(type_, wanted, found, 0 if allowed is None else allowed.steps)
+    a, b = wanted.astype(np.float64), found.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    unlike = int(np.count_nonzero(~same))
+    if not unlike:
+        return Deviation(size=a.size)
+    finite = np.isfinite(a)
+    astray = (finite != np.isfinite(b)) | (~finite & ~same)
+    if astray.any():
+        return Deviation("NaN or infinity in other places", math.inf, None, _first(astray), unlike, a.size, math.inf)
+    apart = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    at = _first(apart == apart.max())
+    worst, greatest = float(apart[at]), float(np.max(np.abs(a[finite])))
+    limit = allowed or Tolerance(type_.dtype.name, RELATIVE.get(type_.dtype.name, NARROW), ABSOLUTE)
+    most = limit.relative * greatest + limit.absolute
+    error = f"by {worst:.3g}, where {most:.3g} is allowed" if worst > most else None
+    relative = worst / greatest if greatest else math.inf
+    return Deviation(error, worst, relative, at, unlike, a.size, worst / most if most else math.inf)
+
+
+def _of_integers(type_: TensorType, wanted: Array, found: Array, steps: int) -> Deviation:
+    if not type_.dtype.is_int or found.dtype != wanted.dtype:
+        differs = wanted != found
+        wrong = int(np.count_nonzero(differs))
+        if not wrong:
+            return Deviation(size=wanted.size)
+        return Deviation(f"{wrong} of {wanted.size} elements", 1.0, None, _first(differs), wrong, wanted.size, math.inf)
+    # The distance of two int64 may need 64 bits, without a sign.
+    a, b = (each if each.dtype.itemsize == 8 else each.astype(np.int64) for each in (wanted, found))
+    apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.uint64)
+    unlike = int(np.count_nonzero(apart))
+    if not unlike:
+        return Deviation(size=wanted.size)
+    worst, beyond = int(apart.max()), int(np.count_nonzero(apart > steps))
+    bound = f", where {steps} {'is' if steps == 1 else 'are'} allowed" if steps else ""
+    error = f"{beyond} of {wanted.size} elements, by at most {worst} steps{bound}" if beyond else None
+    excess = worst / steps if steps else math.inf
+    return Deviation(error, worst, None, _first(apart == worst), unlike, wanted.size, excess)
+
+
+def _first(where: Array) -> tuple[int, ...]:
+    return tuple(int(each) for each in np.unravel_index(int(np.argmax(where)), where.shape))

@@ -1,0 +1,58 @@
+"""Moves between the host and devices: beside kernels where they may, with waits in front of what reads them, and giving away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from inlaid.artifact.plan import Instruction, Move, Value, Wait
+from inlaid.artifact.touched import read_by
+
+
+def apart(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+    """The instructions, with copies beside kernels: of inputs to devices, which come first, and of what leaves a device as a result
+    of the plan."""
+    first: list[Instruction] = []
+    rest: list[Instruction] = []
+    for item in instructions:
+        if isinstance(item, Move) and values[item.source].storage == "input" and values[item.target].device:
+            first.append(replace(item, apart=True))
+        elif isinstance(item, Move) and values[item.source].device and item.target in results:
+            rest.append(replace(item, apart=True))
+        else:
+            rest.append(item)
+    return [*first, *rest]
+
+
+def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+    """The instructions, with a `Wait` in front of each that reads what a device may not have given yet, and at the end."""
+    found: list[Instruction] = []
+    pending: dict[int, str] = {}
+
+    def wait(read: Sequence[int]) -> None:
+        for device in dict.fromkeys(pending[number] for number in read if number in pending):
+            found.append(Wait(device))
+            for number in [number for number, of in pending.items() if of == device]:
+                del pending[number]
+
+    for instruction in instructions:
+        wait(read_by(instruction))
+        found.append(instruction)
+        if isinstance(instruction, Move) and values[instruction.source].device and not values[instruction.target].device:
+            pending[instruction.target] = values[instruction.source].device
+    wait(results)
+    return found
+
+
+def with_donations(instructions: Sequence[Instruction], donated: Collection[int]) -> list[Instruction]:
+    """The instructions, with moves to devices that give away `donated` inputs: where one lies there already, what takes over its
+    place on the device takes over its buffer."""
+    reads = Counter(number for item in instructions for number in read_by(item))
+    taken = {item.source for item in instructions if isinstance(item, Move) and item.donate}
+
+    last = {number for number in donated if reads[number] == 1}
+    return [
+        replace(item, donate=True) if isinstance(item, Move) and item.source in last and item.target in taken else item
+        for item in instructions
+    ]

@@ -1,0 +1,252 @@
+"""Transposes moved through elementwise operators, where fewer bytes are then transposed.
+
+A model in the one order of axes around kernels in the other has a transpose before and after each kernel. Between two of them stand
+activations and additions, which compute the same in either order: computed in the kernels' order, they need no transposes at all,
+and the kernels of a target stay in one region.
+
+Elementwise operators that read one another form a group. All of a group compute in the same order of axes: in that of the model,
+or as one of the transposes that it reads, or is read by, has it. Groups change order only where that is strictly cheaper, so a
+graph that gains nothing stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.arith.hints import size_hint
+from inlaid.graph.ir import Call, Constant, Expr, Function, Span, call, children, constant, post_order
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.scopes import Scope, analyse
+from inlaid.graph.transform import transform
+from inlaid.ops.shape import TransposeAttrs
+from inlaid.passes.simplify import simplify
+from inlaid.types import TensorType
+
+Perm = tuple[int, ...]
+
+
+def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda call: True) -> Function:
+    """A simplified function with its transposes where they move the least. The same object where they do so already. `cuts` says
+    which transposes may be moved at all: those that no target takes as a part of what stands around them."""
+    orders: dict[int, Perm] = {}
+    for group in _groups(function) if any(_perm(expr) for expr in post_order(function)) else ():
+        # One group after the other, so that what one has chosen is known to those that it exchanges transposes with.
+        if all(map(cuts, group.transposes)) and (perm := group.best(orders)) is not None:
+            orders.update((id(member), perm) for member in group.members)
+    if not orders:
+        return function
+    transposed = _Transposed()
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        perm = orders.get(id(old))
+        if isinstance(new, Call) and isinstance(new.callee, Operator) and perm is not None:
+            args = _reordered(new, perm, transposed)
+            return transposed.of(call(new.callee, args, _attrs(new, perm), new.span), perm)
+        inner = _perm(new)
+        return transposed.of(new.args[0], inner, new.span) if isinstance(new, Call) and inner else new
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return simplify(changed)  # a transpose that moves axes of one element is a reshape
+
+
+@dataclass
+class _Group:
+    """Elementwise operators that read one another. `reads` are what of their rank enters the group, by id, and whether nothing else
+    reads it. `leaves`, by id of a member, are the transposes of its result that are read outside of the group, None for the result
+    itself, each with the ids of who reads it."""
+
+    members: list[Call] = field(default_factory=list)
+    transposes: list[Call] = field(default_factory=list)
+    reads: dict[int, tuple[Expr, bool]] = field(default_factory=dict)
+    leaves: dict[int, list[tuple[Perm | None, tuple[int, ...]]]] = field(default_factory=dict)
+
+    def best(self, orders: Mapping[int, Perm]) -> Perm | None:
+        """The transpose that turns what the members had better compute into what they compute; None where they had better stay.
+        `orders` are those that groups have chosen, by id of their members."""
+        entering = (_source(expr, orders)[1] for expr, _ in self.reads.values() if not isinstance(expr, Constant))
+        leaving = (perm for leaves in self.leaves.values() for perm, _ in leaves)
+        candidates = dict.fromkeys((*filter(None, entering), *map(_inverse, filter(None, leaving))))
+        costs = {perm: self._cost(perm, orders) for perm in candidates}
+        perm = min(costs, key=lambda each: costs[each], default=None)
+        return perm if perm is not None and costs[perm] < self._cost(None, orders) else None
+
+    def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
+        """Bits that are transposed around the group, and that constants take which are kept twice, where its members compute in an
+        order."""
+        total = 0
+        back = None if order is None else _inverse(order)
+        chosen = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
+        for expr, alone in self.reads.values():
+            if isinstance(expr, Constant):
+                total += 0 if alone or back is None else _bits(_tensor(expr))
+                continue
+            source, perm = _source(expr, chosen)
+            total += _moved(source, _after(perm, back))
+            if back is not None and not alone:
+                total += _moved(source, perm)  # for its other readers
+        for member in self.members:
+            made = _reordered_type(_tensor(member), back)
+            wanted = {
+                _after(order, _after(perm, None if (other := chosen.get(reader)) is None else _inverse(other)))
+                for perm, readers in self.leaves[id(member)]
+                for reader in readers
+            }
+            total += sum(_moved(made, perm) for perm in wanted)
+        return total
+
+
+def _groups(function: Function) -> Iterator[_Group]:
+    """The groups of a function, each within a scope."""
+    scopes = analyse(function)
+    order = list(post_order(function))
+    readers: dict[int, list[Expr]] = {}
+    for expr in order:
+        for child in children(expr):
+            readers.setdefault(id(child), []).append(expr)
+    home: dict[int, _Group] = {}
+    for expr in order:
+        if not isinstance(expr, Call) or not _is_member(expr, scopes.of):
+            continue
+        joined = {id(group): group for arg in _data(expr) if (group := home.get(id(arg))) is not None}
+        group, *others = joined.values() or (_Group(),)
+        for other in others:
+            group.members += other.members
+            home.update((id(member), group) for member in other.members)
+        group.members.append(expr)
+        home[id(expr)] = group
+    for group in {id(group): group for group in home.values()}.values():
+        inside = {id(member) for member in group.members}
+        for member in group.members:
+            for arg in _data(member):
+                if id(arg) not in inside:
+                    group.reads[id(arg)] = arg, all(id(reader) in inside for reader in readers[id(arg)])
+            outside = [reader for reader in readers[id(member)] if id(reader) not in inside]
+            group.transposes += [each for each in (*_data(member), *outside) if isinstance(each, Call) and _perm(each)]
+            group.leaves[id(member)] = [
+                (perm, tuple(id(each) for each in readers[id(reader)] if id(each) not in inside)) if perm else (None, (id(reader),))
+                for reader in outside
+                for perm in (_perm(reader),)
+            ]
+        yield group
+
+
+def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
+    """Whether an elementwise operator computes the same in any order of axes, and what it reads is computed beside it."""
+    if not isinstance(expr.callee, Operator) or not expr.callee.elementwise or not isinstance(expr.type, TensorType):
+        return False
+    if getattr(expr.attrs, "block_size", 0) or expr.type.rank < 2:
+        return False
+    home = scope_of.get(id(expr))
+    for number, arg in enumerate(expr.args):
+        if not isinstance(arg.type, TensorType):
+            return False
+        if _by_axis(expr) and number:
+            if arg.type.rank > 1:
+                return False
+        elif not isinstance(arg, Constant) and arg.type.rank not in (0, expr.type.rank):
+            return False
+        if scope_of.get(id(arg), home) is not home:
+            return False
+    return True
+
+
+def _by_axis(expr: Call) -> bool:
+    """Whether arguments but the first hold an element for each index along an axis."""
+    return any(item.name == "axis" for item in fields(expr.attrs))
+
+
+def _data(expr: Call) -> Sequence[Expr]:
+    """The arguments whose axes are those of the result."""
+    assert isinstance(expr.type, TensorType)
+    args = expr.args[:1] if _by_axis(expr) else expr.args
+    return [arg for arg in args if isinstance(arg.type, TensorType) and arg.type.rank == expr.type.rank]
+
+
+def _attrs(expr: Call, perm: Perm) -> Attrs:
+    attrs: Any = expr.attrs
+    return replace(attrs, axis=perm[attrs.axis]) if _by_axis(expr) else attrs  # type: ignore[no-any-return]
+
+
+def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, ...]:
+    """The arguments of a member that computes in an order."""
+    back = _inverse(perm)
+
+    def one(number: int, arg: Expr) -> Expr:
+        assert isinstance(arg.type, TensorType)
+        if (_by_axis(expr) and number) or arg.type.rank == 0:
+            return arg
+        if isinstance(arg, Constant):
+            whole = arg.data.reshape((1,) * (len(perm) - arg.data.ndim) + arg.data.shape)
+            return constant(np.ascontiguousarray(whole.transpose(back)), span=arg.span)
+        return transposed.of(arg, back)
+
+    return tuple(one(number, arg) for number, arg in enumerate(expr.args))
+
+
+@dataclass
+class _Transposed:
+    """Makes each transpose once, and none of a transpose."""
+
+    made: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
+
+    def of(self, expr: Expr, perm: Perm, span: Span | None = None) -> Expr:
+        """An expression transposed."""
+        while isinstance(expr, Call) and (inner := _perm(expr)):
+            expr, perm = expr.args[0], tuple(inner[axis] for axis in perm)
+        if perm == tuple(range(len(perm))):
+            return expr
+        if (id(expr), perm) not in self.made:
+            self.made[id(expr), perm] = ops.transpose(expr, perm=perm, span=span or expr.span), expr
+        return self.made[id(expr), perm][0]
+
+
+def _perm(expr: Expr) -> Perm | None:
+    """How an expression transposes, None where it does not."""
+    return expr.attrs.perm if isinstance(expr, Call) and isinstance(expr.attrs, TransposeAttrs) else None
+
+
+def _inverse(perm: Perm) -> Perm:
+    return tuple(int(axis) for axis in np.argsort(perm))
+
+
+def _source(expr: Expr, orders: Mapping[int, Perm | None]) -> tuple[TensorType, Perm | None]:
+    """What is computed, and how it is transposed to what a group reads, where other groups compute in orders of their own."""
+    perm = _perm(expr)
+    if perm and isinstance(expr, Call):
+        expr = expr.args[0]
+    own = orders.get(id(expr))
+    return _reordered_type(_tensor(expr), None if own is None else _inverse(own)), _after(own, perm)
+
+
+def _reordered_type(type_: TensorType, perm: Perm | None) -> TensorType:
+    return type_ if perm is None else TensorType(tuple(type_.shape[axis] for axis in perm), type_.dtype)
+
+
+def _after(first: Perm | None, second: Perm | None) -> Perm | None:
+    """Two transposes as one. None is one that moves nothing."""
+    if first is None or second is None:
+        return first or second
+    found = tuple(first[axis] for axis in second)
+    return None if found == tuple(range(len(found))) else found
+
+
+def _moved(source: TensorType, perm: Perm | None) -> int:
+    """Bits that a transpose of a tensor moves: none where axes of one element alone change places."""
+    kept = [axis for axis in perm or () if source.shape[axis] != 1]
+    return 0 if kept == sorted(kept) else _bits(source)
+
+
+def _bits(type_: TensorType) -> int:
+    return prod(map(size_hint, type_.shape)) * type_.dtype.bits
+
+
+def _tensor(expr: Expr) -> TensorType:
+    assert isinstance(expr.type, TensorType)
+    return expr.type

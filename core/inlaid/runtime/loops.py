@@ -1,0 +1,184 @@
+"""What a loop of a plan works with: state that lives in two buffers by turns, slices of what it scans, and stacks of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import ALIGNMENT
+from inlaid.errors import KernelFault
+from inlaid.plugins.device import DeviceTensor
+from inlaid.runtime.arrays import Array, aligned_empty, fresh_copy, in_place
+from inlaid.runtime.device_memory import DeviceWork
+from inlaid.runtime.sizes import known_shape
+from inlaid.runtime.workspace import Workspace
+
+
+class State:
+    """A value that a loop carries in the host's memory: an iteration reads one array and writes another by turns. `given_away`: the
+    body may update it in place, so it starts as a copy."""
+
+    def __init__(self, initial: Any, given_away: bool) -> None:
+        self.value = fresh_copy(initial) if given_away else initial
+        self._before: Any = None
+        self._own = False
+
+    def target(self, states: Sequence[State | DeviceState]) -> Array | None:
+        """Where the next iteration may write it, None where it is to allocate: never what one of the `states` holds by now, as an
+        update in place of another state's buffer does."""
+        free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
+        return self._before if free else None
+
+    def take(self, result: Any) -> None:
+        """Have what an iteration gave. What it began with belongs to others."""
+        self._before = self.value if self._own else None
+        self.value, self._own = result, True
+
+    def finish(self) -> Any:
+        """The value after the last iteration."""
+        return self.value
+
+
+class DeviceState:
+    """A value that a loop carries on a device: in `result`, where it ends, and in a spare buffer. `iterations`: how many there are
+    at most."""
+
+    def __init__(
+        self,
+        work: DeviceWork,
+        initial: DeviceTensor,
+        buffers: tuple[DeviceTensor, DeviceTensor],
+        given_away: bool,
+        iterations: float,
+    ) -> None:
+        self.value = initial
+        self._work, self._buffers = work, buffers
+        # The last of all iterations writes the result, so that it need not be copied.
+        self._first = 0 if math.isinf(iterations) else (int(iterations) + 1) % 2
+        if given_away:
+            work.copy(initial, buffers[0])
+            self.value = buffers[0]
+
+    def target(self, states: Sequence[State | DeviceState]) -> DeviceTensor:
+        """Where the next iteration writes it."""
+        if self.value in self._buffers:
+            return self._buffers[self._buffers[0] is self.value]
+        return self._buffers[self._first]
+
+    def take(self, result: DeviceTensor) -> None:
+        """Have what an iteration gave: there, or in place, or in the buffer of another state that it has taken over."""
+        target = self.target(())
+        if result is not target and not (result is self.value and result in self._buffers):
+            self._work.copy(result, target)
+            result = target
+        self.value = result
+
+    def finish(self) -> DeviceTensor:
+        """The value after the last iteration, in its place."""
+        if self.value is not self._buffers[0]:
+            self._work.copy(self.value, self._buffers[0])
+        return self._buffers[0]
+
+
+def sliced(scanned: Any, index: int, run: Workspace, device: str, spare: DeviceTensor | None) -> Any:
+    """The slice of a scanned value for an iteration: where it lies, or a copy at an alignment that kernels read."""
+    if spare is None:
+        return scanned[index, ...]
+    row = _row(scanned, index)
+    if row.offset % ALIGNMENT:
+        run.devices[device].copy(row, spare)
+        return spare
+    return row
+
+
+def _row(whole: DeviceTensor, index: int) -> DeviceTensor:
+    shape = whole.shape[1:]
+    return replace(whole, shape=shape, offset=whole.offset + index * math.prod(shape) * whole.dtype.itemsize)
+
+
+class DeviceStack:
+    """A stacked output of a loop on a device. Rows that start where no kernel may write are written to a spare one."""
+
+    def __init__(self, work: DeviceWork, number: int, whole: DeviceTensor, spare: DeviceTensor) -> None:
+        self.number = number
+        self._work, self._whole, self._spare = work, whole, spare
+
+    def row(self, index: int) -> DeviceTensor:
+        """Where an iteration writes its output."""
+        row = _row(self._whole, index)
+        return self._spare if row.offset % ALIGNMENT or index >= self._whole.shape[0] else row
+
+    def push(self, index: int, part: DeviceTensor) -> None:
+        """Add the output of one iteration."""
+        if index >= self._whole.shape[0]:
+            raise KernelFault(f"a loop's output number {index} does not fit {self._whole.shape}")
+        row = _row(self._whole, index)
+        if (part.buffer, part.offset) != (row.buffer, row.offset):
+            self._work.copy(part, row)
+
+    def finish(self, iterations: int) -> DeviceTensor:
+        """All outputs as one tensor."""
+        _check_count(iterations, self._whole.shape[0])
+        return self._whole
+
+
+class Stack:
+    """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
+
+    def __init__(self, run: Workspace, number: int, alignment: int) -> None:
+        self.number = number
+        self._alignment = alignment
+        self._value = run.prepared.plan.values[number]
+        self._sizes = run.sizes
+        shape = run.layout.shapes[number]
+        ready = run.frame[number]
+        if ready is None and shape is not None:
+            assert self._value.dtype is not None
+            ready = aligned_empty(shape, self._value.dtype.numpy)
+        self._ready: Array | None = ready
+        self._offered: Array | None = None
+        self._parts: list[Array] = []
+
+    def row(self, index: int) -> Array | None:
+        """Where an iteration may write its output itself, None where it may not."""
+        self._offered = None
+        if self._ready is not None and index < len(self._ready):
+            row: Array = self._ready[index, ...]
+            self._offered = row if in_place(row, self._alignment) else None
+        return self._offered
+
+    def push(self, index: int, part: Array) -> None:
+        """Add the output of one iteration."""
+        if part is self._offered:
+            return
+        if self._ready is None:
+            if self._parts and self._parts[0].shape != part.shape:
+                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
+            self._parts.append(part)
+            return
+        if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
+            raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
+        self._ready[index, ...] = part
+
+    def finish(self, iterations: int) -> Array:
+        """All outputs as one array. Without iterations an unknown size counts as 0."""
+        if self._ready is not None:
+            _check_count(iterations, len(self._ready))
+            return self._ready
+        assert self._value.dtype is not None
+        if self._parts:
+            whole = aligned_empty((len(self._parts), *self._parts[0].shape), self._value.dtype.numpy)
+            for index, part in enumerate(self._parts):
+                whole[index, ...] = part
+            return whole
+        rest = [known_shape((dim,), self._sizes) or (0,) for dim in self._value.shape[1:]]
+        return aligned_empty((0, *(size for (size,) in rest)), self._value.dtype.numpy)
+
+
+def _check_count(iterations: int, expected: int) -> None:
+    if iterations != expected:
+        raise KernelFault(f"a loop ran {iterations} times where {expected} were expected")

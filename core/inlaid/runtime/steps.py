@@ -1,0 +1,131 @@
+"""The steps of a plan at given input sizes: its instructions, with what these sizes decide of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import Artifact
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Wait
+from inlaid.plugins.runtime_module import Loaded
+from inlaid.runtime.shapes import picker
+from inlaid.runtime.sizes import Shape
+
+if TYPE_CHECKING:
+    from inlaid.runtime.layout import Invoked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedRegion:
+    """An artifact, and what runs it. `info` says which target and which source nodes, `plugin` whose
+    runtime has loaded it."""
+
+    artifact: Artifact
+    info: RegionInfo
+    plugin: str
+    loaded: Loaded
+
+    @property
+    def call(self) -> Callable[..., None]:
+        """What invokes or launches it, unless it allocates its results."""
+        loaded = self.loaded
+        if loaded.launching is not None:
+            return loaded.launching.launch
+        assert loaded.kernel is not None
+        return loaded.kernel.invoke
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionLayout:
+    """A region at known shapes of its inputs: what invokes or launches it, its `dims` array, the bytes of scratch memory it wants,
+    and which arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena.
+    `large` are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself
+    (place in `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
+
+    invoke: Callable[..., None]
+    dims: np.ndarray[Any, np.dtype[np.int64]]
+    workspace: int
+    fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
+    large: frozenset[int]
+    late: tuple[tuple[int, SizeVar, int], ...] = ()
+    constraints: tuple[arith.Constraint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _InvokeStep:
+    """A step of a plan at given input sizes that invokes a region. `layout` is the region's where these decide all its sizes, which
+    those of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
+
+    instruction: Invoke
+    region: LoadedRegion
+    invoked: Invoked
+    layout: RegionLayout | None
+    inputs: Callable[[Sequence[Any]], Sequence[Any]]
+    outputs: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionStep(_InvokeStep):
+    """Runs a region in the host's memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchStep(_InvokeStep):
+    """Launches a region on a device."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfer:
+    """A `Move` from or to a device."""
+
+    move: Move
+    device: str
+    direction: Literal["up", "down", "beside"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchSteps:
+    """Launches one after the other on a device that can record them, with sizes that are known before. `values` takes what they
+    read and write from the values of a run; `workspace` is the most scratch memory that one wants."""
+
+    device: str
+    steps: tuple[LaunchStep, ...]
+    values: Callable[[Sequence[Any]], Sequence[Any]]
+    workspace: int
+
+
+OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | LaunchSteps | Transfer
+"""A step that the executor does itself."""
+
+
+def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]) -> list[RegionStep | OtherStep]:
+    """The steps, with launches on `devices` that follow one another together, where their sizes are known."""
+
+    def device(step: RegionStep | OtherStep) -> str:
+        known = isinstance(step, LaunchStep) and step.layout is not None and step.region.info.target in devices
+        return step.region.info.target if known and isinstance(step, LaunchStep) else ""
+
+    found: list[RegionStep | OtherStep] = []
+    for target, group in itertools.groupby(steps, device):
+        if not target:
+            found += group
+            continue
+        launches = tuple(step for step in group if isinstance(step, LaunchStep))
+        numbers = tuple(number for step in launches for number in (*step.instruction.inputs, *step.instruction.outputs))
+        workspace = max(step.layout.workspace for step in launches if step.layout is not None)
+        found.append(LaunchSteps(target, launches, picker(numbers), workspace))
+    return found
+
+
+def transfer(plan: Plan, move: Move) -> Transfer | None:
+    """A move as one from or to a device; None where it stays on the host."""
+    source, target = plan.values[move.source].device, plan.values[move.target].device
+    if source or target:
+        return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")
+    return None

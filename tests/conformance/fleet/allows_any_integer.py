@@ -1,0 +1,11 @@
+"""Declares a tolerance that no int8 exceeds."""
+
+from fleet.sound import *
+from inlaid.plugins import Conformance, Tolerance
+
+PLUGIN_API_VERSION = 2
+
+
+@hookimpl
+def inlaid_conformance(target):
+    return Conformance(tolerances=(Tolerance("int8", steps=255),))

@@ -1,0 +1,19 @@
+"""Has a code generator that fails for a convolution of each channel by itself, which its rules accept."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 2
+
+
+@hookimpl
+def inlaid_codegen(target):
+    from fleet.machine import Codegen
+
+    class Wrong(Codegen):
+        def attributes(self, step):
+            found = super().attributes(step)
+            if found.get("groups", 1) > 3:
+                raise IndexError("list index out of range")
+            return found
+
+    return Wrong()

@@ -1,0 +1,21 @@
+"""Accepts dilations, and computes as if there were none."""
+
+from fleet.sound import *
+
+PLUGIN_API_VERSION = 2
+
+
+@hookimpl
+def inlaid_runtime(target):
+    from fleet.machine import Kernel, Runtime
+
+    class Wrong(Kernel):
+        def conv(self, x, w, strides, dilations, pads, groups):
+            sound = super().conv(x, w, strides, dilations, pads, groups)
+            found = super().conv(x, w, strides, (1, 1), pads, groups)
+            return found[:, :, : sound.shape[2], : sound.shape[3]]
+
+    class Broken(Runtime):
+        kernel = Wrong
+
+    return Broken()

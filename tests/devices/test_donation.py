@@ -1,0 +1,111 @@
+"""Donated inputs and updates in place in a device's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inlaid import ops
+from inlaid.artifact.plan import Move
+from inlaid.driver.compile import compile_module
+from inlaid.errors import PackageError
+from inlaid.graph import ir
+from inlaid.runtime.device_memory import DeviceArray
+from inlaid.runtime.executable import Executable
+from inlaid.settings import Settings
+from inlaid.types import TensorType
+
+ROWS = 8
+
+
+def cache(registry, donate=("cache",), read_later=False):
+    """A row put into a cache; `read_later`: the cache is read once that is done."""
+    held, at, row = (
+        ir.var(name, TensorType(shape, of))
+        for name, shape, of in (("cache", (ROWS, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
+    )
+    updated = ops.scatter_nd(held, at, ops.tanh(row))
+    result = ir.tuple_((updated, ops.add(held, ops.tanh(updated)))) if read_later else updated
+    module = ir.Module({"main": ir.function([held, at, row], result)})
+    package = compile_module(module, ["discrete:without=tanh"], registry, settings=Settings(donate=donate)).package
+    return Executable(package, registry=registry)
+
+
+def x(rows, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, 16)).astype(np.float32)
+
+
+def test_a_donated_array_on_the_device_is_updated_where_it_lies(registry, machines):
+    executable = cache(registry)
+    assert executable.donated == ("cache",)
+    held = executable.to_device("cache", x(ROWS))
+    expected = x(ROWS)
+    live = machines[0].live
+    for place in (3, 5, 3, 0):
+        row = x(1, place)
+        (kept,) = executable.run({"cache": held, "at": np.array([[place]]), "row": row}, keep_on_device=True).values()
+        expected[place] = np.tanh(row)
+        assert kept is held
+        np.testing.assert_allclose(held.numpy(), expected, rtol=1e-6)
+    assert machines[0].counters.beside == 0  # the cache is never copied
+    (found,) = executable.run({"cache": held, "at": np.array([[1]]), "row": row}).values()
+    expected[1] = np.tanh(row)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(held.numpy(), expected, rtol=1e-6)
+    assert machines[0].live <= live + 4096  # arenas of the first run
+
+
+def test_what_is_not_donated_is_copied(registry, machines):
+    executable = cache(registry, donate=())
+    held = executable.to_device("cache", x(ROWS))
+    (kept,) = executable.run({"cache": held, "at": np.array([[2]]), "row": x(1)}, keep_on_device=True).values()
+    assert isinstance(kept, DeviceArray) and kept is not held
+    np.testing.assert_array_equal(held.numpy(), x(ROWS))
+    np.testing.assert_allclose(kept.numpy()[2:3], np.tanh(x(1)), rtol=1e-6)
+    assert machines[0].counters.beside == 2
+
+
+def test_an_array_of_the_host_is_left_as_it_is(registry, machines):
+    executable = cache(registry)
+    given = x(ROWS)
+    given.flags.writeable = False
+    (found,) = executable.run({"cache": given, "at": np.array([[2]]), "row": x(1)}).values()
+    np.testing.assert_array_equal(given, x(ROWS))
+    np.testing.assert_allclose(found[2:3], np.tanh(x(1)), rtol=1e-6)
+
+
+def test_what_is_read_later_is_not_given_away(registry, machines):
+    with pytest.warns(match="no output takes over the buffer"):
+        executable = cache(registry, read_later=True)
+    assert executable.donated == ()
+    held = executable.to_device("cache", x(ROWS))
+    for _ in range(3):
+        updated, total = executable.run({"cache": held, "at": np.array([[2]]), "row": x(1)}).values()
+        np.testing.assert_allclose(total, x(ROWS) + np.tanh(updated), rtol=1e-6)
+        np.testing.assert_array_equal(held.numpy(), x(ROWS))
+
+
+def test_one_array_for_two_inputs_is_copied(registry, machines):
+    left, right = (ir.var(name, TensorType((ROWS, 16), "float32")) for name in ("left", "right"))
+    at, row = ir.constant(np.array([[1]])), ir.constant(np.zeros((1, 16), np.float32))
+    result = ir.tuple_((ops.scatter_nd(left, at, row), ops.neg(right)))
+    module = ir.Module({"main": ir.function([left, right], result)})
+    package = compile_module(module, ["discrete"], registry, settings=Settings(donate=("left",))).package
+    executable = Executable(package, registry=registry)
+    both = executable.to_device("left", x(ROWS))
+    first, second = executable.run({"left": both, "right": both}).values()
+    np.testing.assert_array_equal(second, -x(ROWS))
+    np.testing.assert_array_equal(first[2:], x(ROWS)[2:])
+    np.testing.assert_array_equal(both.numpy(), x(ROWS))
+
+
+def test_a_read_after_donation_is_refused(registry, machines):
+    package = cache(registry).package
+    plan = package.program.plans["main"]
+    (move,) = (item for item in plan.instructions if isinstance(item, Move) and item.donate and not plan.values[item.source].device)
+    again = replace(move, donate=False)
+    changed = replace(package.program, plans={"main": replace(plan, instructions=(*plan.instructions, again))})
+    with pytest.raises(PackageError, match="read after another has taken over its buffer"):
+        Executable(replace(package, program=changed), registry=registry)

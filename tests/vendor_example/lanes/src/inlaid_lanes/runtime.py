@@ -1,0 +1,15 @@
+"""Loads programs into the simulator."""
+
+from inlaid.plugins import Loaded
+from inlaid.runtime.host import HostRuntime
+from inlaid_lanes.form import FORMAT, VERSION
+
+
+class LanesRuntime(HostRuntime):
+    def __init__(self):
+        super().__init__(FORMAT, VERSION)
+
+    def load(self, artifact, constants):
+        from inlaid_lanes.lanes_simulator import Simulator
+
+        return Loaded(Simulator(artifact.code, list(constants.values())))
