@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @quantize_options
 @click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
-@click.option("--time-limit", type=click.FloatRange(min=0.1), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
+@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
 @click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
 @click.option(
     "-o",

@@ -156,7 +156,10 @@ def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: 
         return Text(f"{parts[0].within(c_values.SUM)} - {-expr.operands[-1].value}", c_values.SUM)
     if type(expr) in _OPERATORS:
         symbol, level = _OPERATORS[type(expr)]
-        return Text(f" {symbol} ".join(part.within(level) for part in parts), level or c_values.OTHER)
+        # C reads a * b / c from the left, and the quotient is rounded.
+        others = ATOM if isinstance(expr, arith.Mul) else level
+        texts = [part.within(others if number else level) for number, part in enumerate(parts)]
+        return Text(f" {symbol} ".join(texts), level or c_values.OTHER)
     raise CompileError(f"{expr!r} is not in scope")
 
 

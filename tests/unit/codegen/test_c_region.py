@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inlaid import arith, ops
 from inlaid.arith import SizeVar
@@ -37,6 +39,24 @@ OPERATIONS = {
     "float": (("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc"), ("add", "sub", "mul", "div", "mod", "min", "max")),
     "bool": (("not",), ("and", "or", "xor")),
 }
+
+
+I, J = arith.Var("i"), arith.Var("j")
+
+
+def index_expressions():
+    """Expressions of `I` and `J`, in which no divisor is zero."""
+
+    def grown(parts):
+        two = st.sampled_from([arith.add, arith.mul, arith.mul, arith.minimum, arith.maximum])
+        divided = st.sampled_from([arith.floordiv, arith.floormod])
+        return st.one_of(
+            st.builds(lambda build, a, b: build(a, b), two, parts, parts),
+            st.builds(lambda build, a, b: build(a, b), divided, parts, st.integers(1, 5)),
+            st.builds(lambda a, b, c: arith.select(arith.compare("<", a, b), b, c), parts, parts, parts),
+        )
+
+    return st.recursive(st.one_of(st.integers(-5, 5).map(arith.Const), st.sampled_from([I, J, I // 2, J % 3])), grown, max_leaves=8)
 
 
 def elements(of: str, seed: int) -> np.ndarray:
@@ -202,6 +222,18 @@ def test_indices():
     assert [value // 7 * 100 + value % 7 for value in values] == interp.run(lower([body], [x], "f"), [np.zeros(40, np.int64)])[
         0
     ].tolist()
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.lists(index_expressions(), min_size=40, max_size=40))
+def test_indices_bind_as_they_are_meant(exprs):
+    """Values of which those below zero are known and those above are, so that divisions are printed in both ways."""
+    x = te.placeholder((6, 7), "int64", "x")
+    made = [
+        te.compute((6, 7), lambda i, j, expr=expr: ir.Index(dtype("int64"), arith.substitute(expr, {I: i, J: j - 3})) + x[i, j], "y")
+        for expr in exprs
+    ]
+    check([lower([body], [x], f"index{number}") for number, body in enumerate(made)], [[np.zeros((6, 7), np.int64)]] * len(made))
 
 
 def guarded():
