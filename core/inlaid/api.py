@@ -124,13 +124,15 @@ def quantize(
     *,
     dims: Mapping[str, DimSpec] | None = None,
     targets: Sequence[str] | None = None,
+    for_targets: Sequence[str] | None = None,
     evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
 ) -> QuantizedModule:
     """An int8 model from a float one: a module for `compile`, with the `report` on what each layer lost.
 
     `calibration_data` are samples of the inputs: dictionaries by input name, or the path of an .npz file that has an array of
     samples for each input. `settings` say how (see `inlaid.Quantization`). The accuracy is measured on
-    `evaluation_data`, else on the same samples. Both run on `targets`: x86 where that is installed, or else the reference. Other
+    `evaluation_data`, else on the same samples. Both run on `targets`: x86 where that is installed, or else the reference. The
+    first of `for_targets`, or else of `targets`, that declares a requantisation gets a model that needs no other. Other
     arguments as of `compile`. Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
     """
     from inlaid.driver.quantize import quantize as quantize_on
@@ -145,7 +147,8 @@ def quantize(
     samples = read_samples(calibration_data, module.main.params)
     measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
     chosen = _usual_targets() if targets is None else _targets(targets)
-    return quantize_on(module, samples, measured, settings or Quantization(), chosen)
+    made_for = chosen if for_targets is None else _targets(for_targets)
+    return quantize_on(module, samples, measured, settings or Quantization(), chosen, made_for)
 
 
 def _usual_targets() -> tuple[str, ...]:

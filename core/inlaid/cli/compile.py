@@ -51,7 +51,12 @@ if TYPE_CHECKING:
 )
 @quantize_options
 @click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="With --isolate, for a region; default: 300.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="With --isolate, for a region; default: 300.",
+)
 @click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
 @click.option(
     "-o",
@@ -97,7 +102,7 @@ def compile_command(
     quantization = chosen(samples, calibration, scales, arithmetic, borders)
     with warnings_told() as told, progress_bar(as_json) as report:
         stages = Stages(report)
-        quantizer = Quantizer(samples, quantization, stages) if samples is not None and quantization is not None else None
+        quantizer = Quantizer(samples, quantization, targets, stages) if samples is not None and quantization is not None else None
         found = compile_file(
             model,
             targets,

@@ -44,10 +44,11 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Quantizer:
-    """Quantises a model when it is called, and keeps the report."""
+    """Quantises a model for targets when it is called, and keeps the report."""
 
     samples: Path
     settings: Quantization
+    targets: tuple[str, ...]
     told: Callable[[str, int, int], None]
     reports: list[QuantizationReport] = field(default_factory=list)
 
@@ -55,7 +56,7 @@ class Quantizer:
         from inlaid.api import quantize
 
         self.told("quantize", 0, 0)
-        found = quantize(module, self.samples, self.settings)
+        found = quantize(module, self.samples, self.settings, for_targets=self.targets)
         self.reports.append(found.report)
         return found
 

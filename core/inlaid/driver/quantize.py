@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Module
+from inlaid.plugins import Quantisation
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.quantization.calibrate import Run, Sample
 from inlaid.quantization.quantize import QuantizedModule, quantize_module
-from inlaid.quantization.settings import Quantization
+from inlaid.quantization.settings import Quantization, fitted
 
 
 def quantize(
@@ -18,11 +19,15 @@ def quantize(
     measured: Sequence[Sample],
     settings: Quantization,
     targets: Sequence[str],
+    made_for: Sequence[str],
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """A module in int8, calibrated and measured on `targets`. Raises as `quantize_module` and `compile_module` do."""
+    """A module in int8, calibrated and measured on `targets`, with the requantisation of the first of `made_for` that declares one.
+    Raises as `quantize_module` and `compile_module` do."""
     registry = registry or default_registry()
+    declared = (registry.capabilities(registry.target(text)).quantisation for text in made_for)
+    settings = fitted(settings, next((having for having in declared if having.roundings), Quantisation()))
 
     def compiled(each: Module) -> Run:
         executable = compile_module(each, targets, registry, keep=keep)

@@ -36,20 +36,21 @@ class FixedAttrs(Attrs):
     rounding: str = "up"
 
 
-def fixed_point(factor: float) -> tuple[int, int]:
-    """The multiplier and the shift for a real factor that is not negative. Factors below 2^-31 are 0."""
+def fixed_point(factor: float, bits: int = FRACTION) -> tuple[int, int]:
+    """The multiplier, with at most so many significant `bits`, and the shift for a real factor that is not negative. Factors below
+    2^-31 are 0."""
     if factor == 0:
         return 0, 0
     fraction, shift = math.frexp(factor)
-    multiplier = math.floor(fraction * (1 << FRACTION) + 0.5)
+    multiplier = math.floor(fraction * (1 << bits) + 0.5) << (FRACTION - bits)
     if multiplier == 1 << FRACTION:
         multiplier, shift = multiplier // 2, shift + 1
     return (0, 0) if shift < -FRACTION else (multiplier, shift)
 
 
-def fixed_points(factors: Sequence[float]) -> tuple[Array, Array]:
+def fixed_points(factors: Sequence[float], bits: int = FRACTION) -> tuple[Array, Array]:
     """The multipliers and the shifts of several factors, as int32."""
-    multipliers, shifts = zip(*map(fixed_point, factors), strict=True)
+    multipliers, shifts = zip(*(fixed_point(factor, bits) for factor in factors), strict=True)
     return np.array(multipliers, np.int32), np.array(shifts, np.int32)
 
 
@@ -142,9 +143,10 @@ rounded to nearest, halves up; then comes a shift to the right, rounded to neare
 which wraps, and the shift is at most 30."""
 
 
-def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
-    """Integers times real factors: one factor in all, or one for each index along `axis`. int64 is rounded once."""
-    multipliers, shifts = fixed_points([float(factor) for factor in factors])
+def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away", bits: int = FRACTION) -> Expr:
+    """Integers times real factors of so many significant `bits`: one factor in all, or one for each index along `axis`. int64 is
+    rounded once."""
+    multipliers, shifts = fixed_points([float(factor) for factor in factors], bits)
     if tensor_type(total.type).dtype.name == "int64":
         (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"
     if len(factors) == 1:

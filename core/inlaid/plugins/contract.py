@@ -55,7 +55,7 @@ class Phase(Enum):
 @dataclass(frozen=True)
 class Quantisation:
     """The requantisation that a target has: how it brings sums to the scale of what it stores. Composites of another are refused,
-    with the reason. `inlaid.quantize` does not ask for it: choose `Quantization.arithmetic` and `scales` accordingly.
+    with the reason; `inlaid.quantize` makes models that need no other.
 
     roundings: "half_even", "up", "away", "once", as `inlaid.ops.requantisation.Factor` says; where there is none, the target's
     rules alone decide, and the rest means nothing. multiplier_bits: significant bits of a multiplier; 1: it shifts, and no more.
@@ -83,7 +83,8 @@ class StaticMemory:
     """Memory that is scarce, and that a region has to itself: inputs and outputs have places in the workspace as all else has, and
     share it with what lives at other times, an input until it is read last. Nothing is copied that can be read where it lies, and
     no padded copies are made. `alignment` is that of buffers, in bytes, where none has wider elements; `fast` the bytes of a second
-    memory, which takes what it has room for, that first of which each byte is used most."""
+    memory, which takes what it has room for, that first of which each byte is used most. Loop programs are placed so;
+    `CompileContext.steps` has places for what lies between steps, and none for inputs and outputs."""
 
     alignment: int = 4
     fast: int = 0

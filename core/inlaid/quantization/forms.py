@@ -39,6 +39,10 @@ class Form:
         """The sum in int32."""
         raise NotImplementedError
 
+    def real(self, operands: Sequence[Stored]) -> Expr | None:
+        """The result in float32, where that is how `Quantization.arithmetic` "float" computes it; None where it scales the sum."""
+        return None
+
     def biased(self, offset: Array) -> Form | None:
         """The form with a constant added; None where it takes none."""
         return None
@@ -185,8 +189,12 @@ class Sum(Form):
     operator: Operator
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
-        left, right, unit = aligned(*operands)
+        a, b = operands
+        left, right, unit = aligned(a, b, settings)
         return Total(call(self.operator, (left, right)), np.array([unit]), 0, 1 << 30)
+
+    def real(self, operands: Sequence[Stored]) -> Expr | None:
+        return call(self.operator, [operand.real for operand in operands])
 
 
 class Times(Form):
@@ -195,6 +203,10 @@ class Times(Form):
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
         return Total(ops.mul(a.centred, b.centred), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
+
+    def real(self, operands: Sequence[Stored]) -> Expr | None:
+        a, b = operands
+        return ops.mul(a.real, b.real)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from inlaid.errors import InputError
 from inlaid.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
 from inlaid.graph.operator import Operator
+from inlaid.ops.elementwise import add, mul, sub
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import FunctionPass, PassManager
@@ -171,10 +172,18 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
         for expr in plan.order
         if isinstance(expr, Call) and id(expr) in plan.reasons
     }
-    left = [expr for expr in post_order(main.body) if isinstance(expr, Call) and _is_float(expr)]
-    return tuple(
-        FloatReport(_node(expr), _operator(expr), reasons.get((expr.span, _operator(expr)), READ_AS_FLOAT)) for expr in left
-    )
+    found = []
+    for expr in post_order(main.body):
+        if isinstance(expr, Call) and _is_float(expr):
+            why = reasons.get((expr.span, _operator(expr)))
+            if why is not None or not _joins(expr):
+                found.append(FloatReport(_node(expr), _operator(expr), why or READ_AS_FLOAT))
+    return tuple(found)
+
+
+def _joins(expr: Call) -> bool:
+    """Whether a call is how `Quantization.arithmetic` "float" joins two stored tensors."""
+    return expr.callee in (add, sub, mul) and all(isinstance(arg, Call) and arg.callee is dequantize for arg in expr.args)
 
 
 def _is_float(expr: Call) -> bool:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
-from inlaid import ops
 from inlaid.graph.ir import Constant, Expr, Function, Tuple, Var, children, constant, function, rebuild, tuple_, var
 from inlaid.graph.rewrite import spread_span
-from inlaid.ops.compose import scalar, tensor_of
+from inlaid.ops.compose import tensor_of
 from inlaid.passes.tables import tabulate
 from inlaid.quantization.calibrate import Scales, observed
 from inlaid.quantization.forms import Form, Move
 from inlaid.quantization.match import is_real
 from inlaid.quantization.plan import Plan, Step
-from inlaid.quantization.ranges import Scale
-from inlaid.quantization.settings import Quantization
-from inlaid.quantization.totals import Stored, Total, as_real, store
+from inlaid.quantization.settings import FLOAT, Quantization
+from inlaid.quantization.totals import Stored, Total, as_real, dequantized, limited, quantized, store
 from inlaid.types import TensorType
 
 
@@ -101,14 +97,18 @@ class _Work:
     def _computed(self, expr: Expr, step: Step) -> Expr:
         if isinstance(step.form, Move):
             return step.form.moved(self._operands(step), [self.real.get(id(arg), arg) for arg in step.form.call.args])
-        return store(self._total(step), self.scales[expr], step.low, step.high, self._settings)
+        scale = self.scales[expr]
+        real = step.form.real(self._operands(step)) if self._settings.arithmetic == FLOAT else None
+        if real is not None:
+            return limited(quantized(real, scale), scale, step.low, step.high)
+        return store(self._total(step), scale, step.low, step.high, self._settings)
 
     def _quantized(self, expr: Expr) -> Expr:
         scale = self.scales[expr]
         if isinstance(expr, Constant):
             return constant(scale.stored_array(expr.data), span=expr.span)
         real = expr if isinstance(expr, Var) else self.real[id(expr)]
-        return ops.quantize(real, *_parameters(scale), dtype="int8", span=expr.span)
+        return quantized(real, scale, expr.span)
 
     def _as_in_the_model(self, expr: Expr) -> Expr:
         """The expression over floats."""
@@ -117,8 +117,4 @@ class _Work:
         return rebuild(expr, tuple(self.real[id(child)] for child in children(expr)))
 
     def _dequantized(self, expr: Expr) -> Expr:
-        return ops.dequantize(self.stored[id(expr)], *_parameters(self.scales[expr]), dtype="float32", span=expr.span)
-
-
-def _parameters(scale: Scale) -> tuple[Expr, Expr]:
-    return scalar(scale.scale, "float32"), constant(np.asarray(scale.zero_point, np.int8))
+        return dequantized(self.stored[id(expr)], self.scales[expr], expr.span)

@@ -122,7 +122,9 @@ class QuantizationReport:
     def _lines(self) -> Iterator[str]:
         chosen = self.settings
         measured = _count(range(self.samples), "sample")
-        yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales; measured on {measured}"
+        having = chosen.requantisation
+        limits = f", for rounding {' or '.join(having.roundings)} and {having.multiplier_bits} bits" if having.roundings else ""
+        yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales{limits}; measured on {measured}"
         for what, items in (("input", self.inputs), ("output", self.outputs)):
             for item in items:
                 stored = "" if item.scale is None else f", scale {item.scale:.6g}, zero point {item.zero_point}"

@@ -1,4 +1,4 @@
-"""Sums in int32, and how they become stored values: in integers alone, the same on every target."""
+"""Stored values; and sums in int32, and how they become stored values, the same on every target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import cast_to, scalar, tensor_of
-from inlaid.ops.fixed_point import fixed_points, scaled
+from inlaid.ops.fixed_point import FRACTION, fixed_points, scaled
 from inlaid.quantization.histogram import Array
 from inlaid.quantization.ranges import HIGHEST, LOWEST, Scale
 from inlaid.quantization.settings import FLOAT, Quantization
@@ -31,10 +31,29 @@ class Stored:
     scale: Scale
 
     @property
+    def real(self) -> Expr:
+        """What the stored values stand for, in float32."""
+        return dequantized(self.value, self.scale)
+
+    @property
     def centred(self) -> Expr:
         """The stored values less the zero point, as int32."""
         wide = cast_to(self.value, "int32")
         return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
+
+
+def quantized(real: Expr, scale: Scale, span: Span | None = None) -> Expr:
+    """Floats as stored values of a scale."""
+    return ops.quantize(real, *_parameters(scale), dtype="int8", span=span)
+
+
+def dequantized(value: Expr, scale: Scale, span: Span | None = None) -> Expr:
+    """What stored values of a scale stand for, in float32."""
+    return ops.dequantize(value, *_parameters(scale), dtype="float32", span=span)
+
+
+def _parameters(scale: Scale) -> tuple[Expr, Expr]:
+    return scalar(scale.scale, "float32"), constant(np.asarray(scale.zero_point, np.int8))
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,7 @@ class Total:
         return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
 
 
-def aligned(a: Stored, b: Stored) -> tuple[Expr, Expr, float]:
+def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, float]:
     """Two tensors in int32 of one scale, and that scale."""
     scales = a.scale.scale, b.scale.scale
     least, most = min(scales), max(scales)
@@ -63,7 +82,7 @@ def aligned(a: Stored, b: Stored) -> tuple[Expr, Expr, float]:
         # Powers of two apart: nothing is rounded.
         left, right = (_shifted(side, int(np.log2(side.scale.scale / least))) for side in (a, b))
         return left, right, least
-    left, right = (_raised(side, 2 * most) for side in (a, b))
+    left, right = (_raised(side, 2 * most, settings) for side in (a, b))
     return left, right, 2 * most / (1 << SUM_BITS)
 
 
@@ -71,22 +90,29 @@ def _shifted(side: Stored, places: int) -> Expr:
     return ops.shift_left(side.centred, scalar(places, "int32")) if places else side.centred
 
 
-def _raised(side: Stored, unit: float) -> Expr:
+def _raised(side: Stored, unit: float, settings: Quantization) -> Expr:
     raised = ops.shift_left(side.centred, scalar(SUM_BITS, "int32"))
-    return scaled(raised, [side.scale.scale / unit])
+    return _multiplied(raised, [side.scale.scale / unit], 0, "away", settings)
+
+
+def _multiplied(value: Expr, factors: Sequence[float], axis: int, rounding: str, settings: Quantization) -> Expr:
+    bits = settings.requantisation.multiplier_bits
+    # Of one bit are powers of two: what is none, such as a mean of three, no such hardware computes.
+    return scaled(value, factors, axis, settings.rounding(rounding), bits if bits > 1 else FRACTION)
 
 
 def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
     """A total as stored values of a scale, with real values limited to `low` and `high`."""
     factors = total.factor.reshape(-1) / scale.scale
     fractions, exponents = np.frexp(factors)
-    if np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
+    if settings.shifts and np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
         moved = _by_shifts(total, 1 - exponents)
     elif settings.arithmetic == FLOAT:
         return _by_float(total, factors, scale, low, high)
     else:
         _, shifts = fixed_points(factors.tolist())
-        moved = scaled(_within(total, np.maximum(shifts, 0)), factors.tolist(), total.axis, total.rounding)
+        value = _within(total, np.maximum(shifts, 0))
+        moved = _multiplied(value, factors.tolist(), total.axis, total.rounding, settings)
     least, greatest = _limits(scale, low, high)
     if scale.zero_point:
         moved = ops.add(moved, scalar(scale.zero_point, "int32"))
@@ -102,7 +128,11 @@ def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: floa
     """A total as stored values, by a multiplication in float32."""
     by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
     point = constant(np.asarray(scale.zero_point, np.int8))
-    stored: Expr = ops.requantize(total.value, by, point, dtype="int8", axis=total.axis)
+    return limited(ops.requantize(total.value, by, point, dtype="int8", axis=total.axis), scale, low, high)
+
+
+def limited(stored: Expr, scale: Scale, low: float, high: float) -> Expr:
+    """Stored values of a scale, with what they stand for limited to `low` and `high`."""
     least, greatest = _limits(scale, low, high)
     return stored if (least, greatest) == (LOWEST, HIGHEST) else ops.clip(stored, minimum=float(least), maximum=float(greatest))
 

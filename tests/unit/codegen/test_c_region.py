@@ -41,11 +41,11 @@ OPERATIONS = {
 }
 
 
-I, J = arith.Var("i"), arith.Var("j")
+ROW, COLUMN = arith.Var("i"), arith.Var("j")
 
 
 def index_expressions():
-    """Expressions of `I` and `J`, in which no divisor is zero."""
+    """Expressions of `ROW` and `COLUMN`, in which no divisor is zero."""
 
     def grown(parts):
         two = st.sampled_from([arith.add, arith.mul, arith.mul, arith.minimum, arith.maximum])
@@ -56,7 +56,9 @@ def index_expressions():
             st.builds(lambda a, b, c: arith.select(arith.compare("<", a, b), b, c), parts, parts, parts),
         )
 
-    return st.recursive(st.one_of(st.integers(-5, 5).map(arith.Const), st.sampled_from([I, J, I // 2, J % 3])), grown, max_leaves=8)
+    return st.recursive(
+        st.one_of(st.integers(-5, 5).map(arith.Const), st.sampled_from([ROW, COLUMN, ROW // 2, COLUMN % 3])), grown, max_leaves=8
+    )
 
 
 def elements(of: str, seed: int) -> np.ndarray:
@@ -230,7 +232,9 @@ def test_indices_bind_as_they_are_meant(exprs):
     """Values of which those below zero are known and those above are, so that divisions are printed in both ways."""
     x = te.placeholder((6, 7), "int64", "x")
     made = [
-        te.compute((6, 7), lambda i, j, expr=expr: ir.Index(dtype("int64"), arith.substitute(expr, {I: i, J: j - 3})) + x[i, j], "y")
+        te.compute(
+            (6, 7), lambda i, j, expr=expr: ir.Index(dtype("int64"), arith.substitute(expr, {ROW: i, COLUMN: j - 3})) + x[i, j], "y"
+        )
         for expr in exprs
     ]
     check([lower([body], [x], f"index{number}") for number, body in enumerate(made)], [[np.zeros((6, 7), np.int64)]] * len(made))

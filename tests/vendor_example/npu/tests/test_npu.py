@@ -12,6 +12,7 @@ import inlaid
 from inlaid import ops
 from inlaid.driver import compile_module, cut
 from inlaid.driver.context import DriverContext
+from inlaid.driver.quantize import quantize
 from inlaid.errors import Unsupported
 from inlaid.graph import ir
 from inlaid.partitioning.explain import explain
@@ -233,3 +234,31 @@ def test_a_region_that_it_never_claimed(vendors):
     region = Region("r", ir.function((X,), ir.tuple_([ops.abs(X, span=ir.Span("m", "here"))])), target)
     with pytest.raises(Unsupported, match=r"has no rule for abs \(operator abs, at m:here\)"):
         vendors.codegen(target).compile(region, DriverContext(target, vendors, ops.TABLE))
+
+
+def residual():
+    """A float network of convolutions, one of them of each channel, around which a sum goes."""
+    generator = np.random.default_rng(0)
+
+    def weights(*shape):
+        return ir.constant(generator.normal(size=shape).astype(np.float32))
+
+    x = ir.var("x", TensorType((1, 8, 7, 7), "float32"))
+    first = ops.relu(ops.conv(x, weights(8, 8, 3, 3), pads=(1, 1, 1, 1)))
+    second = ops.conv(first, weights(8, 1, 3, 3), pads=(1, 1, 1, 1), groups=8)
+    pooled = ops.reduce_sum(ops.relu(ops.add(first, second)), axes=(2, 3), keepdims=True)
+    return ir.Module({"main": ir.function([x], ops.conv(ops.mul(pooled, ir.constant(np.float32(1 / 49))), weights(4, 8, 1, 1)))})
+
+
+def test_what_is_quantised_for_it_is_its(vendors):
+    samples = [{"x": np.random.default_rng(seed).normal(size=(1, 8, 7, 7)).astype(np.float32)} for seed in range(3)]
+    settings = inlaid.Quantization(borders="int8")
+    made = [quantize(residual(), samples, samples, settings, ["reference"], [target], vendors) for target in ("npu", "reference")]
+    mine, usual = (compile_module(module, ["npu", "reference"], vendors) for module in made)
+    assert [region.target for region in mine.package.program.regions] == ["npu"]
+    assert [region.target for region in usual.package.program.regions] == ["reference"]
+    stored = np.random.default_rng(9).integers(-128, 128, (1, 8, 7, 7)).astype(np.int8)
+    wanted = compile_module(made[0], ["reference"], vendors).run({"x": stored})
+    np.testing.assert_array_equal(mine.run({"x": stored})["output0"], wanted["output0"])
+    assert made[0].report.settings.arithmetic == "float"
+    assert made[0].report.layers[-1].difference.sqnr_db > 20
