@@ -23,7 +23,8 @@ from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, wildcard
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import fixed_points
 from inlaid.ops.quantised import dequantize, quantize, requantize
-from inlaid.ops.requantisation import HALF_EVEN, ONCE, Factor, Parts, factor
+from inlaid.ops.requantisation import Factor, Parts, factor
+from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid.types import DType, TensorType
 
 STORED = ("int8", "uint8", "int16")

@@ -12,13 +12,11 @@ from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION, fixed_points, multiply_fixed
 from inlaid.ops.quantised import requantize
+from inlaid.plugins.contract import HALF_EVEN, ONCE
 
 Array = np.ndarray[Any, Any]
 Parts = Mapping[str, Expr]
 """What the named parts of a pattern matched: `captures` of a `Match`, `parts` of a `Step`."""
-
-HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
-"""How a scaled sum is rounded: see `Factor`."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from inlaid.graph.pattern import Match
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION
 from inlaid.ops.quantised import dequantize, quantize
-from inlaid.ops.requantisation import HALF_EVEN, ONCE, Factor, factor
-from inlaid.plugins.contract import Quantisation
+from inlaid.ops.requantisation import Factor, factor
+from inlaid.plugins.contract import HALF_EVEN, ONCE, Quantisation
 
 
 def unlike(found: Match, having: Quantisation) -> str | None:

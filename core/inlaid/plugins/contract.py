@@ -52,6 +52,10 @@ class Phase(Enum):
     LOOP = "loop"
 
 
+HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
+"""How a scaled sum is rounded: see `inlaid.ops.requantisation.Factor`."""
+
+
 @dataclass(frozen=True)
 class Quantisation:
     """The requantisation that a target has: how it brings sums to the scale of what it stores. Composites of another are refused,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from inlaid.errors import InputError
-from inlaid.ops.requantisation import HALF_EVEN, ONCE, ROUNDINGS
-from inlaid.plugins import Quantisation
+from inlaid.plugins.contract import HALF_EVEN, ONCE, ROUNDINGS, Quantisation
 
 MINMAX, PERCENTILE, ENTROPY, MSE = CALIBRATIONS = ("minmax", "percentile", "entropy", "mse")
 ANY, POWER_OF_TWO = SCALES = ("any", "power_of_two")

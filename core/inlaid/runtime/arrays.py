@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 _start: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
 _address_of = ctypes.addressof
-_IN_PLACE = 0x101
+IN_PLACE = 0x101
 """numpy's flags C_CONTIGUOUS and ALIGNED."""
 LARGE = 1 << 17
 """Bytes from which on C's malloc may give memory back to the system as soon as it is free."""
@@ -95,7 +95,7 @@ def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Arra
 
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
     """Whether a kernel can use the array as it lies: row-major and aligned."""
-    if array.flags.num & _IN_PLACE != _IN_PLACE:
+    if array.flags.num & IN_PLACE != IN_PLACE:
         return False
     return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 

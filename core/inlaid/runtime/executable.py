@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
 from inlaid.runtime.package import Package, read_package, write_package
 from inlaid.runtime.profile import Profile, Recorder
+from inlaid.runtime.shapes import picker
 from inlaid.runtime.steps import LoadedRegion
 from inlaid.runtime.verify import verify_program
 
@@ -46,6 +47,7 @@ class Executable:
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
         # What every run looks at, without the way through the specs: a small model takes no longer than its checks.
         self._input_names = tuple(spec.name for spec in self.inputs)
+        self._take = picker(self._input_names)
         self._output_names = tuple(spec.name for spec in self.outputs)
         self._element_types = tuple(map(_plain_element_type, self.inputs))
         self._donated = sorted(self._executor.plans["main"].donated)
@@ -95,7 +97,7 @@ class Executable:
             if keep_on_device:
                 raise InputError("outputs either stay on the device or go to out", remedy="leave out one of the two")
             return self._run_into(values, out)
-        results = self._executor.run(values, keep=keep_on_device)
+        results = self._executor.run(values, None, (), keep_on_device)
         if len(results) == 1:
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
@@ -143,10 +145,10 @@ class Executable:
         """Bytes of constants, those of the regions included, each counted once."""
         return self.package.weight_bytes
 
-    def _import(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def _import(self, inputs: Mapping[str, Any]) -> Sequence[Any]:
         """The values of the inputs, in order, with the right types of elements."""
         try:
-            values = [inputs[name] for name in self._input_names]
+            values = self._take(inputs)
             complete = len(values) == len(inputs) and (type(inputs) is dict or isinstance(inputs, Mapping))
         except (KeyError, IndexError, TypeError, ValueError):
             complete = False
@@ -170,7 +172,7 @@ class Executable:
             raise InputError(f"input {spec.name!r} has dtype {value.dtype}, the model takes {_describe(spec)}")
         return value if memory is not None and memory.device is value.memory.device else value.numpy()
 
-    def _given_away(self, values: list[Any]) -> list[Any]:
+    def _given_away(self, values: Sequence[Any]) -> list[Any]:
         """The values of the inputs, with copies of donated ones that must not be written."""
         values = list(values)
         for place in self._donated:
@@ -187,7 +189,7 @@ class Executable:
                 values[place] = fresh_copy(given)
         return values
 
-    def _run_into(self, values: list[Any], out: Mapping[str, np.ndarray[Any, Any] | DeviceArray]) -> dict[str, Any]:
+    def _run_into(self, values: Sequence[Any], out: Mapping[str, np.ndarray[Any, Any] | DeviceArray]) -> dict[str, Any]:
         """Run, with outputs in arrays of the caller."""
         wanted = [out.get(name) for name in self._output_names]
         self._check_out(out)

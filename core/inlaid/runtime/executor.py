@@ -20,7 +20,7 @@ from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.device import DeviceTensor
 from inlaid.plugins.runtime_module import KernelTime
-from inlaid.runtime.arrays import LARGE, Array, aligned_empty, fresh_copy, in_place, usable
+from inlaid.runtime.arrays import IN_PLACE, LARGE, Array, aligned_empty, fresh_copy, in_place, usable
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
@@ -58,7 +58,8 @@ class Executor:
         """The outputs of plan "main" on inputs in its order. They are in `targets`, in buffers that inputs donated, or in new
         arrays, and always the caller's own. `keep`: what a device gives stays there, as a `DeviceArray`."""
         try:
-            return self._run_plan("main", inputs, targets, recorder, keep=keep)
+            # By place: Python 3.11 calls slower by keyword.
+            return self._run_plan("main", inputs, targets, recorder, None, keep, None)
         except RecursionError as error:
             raise KernelFault("the model's functions call one another too deeply") from error
         except Interruption as interruption:
@@ -85,10 +86,13 @@ class Executor:
             alignment = prepared.alignment
             for position, number in prepared.tensors:
                 given = inputs[position]
-                frame[number] = given if in_place(given, alignment) else fresh_copy(given)
+                # As `in_place` says, with no call where any address will do.
+                fits = given.flags.num & IN_PLACE == IN_PLACE and (alignment == 1 or in_place(given, alignment))
+                frame[number] = given if fits else fresh_copy(given)
             for position, number in prepared.as_given:
                 frame[number] = inputs[position]
-            if prepared.memories:
+            on_devices = prepared.memories
+            if on_devices:
                 self._bind(run, inputs, keep)
                 run.root = around is None
             if targets:
@@ -100,7 +104,7 @@ class Executor:
                     self._invoke(run, step)
                 else:
                     self._step(run, step)
-            if run.queues and around is None:
+            if on_devices and around is None:
                 for queues in run.queues.values():
                     queues.wait()
                 if run.kept:
@@ -259,13 +263,13 @@ class Executor:
             recorder.region(region.info, region.artifact.kernels, start, parts)
 
     def _invoke(self, run: Workspace, step: RegionStep) -> None:
-        frame, recorder = run.frame, run.recorder
-        region, layout = step.region, step.layout
+        frame, recorder, layout = run.frame, run.recorder, step.layout
         inputs = step.inputs(frame)
         start = recorder.now() if recorder is not None else 0.0
         parts: Sequence[KernelTime] = ()
+        region = step.region
         try:
-            if region.loaded.allocating is not None:
+            if layout is None and region.loaded.allocating is not None:
                 if region.artifact.constraints:
                     shapes = [array.shape if isinstance(array, np.ndarray) else None for array in inputs]
                     check_constraints(region.artifact, region_sizes(region.artifact, shapes, run.sizes))

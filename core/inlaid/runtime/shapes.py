@@ -48,11 +48,11 @@ def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[
     return lambda values: known_shape(shape, dict(zip(names, values, strict=True)))
 
 
-def picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What takes the items of those numbers, in order, from all."""
-    if len(numbers) > 1:
-        return operator.itemgetter(*numbers)
-    if numbers:
-        only = numbers[0]
+def picker(keys: Sequence[int] | Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What takes the items of those numbers from a sequence, or of those names from a mapping, in order."""
+    if len(keys) > 1:
+        return operator.itemgetter(*keys)
+    if keys:
+        only = keys[0]
         return lambda values: (values[only],)
     return lambda values: ()
