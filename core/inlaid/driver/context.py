@@ -31,6 +31,7 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.memory_scopes import check_scopes
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 Programs = dict[str, dict[Any, LoopProgram]]
@@ -68,7 +69,7 @@ class DriverContext:
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
-        the target's loop passes."""
+        the target's loop passes. Raises `ScheduleError` for buffers that the target's memory scopes have no room for."""
         return self._lower(region, lambda result, param: True)
 
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
@@ -76,7 +77,10 @@ class DriverContext:
         shared = self.programs.setdefault(str(self.target), {})
         program = lower_region(replace(source, exchange=exchange), rules, context, partial(self.progress, "lower"), shared)
         own = self.registry.passes(self.target, Phase.LOOP)
-        return replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+        program = replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+        for kernel in program.kernels:
+            check_scopes(kernel, context.capabilities.scopes)
+        return program
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """By which rules the kernels of a region, or of the body of one that is a loop, would be scheduled."""

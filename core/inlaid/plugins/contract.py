@@ -99,8 +99,8 @@ class Capabilities:
     """What a target can do, as data: queried without a device.
 
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
-    one; vector_bits: width of a vector register, 0 for none;
-    vector_registers: how many there are; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
+    one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
+    for none; vector_registers: how many; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
     be symbolic; control_flow: whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a
     region hold `If`; in_place: whether kernels, and rounds of a loop, may update inputs and states where they are
     (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth:

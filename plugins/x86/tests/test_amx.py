@@ -18,17 +18,18 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.arith import SizeVar
-from inlaid.errors import CompileError, Unsupported
+from inlaid.errors import ScheduleError, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.schedules.tile_matmul import TileMatmulRule
 from inlaid.tensor import ir
+from inlaid.tensor.build import Builder
+from inlaid.tensor.footprint import whole
 from inlaid.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86 import amx, cpu, runtime
 from inlaid_x86.cpu import LEVELS, TILE, processor_features
-from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.options import X86Options
 
 from .native import compile_region, region_of
@@ -87,11 +88,25 @@ def test_other_processors_have_no_tiles():
         assert bool(cpu.capabilities(options).scopes) == any(amx.instructions(features)) == (name == "sapphirerapids")
 
 
+def tiles_at_once(shapes):
+    """A program that uses tiles of some shapes."""
+    y = ir.Buffer("y", (4,), dtype("float32"))
+    b = Builder()
+    with b.loop(4, "i", ir.ForKind.PARALLEL) as i:
+        for shape in shapes:
+            b.emit(ir.Intrinsic("amx.zero.float32", (whole(b.alloc(shape, "float32", "t", cpu.TILES.name)),)))
+        b.store(y, i, ir.const(0, "float32"))
+    return ir.LoopProgram("kernel", (), (y,), b.finish())
+
+
+def test_eight_tiles_are_configured():
+    assert counted(compile_region(region_of([tiles_at_once([(16, 16)] * 8)]), SAPPHIRE_RAPIDS).code)["tilezero"] == 8
+
+
 @pytest.mark.parametrize("shapes", [[(16, 16)] * 9, [(17, 16)], [(16, 17)]])
 def test_more_than_there_is_of_tiles_is_refused(shapes):
-    buffers = [ir.Buffer("t", shape, dtype("float32"), cpu.TILES.name) for shape in shapes]
-    with pytest.raises(CompileError, match="tile"):
-        amx.register_files(FEATURES)[cpu.TILES.name].open(FunctionPrinter({}), buffers, pytest.fail)
+    with pytest.raises(ScheduleError, match=r"scope 'amx.tile', in loop i: expected at most (8 registers|16 rows of 64 bytes)"):
+        compile_region(region_of([tiles_at_once(shapes)]), SAPPHIRE_RAPIDS)
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------

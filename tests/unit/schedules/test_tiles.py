@@ -23,7 +23,7 @@ from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import ROW_MAJOR, Layout, TensorType
 
-TILES = MemoryScope("tile", count=8, rows=3, row_bytes=16)
+TILES = MemoryScope("tile", "thread", capacity=48, count=8, row_bytes=16)
 """Smaller than any that exist, so that small products have many: 3 rows of 4 sums, of 6 or 12 elements."""
 PAIRS = (("uint8", "int8", "int32", 4), ("int8", "int8", "int32", 4), ("bfloat16", "bfloat16", "float32", 2))
 MEANING = {

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlaid import arith
-from inlaid.errors import CompileError
 from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
@@ -77,15 +76,13 @@ def _store(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
 class _Tiles:
     """The tiles of a function."""
 
-    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Configure them: each holds one of the buffers."""
-        if len(buffers) > TILES.count:
-            raise CompileError(f"a kernel uses {len(buffers)} tiles at once, and there are {TILES.count}")
-        shapes = [(buffer.shape[0], _bytes(buffer)) for buffer in buffers]
-        most = [(arith.bounds(rows)[1], width) for rows, width in shapes]
-        if any(rows is None or rows > TILES.rows or width > TILES.row_bytes for rows, width in most):
-            raise CompileError(f"a tile holds {TILES.rows} rows of {TILES.row_bytes} bytes, a kernel wants {shapes}")
-        shapes += [(0, 0)] * (16 - len(shapes))
+    scope = TILES
+
+    def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
+        """Configure them for buffers of these shapes."""
+        shapes: list[tuple[arith.Dim, int]] = [(0, 0)] * 16
+        for number, buffer in buffers.items():
+            shapes[number] = buffer.shape[0], _bytes(buffer)
         known = [rows if isinstance(rows, int) else 0 for rows, _ in shapes]
         content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *known)
         name = f"tiles.{content.hex().rstrip('0')}"

@@ -14,7 +14,7 @@ from inlaid_x86.instruction_sets import LEVELS, reported
 from inlaid_x86.options import X86Options, versions
 
 TILE = "amx-tile"
-TILES = MemoryScope("amx.tile", count=8, rows=16, row_bytes=64)
+TILES = MemoryScope("amx.tile", "thread", capacity=1024, count=8, row_bytes=64)
 """The matrix tiles of processors that have AMX."""
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 

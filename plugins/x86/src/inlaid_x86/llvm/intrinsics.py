@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,7 @@ from inlaid_x86.llvm.values import Value, vector_type
 
 if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.types import MemoryScope
     from inlaid_x86.llvm.expressions import ExpressionPrinter
 
 
@@ -83,8 +84,10 @@ def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
 class RegisterFile(Protocol):
     """The registers of a memory scope, which functions that have buffers there open and close."""
 
-    def open(self, p: FunctionPrinter, buffers: Sequence[ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Called where a function begins: its buffers have the registers 0, 1, ... in order; `count` prints a symbolic extent."""
+    scope: MemoryScope
+
+    def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
+        """Called where a function begins: a buffer for each register that it uses; `count` prints a symbolic extent."""
 
     def close(self, p: FunctionPrinter) -> None:
         """Called where a function ends."""

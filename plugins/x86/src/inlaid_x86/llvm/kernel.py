@@ -14,6 +14,7 @@ from types import MappingProxyType
 from inlaid import arith
 from inlaid.errors import CompileError, Unsupported
 from inlaid.tensor import ir
+from inlaid.tensor.memory_scopes import places
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.rewrite import Rewriter
 from inlaid_x86.llvm.access import AccessGuard
@@ -96,7 +97,8 @@ class KernelPrinter(ExpressionPrinter):
         self.polls = polls
         self.intrinsics = intrinsics
         self.files = files
-        self.registers: dict[ir.Buffer, int] = {}
+        self.registers = {buffer: at for file in files.values() for buffer, at in places(program, file.scope).items()}
+        self.opened: dict[str, dict[int, ir.Buffer]] = {}
         self.program = program
         self.symbol = symbol
         self.attributes = attributes
@@ -384,28 +386,24 @@ class KernelPrinter(ExpressionPrinter):
 
     @contextmanager
     def _registers(self, body: ir.Stmt) -> Iterator[None]:
-        """The registers of memory scopes for the buffers of a function, whose statements are printed inside."""
-        buffers: dict[str, dict[ir.Buffer, None]] = {}
+        """Open the registers of memory scopes that a function's buffers lie in, whose statements are printed inside, then close."""
+        buffers: dict[str, dict[int, ir.Buffer]] = {}
         stack = [body]
         while stack:
             stmt = stack.pop()
-            if isinstance(stmt, ir.Alloc) and stmt.buffer.scope in self.files:
-                buffers.setdefault(stmt.buffer.scope, {})[stmt.buffer] = None
+            if isinstance(stmt, ir.Alloc) and stmt.buffer in self.registers:
+                buffers.setdefault(stmt.buffer.scope, {})[self.registers[stmt.buffer]] = stmt.buffer
             if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # which becomes a function of its own
                 stack.extend(reversed(ir.substatements(stmt)))
-        outer, self.registers = self.registers, {}
-        for found in buffers.values():
-            self.registers.update((buffer, number) for number, buffer in enumerate(found))
+        outer, self.opened = self.opened, buffers
         self._open_registers()
         yield
         for scope in buffers:
             self.files[scope].close(self.p)
-        self.registers = outer
+        self.opened = outer
 
     def _open_registers(self) -> None:
-        """Open the registers of this function, whose buffers are numbered from 0 in each scope."""
-        for scope in dict.fromkeys(buffer.scope for buffer in self.registers):
-            buffers = tuple(buffer for buffer in self.registers if buffer.scope == scope)
+        for scope, buffers in self.opened.items():
             self.files[scope].open(self.p, buffers, self.index.print)
 
     def _alloc(self, buffer: ir.Buffer) -> None:

@@ -1,0 +1,189 @@
+"""Places for buffers in the memory scopes of a target, and the check that programs keep to these scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.memory.planner import Lifetime, plan
+from inlaid.tensor import ir
+from inlaid.tensor.footprint import values_of
+from inlaid.types import MemoryScope
+
+BUILT_IN = ("", "register")
+"""Scopes of every target: main memory, and registers without numbers."""
+_OWNERS = {"device": 0, "block": 1, "thread": 2}
+"""Owners of memory, the few first. Lanes of a vector, which own none, are 3."""
+
+_Loops = tuple[ir.For, ...]
+
+
+def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None:
+    """Check that the buffers that a program without blocks allocates lie in scopes that the target declares, and fit there. Raises
+    `ScheduleError`, which names buffer, scope and loop."""
+    declared = {scope.name: scope for scope in scopes}
+    used: dict[str, None] = {}
+    for buffer, loops in _allocations(program.body, ()):
+        if buffer.scope not in BUILT_IN:
+            used[buffer.scope] = None
+            if buffer.scope not in declared:
+                known = ", ".join(map(repr, declared)) or "none"
+                raise _error(program, buffer, loops, f"expected a scope that the target declares ({known})")
+    for name in used:
+        places(program, declared[name])
+
+
+def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
+    """Where the buffers of a scope lie in the memory of one owner: offsets in bytes, or numbers of registers. The program has no
+    blocks. Raises `ScheduleError` where they do not fit.
+
+    Buffers share bytes where one is used last before another is used first, in the order of the program. A loop counts as a whole,
+    so that buffers of different phases of threads share bytes, and those of one phase do not: the barrier between such phases is
+    needed, also from the last to the first of a serial loop around. Buffers share a register where they have one shape and are
+    allocated one after the other.
+    """
+    if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == scope.name for stmt in ir.walk_stmts(program.body)):
+        return {}
+    uses = _Uses(program, scope)
+    uses.collect(program.body, ())
+    return (_registers if scope.count else _offsets)(program, scope, list(uses.found.values()))
+
+
+@dataclass
+class _Use:
+    """A buffer, the loops around its allocation, the steps at which it is allocated and freed, and is used first and last."""
+
+    buffer: ir.Buffer
+    loops: _Loops
+    allocated: int
+    freed: int = 0
+    first: int = 1 << 62
+    last: int = 0
+
+
+class _Uses:
+    """Collects the uses of a scope's buffers. Each statement is a step; a loop uses what it holds from its start to its end."""
+
+    def __init__(self, program: ir.LoopProgram, scope: MemoryScope) -> None:
+        self.found: dict[ir.Buffer, _Use] = {}
+        self._program = program
+        self._scope = scope
+        self._step = 0
+
+    def collect(self, stmt: ir.Stmt, loops: _Loops) -> set[ir.Buffer]:
+        """Collect the uses in a statement; returns the buffers that it uses and does not allocate."""
+        start = self._step = self._step + 1
+        if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == self._scope.name:
+            self._allocate(stmt.buffer, loops)
+        own = {buffer for buffer in _touched(stmt) if buffer in self.found}
+        for buffer in own:
+            self._check_shared(self.found[buffer], loops)
+        inside = (*loops, stmt) if isinstance(stmt, ir.For) else loops
+        used = own.union(*(self.collect(part, inside) for part in ir.substatements(stmt)))
+        for buffer in used if isinstance(stmt, (ir.For, ir.While)) else own:
+            use = self.found[buffer]
+            use.first, use.last = min(use.first, start), max(use.last, self._step)
+        if isinstance(stmt, ir.Alloc) and stmt.buffer in self.found:
+            self.found[stmt.buffer].freed = self._step
+            used.discard(stmt.buffer)
+        return used
+
+    def _allocate(self, buffer: ir.Buffer, loops: _Loops) -> None:
+        for loop in loops:
+            if _rank(loop, 0) > _OWNERS[self._scope.owner]:
+                wanted = f"expected one for each {self._scope.owner}, found one for each iteration of loop {loop.var}"
+                raise _error(self._program, buffer, loops, wanted, f"allocate it outside of loop {loop.var}")
+        # Code that was copied allocates a buffer at several places.
+        self.found.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
+
+    def _check_shared(self, use: _Use, loops: _Loops) -> None:
+        for loop in loops[len(use.loops) :]:
+            if _rank(loop, 3) <= _OWNERS[self._scope.owner]:
+                wanted = f"expected one for each {self._scope.owner}, found one for all iterations of loop {loop.var}"
+                raise _error(self._program, use.buffer, use.loops, wanted, f"allocate it inside loop {loop.var}")
+
+
+def _rank(loop: ir.For, serial: int) -> int:
+    """Whose iterations those of a loop are, by the numbers of `_OWNERS`; `serial` where they run one after the other."""
+    match loop.kind:
+        case ir.ForKind.THREAD:
+            return _OWNERS["block" if loop.thread.startswith("block") else "thread"]
+        case ir.ForKind.PARALLEL:
+            return _OWNERS["thread"]
+        case ir.ForKind.VECTORIZED:
+            return 3
+    return serial
+
+
+def _touched(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """The buffers that a statement reads or writes itself."""
+    found = {node.buffer for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)}
+    if isinstance(stmt, ir.Store):
+        found.add(stmt.buffer)
+    if isinstance(stmt, ir.Intrinsic):
+        found |= {region.buffer for region in stmt.regions}
+    return found
+
+
+def _offsets(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> dict[ir.Buffer, int]:
+    uses = [use for use in uses if use.last]
+    sizes = [prod(_extents(program, use)) * use.buffer.dtype.bytes for use in uses]
+    alignment = max((scope.alignment, *(use.buffer.dtype.bytes for use in uses)))
+    arena = plan([Lifetime(size, use.first, use.last) for size, use in zip(sizes, uses, strict=True)], alignment)
+    found = arith.evaluate(arena.size, {})
+    if found > scope.capacity:
+        sized = list(zip(sizes, uses, strict=True))
+        together = [[(size, use) for size, use in sized if use.first <= other.first <= use.last] for other in uses]
+        most = max(together, key=lambda items: sum(size for size, _ in items))
+        names = ", ".join(f"{use.buffer} of {size}" for size, use in most)
+        wanted = f"expected at most {scope.capacity} bytes in use at once, found {found}: {names}"
+        raise _error(program, most[-1][1].buffer, most[-1][1].loops, wanted)
+    return {use.buffer: arith.evaluate(at, {}) for use, at in zip(uses, arena.offsets, strict=True)}
+
+
+def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> dict[ir.Buffer, int]:
+    shapes: dict[object, list[_Use]] = {}
+    for use in uses:
+        shapes.setdefault((use.buffer.shape, use.buffer.dtype), []).append(use)
+        rows, *others = _extents(program, use) or [1]
+        width = prod(others) * use.buffer.dtype.bytes
+        if rows > scope.rows or width > scope.row_bytes:
+            wanted = f"expected at most {scope.rows} rows of {scope.row_bytes} bytes, found {rows} of {width}"
+            raise _error(program, use.buffer, use.loops, wanted)
+    found: dict[ir.Buffer, int] = {}
+    count = 0
+    for alike in shapes.values():
+        arena = plan([Lifetime(1, use.allocated, use.freed) for use in alike], 1)
+        found |= {use.buffer: count + arith.evaluate(at, {}) for use, at in zip(alike, arena.offsets, strict=True)}
+        count += arith.evaluate(arena.size, {})
+    if count > scope.count:
+        raise _error(program, uses[-1].buffer, uses[-1].loops, f"expected at most {scope.count} registers in use, found {count}")
+    return found
+
+
+def _extents(program: ir.LoopProgram, use: _Use) -> list[int]:
+    """The greatest extents of a buffer."""
+    found = []
+    for dim in use.buffer.shape:
+        most = arith.bounds(dim)[1]
+        if most is None:
+            raise _error(program, use.buffer, use.loops, f"expected extents with constant bounds, found {dim!r}")
+        found.append(most)
+    return found
+
+
+def _allocations(stmt: ir.Stmt, loops: _Loops) -> Iterator[tuple[ir.Buffer, _Loops]]:
+    if isinstance(stmt, ir.Alloc):
+        yield stmt.buffer, loops
+    for part in ir.substatements(stmt):
+        yield from _allocations(part, (*loops, stmt) if isinstance(stmt, ir.For) else loops)
+
+
+def _error(
+    program: ir.LoopProgram, buffer: ir.Buffer, loops: _Loops, problem: str, remedy: str = "split the loops around it further"
+) -> ScheduleError:
+    place = f"in loop {loops[-1].var}" if loops else "outside of all loops"
+    return ScheduleError(f"{program.name}: buffer {buffer} in scope {buffer.scope!r}, {place}: {problem}", remedy=remedy)
