@@ -2,7 +2,8 @@
 
 A program is translated to Python source over numpy scalars and run. It checks what compiled code takes for granted: indices, block
 bindings, and memory that is read before it is written (poisoned: NaN, or the byte 0xA5). Loops marked parallel or vectorised run
-backwards, so that a dependence between their iterations shows. Nests of which it is plain that iterations are independent (one
+backwards, and the iterations of loops bound to threads or blocks in a random order, so that a dependence between them shows. Each
+loop over threads is a phase, which ends before the next begins. Nests of which it is plain that iterations are independent (one
 store per element, as tensor expressions lower to) run on whole arrays instead, with the same results.
 """
 
@@ -31,8 +32,9 @@ def run(
     inputs: Sequence[Array],
     sizes: Mapping[SizeVar, int] | None = None,
     intrinsics: Mapping[str, Semantics] = NONE,
+    seed: int = 0,
 ) -> list[Array]:
-    """The outputs of a program, in the order of `program.outputs`.
+    """The outputs of a program, in the order of `program.outputs`. The order of threads follows from `seed`.
 
     `inputs` have the shapes and dtypes of `program.inputs`; a dimension that is a bare size variable is read from them, further
     ones are given in `sizes`. Outputs whose shape holds a size that the program works out come back at that size.
@@ -50,7 +52,7 @@ def run(
     for output, given in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
-        translate(program, known, intrinsics)(*(arrays[buffer] for buffer in program.params))
+        translate(program, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         known[size] = int(arrays[buffer][()])
     return [_trimmed(arrays[buffer], buffer, known, defined) for buffer in program.outputs]

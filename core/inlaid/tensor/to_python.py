@@ -14,6 +14,7 @@ from inlaid.errors import InputError
 from inlaid.tensor import ir, values
 from inlaid.tensor.checked import OUT_OF_BOUNDS, SUPPORT
 from inlaid.tensor.independent import Nest, independent_nest
+from inlaid.tensor.thread_order import ThreadOrder
 from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
@@ -27,9 +28,12 @@ _MAX_NESTING = 10
 """Python allows twenty nested loops in a function; deeper ones go to functions of their own."""
 
 
-def translate(program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics]) -> Callable[..., Any]:
-    """A function that runs a program at given sizes, in place, on arrays for its parameters, in order."""
-    code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines))
+def translate(
+    program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int = 0
+) -> Callable[..., Any]:
+    """A function that runs a program at given sizes, in place, on arrays for its parameters, in order. The order of threads follows
+    from `seed`."""
+    code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines), seed)
     code.buffers = {buffer: f"a{number}" for number, buffer in enumerate(program.params)}
     code.defined = {size: f"int({code.buffers[buffer]}[()])" for size, buffer in program.defines}
     code.stmt(program.body)
@@ -70,7 +74,9 @@ class Emitter:
     While `lanes` is set, index variables may be arrays, one element per lane.
     """
 
-    def __init__(self, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], defined: frozenset[SizeVar]) -> None:
+    def __init__(
+        self, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], defined: frozenset[SizeVar], seed: int = 0
+    ) -> None:
         self.sizes = sizes
         self.intrinsics = intrinsics
         self.defined: dict[SizeVar, str] = {}
@@ -78,6 +84,8 @@ class Emitter:
         self.privates: dict[ir.Buffer, str] = {}
         self.variables: dict[arith.Expr, str] = {}
         self.lanes = False
+        self._seed = seed
+        self._threads = ThreadOrder(seed)
         self._moving = defined
         self._lines: list[str] = []
         self._indent = 1
@@ -295,10 +303,8 @@ class Emitter:
                 self._lanes(nest)
                 return
         match stmt:
-            case ir.For(var=var, extent=extent, body=body, kind=kind):
-                count = self.integer(extent, f"the extent of {var}")
-                backwards = kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
-                self._loop(var, count, lambda: self.stmt(body), backwards)
+            case ir.For(body=body):
+                self._loop(stmt, lambda: self.stmt(body))
             case ir.While(condition=condition, body=body):
                 self._open("while True:")
                 value, flag = self.value(condition)
@@ -351,9 +357,14 @@ class Emitter:
         body()
         self._close()
 
-    def _loop(self, var: arith.Var, count: str, body: Callable[[], None], backwards: bool) -> None:
-        self.variables[var] = name = f"i{next(self._names)}"
-        steps = f"range({count})[::-1]" if backwards else f"range({count})"
+    def _loop(self, loop: ir.For, body: Callable[[], None]) -> None:
+        count = self.integer(loop.extent, f"the extent of {loop.var}")
+        self.variables[loop.var] = name = f"i{next(self._names)}"
+        steps = f"range({count})"
+        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
+            steps += "[::-1]"
+        elif loop.kind is ir.ForKind.THREAD:
+            steps = f"{self.bind(self._threads)}.next({count})"
         self._nesting += 1
         if self._nesting % _MAX_NESTING:
             self._inside(f"for {name} in {steps}:", body)
@@ -417,15 +428,13 @@ class Emitter:
             scalars.append(f"np.asarray({self._stored(text, arg.dtype)})")
         first = len(program.inputs) - len(scalars)
         arrays = ", ".join((*operands[:first], *scalars, *operands[first:]))
-        call = self._calls.setdefault(stmt.name, _Call(stmt.name, program, self.intrinsics))
+        call = self._calls.setdefault(stmt.name, _Call(stmt.name, program, self.intrinsics, self._seed))
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
         """A nest of independent iterations: serial loops outside, all others at once as array axes."""
         if depth < len(nest.serial):
-            loop = nest.serial[depth]
-            count = self.integer(loop.extent, f"the extent of {loop.var}")
-            self._loop(loop.var, count, lambda: self._lanes(nest, depth + 1), backwards=False)
+            self._loop(nest.serial[depth], lambda: self._lanes(nest, depth + 1))
             return
         for axis, loop in enumerate(nest.lanes):
             count = self.integer(loop.extent, f"the extent of {loop.var}")
@@ -439,8 +448,9 @@ class Emitter:
 class _Call:
     """A tensor intrinsic called on views of arrays. It is translated once for each set of sizes."""
 
-    def __init__(self, name: str, program: ir.LoopProgram, intrinsics: Mapping[str, Semantics]) -> None:
+    def __init__(self, name: str, program: ir.LoopProgram, intrinsics: Mapping[str, Semantics], seed: int) -> None:
         self._name = name
+        self._seed = seed
         self._program = program
         self._intrinsics = intrinsics
         self._made: dict[tuple[int, ...], Callable[..., Any]] = {}
@@ -464,5 +474,5 @@ class _Call:
             views.append(array[(0,) * extra + (...,)])
         key = tuple(sizes.values())
         if key not in self._made:
-            self._made[key] = translate(self._program, sizes, self._intrinsics)
+            self._made[key] = translate(self._program, sizes, self._intrinsics, self._seed)
         self._made[key](*views)
