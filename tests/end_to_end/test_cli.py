@@ -131,7 +131,7 @@ def test_compile(run: Run, folder: Path) -> None:
     assert facts["regions"] == [{"target": "x86:threads=1", "nodes": 2}]
     stages = [entry["name"] for entry in facts["stages"]]
     assert stages[:2] == ["import", "partition"] and stages[-1] == "save"
-    assert {"simplify", "decompose", "cse"} <= {entry["name"] for entry in facts["passes"]}
+    assert {"simplify", "decompose", "cse", "fuse @region0_x86"} <= {entry["name"] for entry in facts["passes"]}
     out = good(run("compile", "small.onnx", "--target", "reference", "--timing", "--no-cache"))
     assert "graph passes" in out and "  generate region0_reference" in out
     # Equal models give equal bytes.
@@ -317,6 +317,8 @@ def test_show(run: Run) -> None:
         assert "matmul(" in good(run("show", "small.onnx", "--after", step))
     cut = good(run("show", "small.onnx", "--after", "partition", "--target", "x86:threads=1"))
     assert "@region0_x86(" in cut and '"target": "x86:threads=1"' in cut
+    fused = good(run("show", "small.onnx", "--after", "fuse", "--target", "x86:threads=1"))
+    assert '"primitive"' in fused and '"primitive"' not in cut
 
 
 def test_symbolic_dimensions(run: Run, folder: Path) -> None:

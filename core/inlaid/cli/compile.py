@@ -145,7 +145,7 @@ def compile_command(
     if quantizer is not None:
         echo(quantizer.reports[0].to_text())
     if passes is not None:
-        echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, of stage partition:", *map(_line, passes.seconds)]))
+        echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, and those of regions:", *map(_line, passes.seconds)]))
 
 
 def _writes_folders(targets: tuple[str, ...]) -> bool:
@@ -176,12 +176,12 @@ def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> I
 def _pass_times() -> Timing[Module]:
     from inlaid.passes.manager import Timing
 
-    return Timing()
+    return Timing(lambda unit: "" if "main" in unit.functions else f"@{', '.join(unit.functions)}")
 
 
 def _line(entry: tuple[str, float]) -> str:
     name, seconds = entry
-    return f"  {name:<24} {seconds * 1e3:10.1f} ms"
+    return f"  {name:<36} {seconds * 1e3:10.1f} ms"
 
 
 class Stages:

@@ -22,7 +22,9 @@ from inlaid.cli.common import (
 @target_option()
 @dims_option
 @precision_option
-@click.option("--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, or after `partition`, the last step.")
+@click.option(
+    "--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, after `partition`, or a region's pass."
+)
 @click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
 def show_command(
     model: Path,

@@ -26,6 +26,7 @@ from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import Bordered, with_borders
 from inlaid.partitioning.outline import call_by_name, outlined, region_operators
+from inlaid.passes.manager import Instrument
 from inlaid.plugins import Borders, Region
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.package import Package
@@ -46,11 +47,12 @@ def build_regions(
     keep: bool = True,
     isolated: Isolated | None = None,
     bound: bool = False,
+    instruments: Sequence[Instrument[ir.Module]] = (),
 ) -> Package:
     """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
 
     Where regions are compiled `isolated`, one that fails is cut anew for the other targets, and a `FallbackWarning` says so; not so
-    where regions are `bound` to their targets, which then raise.
+    where regions are `bound` to their targets, which then raise. `instruments` watch the passes over regions, but not in isolation.
     """
     artifacts: dict[str, Artifact] = {}
     infos = []
@@ -64,8 +66,10 @@ def build_regions(
     for name in waiting:
         index = partitioned.regions[name]
         target = takers[index].target
-        region = Region(name, bordered.inside.get(name, partitioned.module[name]), target, bordered.of.get(name))
-        context = DriverContext(target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs)
+        region = bordered.region(name, partitioned.module[name], target)
+        context = DriverContext(
+            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, instruments
+        )
         try:
             if isolated is None or target.kind == FALLBACK:
                 artifacts[name] = compile_region(region, context)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid.driver.build import Progress, build_regions
-from inlaid.driver.context import candidate
+from inlaid import ops
+from inlaid.driver.build import Progress, at_borders, build_regions
+from inlaid.driver.context import DriverContext, candidate
 from inlaid.driver.donation import check_donated
 from inlaid.driver.fallback import with_fallback
 from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
+from inlaid.driver.region import rewrite_region
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import CompileError
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.control import absorb_control
-from inlaid.passes.manager import Instrument, PassManager
+from inlaid.passes.manager import After, Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
@@ -57,19 +59,28 @@ def cut(
 def module_after(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module:
-    """A module as it is after one step of its way to regions for targets: the name of a graph pass (its last run, or run number n
-    as `name:n`), or "partition". Raises `CompileError` for a name that is none, with all that are."""
-    if step == PARTITION:
-        return cut(module, targets, registry, settings=settings)[0].module
+    """A module as it is after one step of its way to kernels for targets: the name of a graph pass (its last run, or run number n
+    as `name:n`), "partition", or the name of a pass over regions. Raises `CompileError` for a name that is none, with all that
+    are."""
     registry = registry or default_registry()
     passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
     runs = [index for index, item in enumerate(passes) if item.name == name]
-    if not runs or (number and not (number.isdigit() and 1 <= int(number) <= len(runs))):
-        names = dict.fromkeys(item.name for item in passes)
-        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join((*names, PARTITION))}")
-    last = runs[int(number) - 1] if number else runs[-1]
-    return PassManager(passes[: last + 1]).run(module)
+    if runs and (not number or (number.isdigit() and 1 <= int(number) <= len(runs))):
+        return PassManager(passes[: (runs[int(number) - 1] if number else runs[-1]) + 1]).run(module)
+    partitioned, takers = cut(module, targets, registry, settings=settings)
+    if step == PARTITION:
+        return partitioned.module
+    watch = After[Module](step)
+    bordered = at_borders(partitioned, takers, registry)
+    for symbol, index in bordered.partitioned.regions.items():
+        region = bordered.region(symbol, bordered.partitioned.module[symbol], takers[index].target)
+        rewrite_region(region, DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[watch]))
+    if step not in watch.names:
+        names = ", ".join(dict.fromkeys((*(item.name for item in passes), PARTITION, *watch.names)))
+        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {names}")
+    found = {name: function for unit in watch.units for name, function in unit.functions.items()}
+    return Module({**bordered.partitioned.module.functions, **found})
 
 
 def compile_module(
@@ -111,4 +122,4 @@ def build_package(
     with isolation(registry, settings, keep) as isolated:  # its process starts while the module is cut
         partitioned, takers = cut(module, targets, registry, instruments, settings)
         check_whole(partitioned, takers, len(targets), registry)
-        return build_regions(partitioned, takers, registry, report, settings, keep, isolated)
+        return build_regions(partitioned, takers, registry, report, settings, keep, isolated, instruments=instruments)

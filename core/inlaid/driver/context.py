@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from inlaid.cache import Store, caches
 from inlaid.errors import CompileError, Unsupported
-from inlaid.graph.ir import Call, in_order
+from inlaid.graph.ir import Call, Module, in_order
 from inlaid.graph.operator import Operator
-from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
+from inlaid.lowering.rewrites import rewrites
 from inlaid.lowering.steps import StepProgram, steps_of
-from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.partitioning.compose import dissolve
 from inlaid.partitioning.rules import check_rule
-from inlaid.passes.fixed_products import fixed_products
-from inlaid.passes.fuse import fuse
-from inlaid.passes.manager import PassManager
-from inlaid.passes.pointwise_products import pointwise_products
-from inlaid.passes.tables import tabulate
+from inlaid.passes.manager import Instrument, PassManager
 from inlaid.plugins import Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
@@ -46,10 +41,17 @@ def candidate(target: Target, registry: PluginRegistry) -> Candidate:
     return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.quantisation)
 
 
+def _inside(region: Region) -> Region:
+    """The body of a region that is a loop; any other region as it is."""
+    loop = loop_of(region.function)
+    return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
+
+
 @dataclass(frozen=True)
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
-    every operator is a kernel of its own. `programs` are shared by regions of each target."""
+    every operator is a kernel of its own. `programs` are shared by regions of each target. `instruments` watch the passes over a
+    region: over a module of that alone, under its symbol."""
 
     target: Target
     registry: PluginRegistry
@@ -58,14 +60,14 @@ class DriverContext:
     fusion: bool = True
     objects: Store = field(default_factory=lambda: caches().objects)
     programs: Programs = field(default_factory=dict)
+    instruments: Sequence[Instrument[Module]] = ()
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """What a code generator of loop level is given for the region."""
         loop = loop_of(region.function)
         if loop is None:
             return self.lower(region)
-        body = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
-        return lower_loop(region.symbol, region.function, loop, self._lower(body, carries(loop)))
+        return lower_loop(region.symbol, region.function, loop, self._lower(_inside(region), carries(loop)))
 
     def lower(self, region: Region) -> RegionProgram:
         """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
@@ -84,22 +86,21 @@ class DriverContext:
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """By which rules the kernels of a region, or of the body of one that is a loop, would be scheduled."""
-        loop = loop_of(region.function)
-        if loop is not None:
-            region = Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
-        return schedules_of(*self._sources(region))
+        return schedules_of(*self._sources(_inside(region)))
+
+    def rewrite(self, region: Region) -> None:
+        """Let the instruments see the rewrites of a region, or of the body of one that is a loop."""
+        self._sources(_inside(region))
 
     def _sources(self, region: Region) -> tuple[RegionSource, tuple[ScheduleRule, ...], KernelContext]:
-        """A region with its kernels fused, the rules for them, and what those may know."""
+        """A region after its rewrites, the rules for its kernels, and what those may know."""
         capabilities = self.registry.capabilities(self.target)
         rules = (*self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        function = dissolve(region.function)
-        function = function if region.borders is None else stored_function(function, region.borders)
-        function = fixed_products(unsigned_data(function, context), capabilities)
-        function = tabulate(pointwise_products(choose_convolution(function, context), capabilities))
-        function = fuse(function, frugal=capabilities.memory is not None) if self.fusion else function
-        return RegionSource(region.symbol, function), rules, context
+        store = None if region.borders is None else partial(stored_function, borders=region.borders)
+        passes = PassManager(rewrites(context, dissolve, store, self.fusion), self.instruments)
+        module = passes.run(Module({region.symbol: region.function}))
+        return RegionSource(region.symbol, module[region.symbol]), rules, context
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:
         """The region as steps over numbered buffers, those between steps stored as `form` says. Raises `Unsupported` for an

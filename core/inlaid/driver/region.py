@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from inlaid.artifact import Artifact
@@ -12,7 +13,7 @@ from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
 from inlaid.partitioning.outline import region_operators
-from inlaid.passes.manager import PassManager
+from inlaid.passes.manager import Instrument, ModulePass, Pass, PassManager
 from inlaid.plugins import Borders, Level, Phase, Region
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry
@@ -35,11 +36,18 @@ def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
         return found
 
 
-def _own_passes(region: Region, registry: PluginRegistry) -> Region:
-    """A region after the passes that its target asks for."""
-    with blame(registry.owner(region.target.kind), "passes after partitioning", region.symbol, source_nodes(region)):
-        own = registry.passes(region.target, Phase.AFTER_PARTITION)
-        return replace(region, function=PassManager(own).run(Module({"main": region.function})).main) if own else region
+def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
+    """A region after the passes that its target asks for. They work on the entry of a module; `instruments` see the symbol."""
+    symbol = region.symbol
+
+    def under_symbol(step: Pass[Module]) -> ModulePass:
+        return ModulePass(
+            step.name, lambda unit: unit.with_function(symbol, step.run(Module({"main": unit[symbol]})).main), step.requires
+        )
+
+    with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
+        own = [under_symbol(step) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
+        return replace(region, function=PassManager(own, instruments).run(Module({symbol: region.function}))[symbol])
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
@@ -63,12 +71,19 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
         return context.schedules(inside)
 
 
+def rewrite_region(region: Region, context: DriverContext) -> None:
+    """Let the context's instruments see the passes over a region: its target's own, and those before kernels are made of it."""
+    inside = _own_passes(region, context.registry, context.instruments)
+    if context.registry.spec(region.target.kind).level is Level.LOOP:
+        context.rewrite(inside)
+
+
 def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:
     """One version of a region: after the passes that its target asks for, as loop programs where it takes those, by its code
     generator; and how its kernels are scheduled, where they are."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
-    region = _own_passes(region, registry)
+    region = _own_passes(region, registry, context.instruments)
     with blame(plugin, "the code generator", region.symbol, nodes):
         codegen = registry.codegen(target)
         unit = context.unit(region) if registry.spec(target.kind).level is Level.LOOP else region

@@ -18,7 +18,7 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import map_functions, substitute, transform
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
-from inlaid.plugins import Border, Borders, Reject
+from inlaid.plugins import Border, Borders, Region, Reject, Target
 from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
 
 PLAIN = Border()
@@ -32,6 +32,10 @@ class Bordered:
     partitioned: Partitioned
     of: dict[str, Borders]
     inside: dict[str, ir.Function]
+
+    def region(self, name: str, function: ir.Function, target: Target) -> Region:
+        """A region for a target, with its borders and its function as it was before them."""
+        return Region(name, self.inside.get(name, function), target, self.of.get(name))
 
 
 def with_borders(

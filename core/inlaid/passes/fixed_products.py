@@ -19,16 +19,13 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
 from inlaid.ops.upper_half import multiply_high
-from inlaid.plugins.contract import Capabilities
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def fixed_products(function: Function, capabilities: Capabilities) -> Function:
-    """The function with such products, by known factors. The same object where there are none, or the target has no vectors."""
-    if not capabilities.vector_bits:
-        return function
+def fixed_products(function: Function) -> Function:
+    """The function with such products, by known factors. The same object where there are none."""
     return transform_function(function, lambda old, new: _by_upper_half(new) or new)
 
 

@@ -112,8 +112,9 @@ def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
 
 @dataclass(eq=False)
 class Timing(Instrument[_Unit]):
-    """Collects `seconds`: (name of the pass, wall seconds), in order."""
+    """Collects `seconds`: (name of the pass, wall seconds), in order. `label`: what to put after the name for a unit."""
 
+    label: Callable[[_Unit], str] = lambda unit: ""
     seconds: list[tuple[str, float]] = field(default_factory=list)
     _started: float = 0.0
 
@@ -121,7 +122,7 @@ class Timing(Instrument[_Unit]):
         self._started = time.perf_counter()
 
     def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
-        self.seconds.append((step.name, time.perf_counter() - self._started))
+        self.seconds.append((f"{step.name} {self.label(before)}".rstrip(), time.perf_counter() - self._started))
 
     def __str__(self) -> str:
         width = max((len(name) for name, _ in self.seconds), default=0)
@@ -158,6 +159,20 @@ class Diff(Instrument[_Unit]):
         if after is not before:
             old, new = (self.show(unit).splitlines(keepends=True) for unit in (before, after))
             self.write("".join(difflib.unified_diff(old, new, f"before {step.name}", f"after {step.name}")))
+
+
+@dataclass(eq=False)
+class After(Instrument[_Unit]):
+    """Keeps what a pass makes of each unit, and the names of all passes that run."""
+
+    step: str
+    units: list[_Unit] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
+        self.names.append(step.name)
+        if step.name == self.step:
+            self.units.append(after)
 
 
 @dataclass(eq=False)

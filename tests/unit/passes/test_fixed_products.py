@@ -11,10 +11,8 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.passes.fixed_products import fixed_products
-from inlaid.plugins import Capabilities
 from inlaid.types import TensorType
 
-VECTORS = Capabilities((), vector_bits=512)
 LEAST, GREATEST = -(1 << 31), (1 << 31) - 1
 
 
@@ -48,7 +46,7 @@ def hard(generator: np.random.Generator, multiplier: int, shift: int) -> np.ndar
 )
 def test_the_same_integers(seed: int, multipliers: list[int], shifts: list[int], rounding: str, several: bool) -> None:
     unit = product(multipliers if several else multipliers[0], shifts if several else shifts[0], rounding)
-    changed = fixed_products(unit, VECTORS)
+    changed = fixed_products(unit)
     assert names(changed) == ["multiply_high"]
     generator = np.random.default_rng(seed)
     data = np.stack([hard(generator, m, s) for m, s in zip(multipliers, shifts, strict=True)], axis=1)
@@ -63,7 +61,7 @@ def test_raised_bytes(shift: int, multiplier: int, rounding: str) -> None:
     x = var("x", TensorType((256,), "int8"))
     wide = ops.shift_left(ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(-128))), constant(np.int32(20)))
     unit = function([x], ops.multiply_fixed(wide, constant(np.int32(multiplier)), constant(np.int32(shift)), rounding=rounding))
-    changed = fixed_products(unit, VECTORS)
+    changed = fixed_products(unit)
     power, wide_enough = multiplier == 1 << 30, shift < (3 if multiplier == 1 << 30 else 2)
     assert names(changed)[-1] == (
         "multiply_fixed" if not wide_enough else "shift_left" if power and shift > -20 else "multiply_high"
@@ -79,6 +77,4 @@ def test_what_stays() -> None:
         product(-(1 << 30), -1, "up"),
         product(1 << 30, -1, "once"),
     ):
-        assert fixed_products(unit, VECTORS) is unit
-    unit = product(1 << 30, -1, "up")
-    assert fixed_products(unit, Capabilities(())) is unit
+        assert fixed_products(unit) is unit

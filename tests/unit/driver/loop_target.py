@@ -1,0 +1,84 @@
+"""A loop-level target that generates no code: what reaches its code generator, and the passes before it, are what tests look at."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from inlaid import ops
+from inlaid.driver.compile import cut
+from inlaid.driver.context import DriverContext
+from inlaid.graph.ir import Module
+from inlaid.passes.manager import Instrument
+from inlaid.plugins import Accept, Capabilities, Codegen, Form, Level, OpRule, Phase, TargetSpec, hookimpl
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.tensor.region import RegionProgram
+
+KIND = "loops"
+DTYPES = ("float32", "int32", "int8", "uint8", "bool")
+
+
+def registry_of(
+    passes: Mapping[Phase, Sequence[Any]] = MappingProxyType({}),
+    form: Form | None = None,
+    intrinsics: Sequence[Any] = (),
+    **facts: Any,
+) -> PluginRegistry:
+    """A registry with the target, which takes all operators, and the reference. `passes` are its own, `form` is how it stores what
+    crosses borders, `facts` are capabilities."""
+    module: Any = types.ModuleType("loop_target_of_a_test")
+    module.PLUGIN_API_VERSION = 2
+
+    class Bordered(Codegen):
+        def borders(self, region):
+            return None if form is None else region.stored_as(form)
+
+        def compile(self, unit, context):
+            raise NotImplementedError
+
+    @hookimpl
+    def inlaid_targets():
+        return [TargetSpec(KIND, "of a test", lambda options: Capabilities(DTYPES, **facts), Level.LOOP)]
+
+    @hookimpl
+    def inlaid_op_rules(target):
+        return [OpRule("*", "all", lambda call: Accept())] if target.kind == KIND else ()
+
+    @hookimpl
+    def inlaid_passes(target, phase):
+        return passes.get(phase, ()) if target.kind == KIND else ()
+
+    @hookimpl
+    def inlaid_intrinsics(target):
+        return intrinsics
+
+    @hookimpl
+    def inlaid_codegen(target):
+        return Bordered()
+
+    for hook in (inlaid_targets, inlaid_op_rules, inlaid_passes, inlaid_intrinsics, inlaid_codegen):
+        setattr(module, hook.__name__, hook)
+    sys.modules[module.__name__] = module
+    points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
+    try:
+        found = PluginRegistry.discover([importlib.metadata.EntryPoint(*point, "inlaid.plugins") for point in points])
+    finally:
+        del sys.modules[module.__name__]
+    assert not found.problems(), found.problems()
+    return found
+
+
+def lowered(module: Module, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> RegionProgram:
+    """The one region of a model as its code generator gets it."""
+    from inlaid.plugins import Region
+
+    partitioned, takers = cut(module, [KIND], registry)
+    (name,) = partitioned.regions
+    region = Region(name, partitioned.module[name], takers[0].target)
+    program = DriverContext(region.target, registry, ops.TABLE, instruments=instruments).unit(region)
+    assert isinstance(program, RegionProgram)
+    return program
