@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid import arith
+from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.align import align_buffers
 from inlaid.tensor.compact import compact_buffers
@@ -33,7 +34,8 @@ def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
     """Make allocations into outputs, which the caller gives: all but registers, small buffers, and those of single iterations of
     parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
 
-    A parallel loop whose iterations need more memory than a stack has becomes a serial one.
+    A parallel loop whose iterations need more memory than a stack has becomes a serial one. Raises `ScheduleError`, which names the
+    buffer and the loop, for one that threads or blocks would then share.
     """
     scratch: dict[ir.Buffer, None] = {}
     body = _hoist(program.body, scratch)
@@ -46,16 +48,22 @@ def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
     return replace(program, outputs=outputs, body=body, sizes=sizes)
 
 
-def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None]) -> ir.Stmt:
+def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], threads: ir.For | None = None) -> ir.Stmt:
     match stmt:
         case ir.For(kind=ir.ForKind.VECTORIZED):
             return stmt
         case ir.For(body=body, kind=ir.ForKind.PARALLEL):
-            return replace(stmt, body=_hoist(body, scratch), kind=ir.ForKind.SERIAL) if _crowded(body) else stmt
+            return replace(stmt, body=_hoist(body, scratch, threads), kind=ir.ForKind.SERIAL) if _crowded(body) else stmt
+        case ir.For(kind=ir.ForKind.THREAD | ir.ForKind.VTHREAD):
+            threads = stmt
         case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, STACK_BYTES):
+            if threads is not None:
+                found = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
+                problem = f"expected at most {STACK_BYTES} bytes for each iteration of loop {threads.var}, {found}"
+                raise ScheduleError(f"buffer {buffer}: {problem}", remedy="give it a memory scope by set_scope, or tile the loop")
             scratch[buffer] = None
             return _hoist(body, scratch)
-    return mapped(stmt, lambda inner: _hoist(inner, scratch))
+    return mapped(stmt, lambda inner: _hoist(inner, scratch, threads))
 
 
 def _crowded(body: ir.Stmt) -> bool:

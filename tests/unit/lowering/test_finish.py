@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from inlaid import arith
 from inlaid.arith import SizeVar
+from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import LOCAL_BYTES, STACK_BYTES, finish, hoist_scratch
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
@@ -62,6 +66,50 @@ def test_who_holds_buffers(kind: ir.ForKind, size: Any, hoisted: bool) -> None:
     assert size_vars(done) == size_vars(made) == tuple(sizes)
     x = np.arange(4)
     np.testing.assert_array_equal(interp.run(done, [x], sizes)[0], interp.run(made, [x], sizes)[0])
+
+
+def bound(size: Any, axis: str, scope: str = "") -> ir.LoopProgram:
+    """`program` with its loop bound to an axis of threads."""
+    made = program(ir.ForKind.THREAD, size, scope)
+    assert isinstance(made.body, ir.For)
+    return replace(made, body=replace(made.body, thread=axis))
+
+
+@pytest.mark.parametrize("size", [BIG, SizeVar("n", 1)])
+@pytest.mark.parametrize("axis", ["threadIdx.x", "blockIdx.x"])
+def test_threads_share_no_scratch(size: Any, axis: str) -> None:
+    found = re.escape(f"for each iteration of loop i, found {size} elements of int64 in main memory; give it a memory scope")
+    with pytest.raises(ScheduleError, match=f"buffer tmp1: expected at most {STACK_BYTES} bytes {found}"):
+        hoist_scratch(bound(size, axis))
+
+
+def test_threads_keep_small_buffers_and_those_in_scopes() -> None:
+    for made in (bound(STACK_BYTES // 8, "threadIdx.x"), bound(BIG, "blockIdx.x", "shared")):
+        assert hoist_scratch(made) is made
+
+
+def test_scratch_inside_a_serial_loop_of_a_thread() -> None:
+    """Threads around a loop around the allocation."""
+    inner = program(ir.ForKind.SERIAL, BIG)
+    around = ir.For(arith.Var("t"), arith.Const(1), inner.body, ir.ForKind.THREAD, "threadIdx.x")
+    with pytest.raises(ScheduleError, match="iteration of loop t"):
+        hoist_scratch(replace(inner, body=around))
+
+
+def test_virtual_threads_have_scratch_of_their_own() -> None:
+    made = program(ir.ForKind.VTHREAD, BIG)
+    with pytest.raises(ScheduleError, match="iteration of loop i"):
+        hoist_scratch(made)
+    x, y = made.params
+    t, tmp = arith.Var("t"), ir.Buffer("tmp", (2, BIG), dtype(I64))
+    j, k = arith.Var("j"), arith.Var("k")
+    fill = ir.For(j, arith.Const(BIG), ir.Store(tmp, (t, j), x[t]))
+    last = ir.Store(y, (t,), tmp[t, arith.Const(BIG - 1)])
+    rest = ir.For(k, arith.Const(2), ir.Store(y, (k + 2,), x[k + 2]))
+    body = ir.Alloc(tmp, ir.Seq((ir.For(t, arith.Const(2), ir.Seq((fill, last)), ir.ForKind.VTHREAD), rest)))
+    done = finish(replace(made, body=body))
+    assert len(done.outputs) == 3 and not allocated(done)
+    np.testing.assert_array_equal(interp.run(done, [np.arange(4)])[0], np.arange(4))
 
 
 def test_registers_stay() -> None:
