@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.memory_scopes import check_scopes, places
 from inlaid.tensor.parse import parse
-from inlaid.types import MemoryScope
+from inlaid.types import MemoryScope, dtype
 
 SHARED = MemoryScope("shared", "block", capacity=49152, alignment=128)
 LOCAL = MemoryScope("local", "thread", capacity=1024)
@@ -70,7 +71,7 @@ def test_offsets_are_aligned() -> None:
 def test_elements_are_aligned_where_the_scope_asks_for_less() -> None:
     text = """
 program mixed() -> (y: float32[1]):
-  alloc a: int8[3] in "sram"
+  alloc a: int8[6] in "sram"
   alloc b: float32[1] in "sram"
   b[0] = float32(2.0)
   a[0] = int8(1)
@@ -107,9 +108,14 @@ program carried(x: float32[8]) -> (y: float32[8]):
 
 
 def test_a_buffer_that_code_allocates_twice_has_one_place() -> None:
-    program = parse(PHASES)
-    twice = replace(program, body=ir.Seq((program.body, program.body)))
-    assert {buffer.name for buffer in places(twice, SHARED)} == {"s", "t", "u"}
+    """Beside what lives with it at either."""
+    y = ir.Buffer("y", (2,), dtype("float32"))
+    s, t = (ir.Buffer(name, (1,), dtype("float32"), "sram") for name in "st")
+    one, first = ir.const(1, "float32"), (arith.ZERO,)
+    both = ir.Seq((ir.Store(s, first, one), ir.Store(t, first, one), ir.Store(y, first, s[0] + t[0])))
+    again = ir.Seq((ir.Store(s, first, one), ir.Store(y, (arith.ONE,), s[0])))
+    program = ir.LoopProgram("twice", (), (y,), ir.Seq((ir.Alloc(s, ir.Alloc(t, both)), ir.Alloc(s, again))))
+    assert sorted(places(program, SRAM).values()) == [0, 4]
 
 
 def test_too_large_a_buffer() -> None:
@@ -221,7 +227,8 @@ program tiles(x: float32[4]) -> (y: float32[4]):
     alloc a: float32[4, 4] in "tile"
     alloc b: float32[4, 4] in "tile"
     a[0, 0] = x[i]
-    b[0, 0] = a[0, 0]
+    y[i] = a[0, 0]
+    b[0, 0] = x[i]
     y[i] = b[0, 0]
   for j in 4:
     alloc c: float32[4, 4] in "tile"
