@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import tuple_item as tuple_item
     from inlaid.graph.ir import var as var
     from inlaid.graph.operator import Attrs as Attrs
+    from inlaid.graph.operator import Choice as Choice
+    from inlaid.graph.operator import ErrorPropagation as ErrorPropagation
     from inlaid.graph.operator import FusionKind as FusionKind
+    from inlaid.graph.operator import Moves as Moves
     from inlaid.graph.operator import Operator as Operator
+    from inlaid.graph.operator import Traits as Traits
     from inlaid.quantization.quantize import QuantizedModule as QuantizedModule
     from inlaid.quantization.report import QuantizationReport as QuantizationReport
     from inlaid.quantization.settings import Quantization as Quantization
@@ -63,7 +67,7 @@ _HOMES = {
         ("Module", "call", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"),
         "inlaid.graph.ir",
     ),
-    **dict.fromkeys(("Attrs", "FusionKind", "Operator"), "inlaid.graph.operator"),
+    **dict.fromkeys(("Attrs", "Choice", "ErrorPropagation", "FusionKind", "Moves", "Operator", "Traits"), "inlaid.graph.operator"),
     "QuantizedModule": "inlaid.quantization.quantize",
     "QuantizationReport": "inlaid.quantization.report",
     "Quantization": "inlaid.quantization.settings",

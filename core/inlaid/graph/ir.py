@@ -17,7 +17,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.errors import TypeInferenceError
 from inlaid.graph.attrs import attr_vars
-from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.operator import NO_TRAITS, Attrs, Operator, Traits
 from inlaid.graph.unify import instantiate, join_types, unify
 from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
@@ -384,6 +384,11 @@ def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], same_types: bool) -> Expr:
     extents = [output.shape[0] for output in expr.type.fields[len(state) :] if isinstance(output, TensorType)]
     extent = extents[0] if extents else None
     return loop(body, state=state, scanned=scanned, trip_count=trips, condition=condition, stacked_extent=extent, span=expr.span)
+
+
+def traits_of(expr: Expr) -> Traits:
+    """The facts of the operator that an expression calls; none where it is something else."""
+    return expr.callee.traits if isinstance(expr, Call) and isinstance(expr.callee, Operator) else NO_TRAITS
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:

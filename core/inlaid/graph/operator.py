@@ -34,6 +34,85 @@ class Attrs:
     dimensions and tuples of these, so that they compare by value, hash, print and parse."""
 
 
+Interval = tuple[Any, Any]
+"""Least and greatest values, inclusive: int64 arrays that broadcast."""
+
+
+class Choice(Enum):
+    """What decides which element of an operand an element of the result is."""
+
+    PLACE = "place"
+    """Its index, attributes and shapes alone."""
+    INDEX = "index"
+    """Integers or truth values that other operands hold: a gather, a select."""
+    ORDER = "order"
+    """A comparison of elements: a maximum, a minimum."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Data movement: each element of the result is an element of `operands` (None: of any), unchanged. The operator takes every
+    element type. Where a call has an operand number `fill`, elements that nothing is moved to are its single one."""
+
+    operands: tuple[int, ...] | None = (0,)
+    by: Choice = Choice.PLACE
+    fill: int | None = None
+
+    def places(self, count: int) -> tuple[int, ...]:
+        """The numbers of the operands that a call with `count` operands moves from."""
+        return tuple(range(count)) if self.operands is None else self.operands
+
+    def filling(self, count: int) -> int | None:
+        """The number of the operand that fills, in a call with `count` operands; None where it has none."""
+        return self.fill if self.fill is not None and self.fill < count else None
+
+
+class ErrorPropagation(Enum):
+    """How far off a result in floats is, relative to the rounding errors of its operands."""
+
+    PRESERVES = "preserves"
+    """About as far: it is computed of few elements each."""
+    DAMPS = "damps"
+    """No further: a reduction or a normalisation, whose operands may be rounded whatever reads the result."""
+    AMPLIFIES = "amplifies"
+    """Perhaps much further: an exponential, a logarithm, rounding."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts that passes rely on, in place of names. None need be declared; what is not declared is not known.
+
+    moves
+        That the operator only moves data, and how.
+    view
+        Whether the result is the first operand's elements in the same row-major order, so that it needs no kernel.
+    errors
+        How rounding errors propagate. Element-wise operators preserve them unless they amplify.
+    expensive
+        Whether an element takes longer to compute than to look up in a table.
+    monotone
+        Whether the result never decreases as the first operand increases, while the others, parameters, stay.
+    interval(*intervals) -> Interval or None
+        For element-wise operators on integers: the bounds of the result before it wraps, given those of the operands.
+    idempotent
+        Whether f(f(x)) is f(x), or of two operands f(x, x) is x.
+    involution
+        Whether f(f(x)) is x.
+    """
+
+    moves: Moves | None = None
+    view: bool = False
+    errors: ErrorPropagation | None = None
+    expensive: bool = False
+    monotone: bool = False
+    interval: Callable[..., Interval | None] | None = None
+    idempotent: bool = False
+    involution: bool = False
+
+
+NO_TRAITS = Traits()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator:
     """One operator. Two operators are the same only when they are the same object.
@@ -64,6 +143,8 @@ class Operator:
         Whether swapping its two arguments changes nothing.
     elementwise
         True where every element of the result depends on the elements at the same place of the (broadcast) inputs alone.
+    traits
+        Further facts: see `Traits`.
     host_only
         True for operators over strings, sequences and optionals, which no kernel can express.
     existential
@@ -85,6 +166,7 @@ class Operator:
     inputs: tuple[str, ...] = ()
     commutative: bool = False
     elementwise: bool = False
+    traits: Traits = NO_TRAITS
     host_only: bool = False
     existential: bool = False
     planned: bool = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from inlaid.errors import VerifyError
 from inlaid.graph.ir import Call, Expr, Module, Span, Var, children, rebuild
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import NO_TRAITS, Operator, Traits
 from inlaid.graph.pattern import Match, Pattern, match
 from inlaid.graph.transform import map_functions, transform, transform_function
 from inlaid.graph.unify import fits
@@ -19,11 +19,13 @@ MAX_GENERATIONS = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """Replaces what `pattern` matches by what `build(match)` gives; None leaves it as it is. The replacement's type must fit."""
+    """Replaces what `pattern` matches by what `build(match)` gives; None leaves it as it is. The replacement's type must fit.
+    `traits`: which operators' calls are tried, by the facts that they declare; None for all that the pattern may match."""
 
     name: str
     pattern: Pattern
     build: Callable[[Match], Expr | None]
+    traits: Callable[[Traits], bool] | None = None
 
 
 def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
@@ -66,7 +68,7 @@ class _Rewriter:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, rule.pattern.roots()) for rule in rules]
-        self._by_name: dict[str, list[Rule]] = {}
+        self._by_operator: dict[Operator | None, list[Rule]] = {}
         self._done: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
@@ -116,10 +118,12 @@ class _Rewriter:
         return "", None
 
     def _candidates(self, expr: Expr) -> Sequence[Rule]:
-        name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
-        found = self._by_name.get(name)
+        operator = expr.callee if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
+        found = self._by_operator.get(operator)
         if found is None:
-            found = self._by_name[name] = [rule for rule, roots in self._rules if roots is None or name in roots]
+            name, traits = ("", NO_TRAITS) if operator is None else (operator.name, operator.traits)
+            named = [rule for rule, roots in self._rules if roots is None or name in roots]
+            found = self._by_operator[operator] = [rule for rule in named if rule.traits is None or rule.traits(traits)]
         return found
 
 

@@ -171,7 +171,7 @@ class _RegionLowering:
                 self.values[id(expr)] = (self.values[id(inner)][index],)
             case graph.Constant():
                 self.values[id(expr)] = (self._constant(expr),)
-            case graph.Call(callee=Operator() as operator, args=args) if operator.name == "reshape":
+            case graph.Call(args=args) if graph.traits_of(expr).view:
                 self.values[id(expr)] = (self._view(self.values[id(args[0])][0], tensor_type(expr.type)),)
             case graph.Call():
                 self._call(expr, self.steps[id(expr)])
@@ -258,9 +258,9 @@ class _RegionLowering:
                     values[id(expr)] = tuple(item for entry in fields for item in values[id(entry)])
                 case graph.TupleItem(tuple=inner, index=index):
                     values[id(expr)] = (values[id(inner)][index],)
-                case graph.Call(args=args, callee=graph.Function() | Operator() as callee):
+                case graph.Call(args=args, callee=graph.Function() | Operator()):
                     results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
-                    if isinstance(callee, Operator) and callee.name == "reshape":
+                    if graph.traits_of(expr).view:
                         base = values[id(args[0])][0]
                         values[id(expr)] = (
                             (None,) if base is None else choice.step((base,), results, (Option((ROW_MAJOR, ROW_MAJOR)),))

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order
-from inlaid.graph.operator import Operator
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
+from inlaid.graph.operator import Choice, Operator
 from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
@@ -31,9 +31,6 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
 TURNED = 128
-
-_MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "concat", "max_pool", "maximum", "minimum", "pad")
-"""Operators all of whose tensors of bytes may move by 128 at once: they choose among elements by place, or by order."""
 
 
 def unsigned_data(function: Function, context: KernelContext) -> Function:
@@ -61,7 +58,7 @@ def _wanted(function: Function) -> set[int]:
     for expr in reversed(list(post_order(function))):
         if isinstance(expr, Call) and _asks(expr):
             found.add(id(expr.args[0]))
-        elif isinstance(expr, Call) and id(expr) in found and (_named(expr, *_MOVES) or _named(expr, "clip", "relu")):
+        elif isinstance(expr, Call) and id(expr) in found and (_moves(expr) or expr.callee in (ops.clip, ops.relu)):
             found.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
     return found
 
@@ -77,7 +74,7 @@ def _asks(expr: Call) -> bool:
 
 def _is_product(expr: Call) -> bool:
     """Whether it is a product of signed bytes in int32 that can read its data without a sign."""
-    if not _named(expr, "conv", "matmul") or not all(map(_is_signed, expr.args)):
+    if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
     if expr.type.dtype.name != "int32" or min(map(_rank, expr.args)) < 2:
@@ -85,8 +82,10 @@ def _is_product(expr: Call) -> bool:
     return expr.callee is ops.matmul or isinstance(expr.args[1], Constant)
 
 
-def _named(expr: Expr, *names: str) -> bool:
-    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in names
+def _moves(expr: Expr) -> bool:
+    """Whether all of an operator's tensors of bytes may move by 128 at once: it chooses among elements by place, or by order."""
+    moves = traits_of(expr).moves
+    return moves is not None and moves.by is not Choice.INDEX
 
 
 def _is_signed(expr: Expr) -> bool:
@@ -123,19 +122,19 @@ class _Turning:
             return self._centred(old, new)
         if _is_product(old):
             return _product(new, x)
-        if _named(old, "cast") and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
+        if old.callee is ops.cast and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
             return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)
-        if _named(old, "dequantize"):
+        if old.callee is ops.dequantize:
             moved = _moved_point(new)
             return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
         return None
 
     def _centred(self, old: Call, new: Call) -> Expr | None:
         """Bytes in 32 bits less a zero point: what takes the sign off joins it."""
-        if not _named(old, "sub") or not _named(old.args[0], "cast") or not isinstance(new.args[1], Constant):
+        wide = old.args[0] if old.callee is ops.sub else None
+        if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):
             return None
-        assert isinstance(old.args[0], Call)
-        x, point = self._turned.get(id(old.args[0].args[0])), new.args[1].data
+        x, point = self._turned.get(id(wide.args[0])), new.args[1].data
         return (
             None
             if x is None or point.dtype != np.int32
@@ -146,12 +145,11 @@ class _Turning:
         """An expression as bytes without a sign, where its operator can give these; None where it cannot."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
-        if _named(old, *_MOVES):
+        if _moves(old):
             args = [self._turned.get(id(arg)) or _moved(arg) for arg in old.args]
             known = [arg for arg in args if arg is not None]
             return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
-        assert isinstance(old.callee, Operator)
-        maker = _MAKERS.get(old.callee.name)
+        maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None
         return None if maker is None else maker(new, self._turned.get(id(old.args[0])))
 
 
@@ -241,13 +239,13 @@ def _take(new: Call, x: Expr | None) -> Expr | None:
     return None if table is None else call(ops.take, (table, new.args[1]), new.attrs, new.span)
 
 
-_MAKERS: Mapping[str, Callable[[Call, Expr | None], Expr | None]] = {
-    "cast": _cast,
-    "clip": _clip,
-    "quantize": _quantize,
-    "relu": _relu,
-    "requantize": _requantize,
-    "take": _take,
+_MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
+    ops.cast: _cast,
+    ops.clip: _clip,
+    ops.quantize: _quantize,
+    ops.relu: _relu,
+    ops.requantize: _requantize,
+    ops.take: _take,
 }
 
 

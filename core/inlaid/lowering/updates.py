@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Operator
 from inlaid.lowering.branches import Arms
@@ -17,7 +18,7 @@ from inlaid.lowering.branches import Arms
 Exchange = Callable[[int, int], bool]
 """Whether a region's result, by number, may take over the buffer of a parameter, by number."""
 
-_PARTS = ("strided_slice", "transpose", "concat")
+_PARTS = (ops.strided_slice, ops.transpose, ops.concat)
 """Operators whose results may share memory with their arguments, other than element by element."""
 
 
@@ -114,9 +115,9 @@ def _shared(expr: graph.Expr, updates: bool) -> tuple[Sequence[graph.Expr], bool
     """The operands that may share memory with an expression, and whether element by element."""
     match expr:
         case graph.Call(callee=Operator() as operator, args=args):
-            if updates or operator.name == "reshape":
+            if updates or operator.traits.view:
                 return args[:1], True
-            return (args, False) if operator.name in _PARTS else ((), True)
+            return (args, False) if operator in _PARTS else ((), True)
         case graph.Call() | graph.Var():
             return (), True
     return graph.children(expr), False

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.operator import Attrs, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with
 from inlaid.ops.elementwise import erf
 from inlaid.tensor import ir, te
 
-relu = elementwise("relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC)
+relu = elementwise(
+    "relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC, traits=Traits(monotone=True, idempotent=True)
+)
 """max(x, 0); NaN stays NaN."""
 
 
@@ -22,7 +24,7 @@ def _sigmoid(x: Array) -> Any:
     return np.where(x < 0, small, 1) / (1 + small)
 
 
-sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), _sigmoid, kinds=FLOAT)
+sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), _sigmoid, kinds=FLOAT, traits=Traits(expensive=True))
 
 
 @dataclass(frozen=True)

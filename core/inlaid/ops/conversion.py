@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
@@ -161,6 +161,7 @@ cast = Operator(
     compute=_cast_compute,
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
+    traits=Traits(interval=lambda x: x),
     inputs=("x",),
 )
 

@@ -18,7 +18,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import NO_TRAITS, Attrs, FusionKind, Operator, Traits
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
@@ -235,6 +235,7 @@ def elementwise(
     inputs: tuple[str, ...] = ("x",),
     result: str | None = None,
     commutative: bool = False,
+    traits: Traits = NO_TRAITS,
 ) -> Operator:
     """An operator without attributes that maps the elements of its broadcast inputs: see `elementwise_with`."""
     return elementwise_with(
@@ -246,6 +247,7 @@ def elementwise(
         inputs=inputs,
         result=result,
         commutative=commutative,
+        traits=traits,
     )
 
 
@@ -259,6 +261,7 @@ def elementwise_with(
     inputs: tuple[str, ...] = ("x",),
     result: str | None = None,
     commutative: bool = False,
+    traits: Traits = NO_TRAITS,
 ) -> Operator:
     """An operator that maps the elements of its broadcast inputs, all of one element type.
 
@@ -298,4 +301,5 @@ def elementwise_with(
         inputs=inputs,
         commutative=commutative,
         elementwise=True,
+        traits=traits,
     )

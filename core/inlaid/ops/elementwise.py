@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Interval, Moves, Operator, Traits
 from inlaid.ops.define import (
     ANY,
     BOOL,
@@ -27,12 +27,21 @@ from inlaid.ops.define import (
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 
+_EXPENSIVE = Traits(expensive=True)
+_STEEP = Traits(expensive=True, errors=ErrorPropagation.AMPLIFIES)
+_ROUNDING = Traits(errors=ErrorPropagation.AMPLIFIES, idempotent=True)
+_IDEMPOTENT = Traits(idempotent=True)
+_INVOLUTION = Traits(involution=True)
+
+Value = Callable[..., ir.Expr]
+Numpy = Callable[..., Any]
+
 # --- of one argument --------------------------------------------------------------------------------------------------
 
 
-def _math(name: str, numpy: Callable[[Array], Any]) -> Operator:
+def _math(name: str, numpy: Callable[[Array], Any], traits: Traits = _EXPENSIVE) -> Operator:
     """A mathematical function of floats."""
-    return elementwise(name, lambda x: te.math(name, x), numpy, kinds=FLOAT)
+    return elementwise(name, lambda x: te.math(name, x), numpy, kinds=FLOAT, traits=traits)
 
 
 def _erf(x: Array) -> Array:
@@ -45,35 +54,35 @@ def _sign(x: ir.Expr) -> ir.Expr:
     return te.select(x > 0, te.const(1, x.dtype), te.select(x < 0, te.const(-1, x.dtype), te.select(x.equal(0), 0, x)))
 
 
-abs = elementwise("abs", lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x), np.abs, kinds=NUMERIC)
-neg = elementwise("neg", lambda x: -x, np.negative, kinds=NUMERIC)
-sign = elementwise("sign", _sign, np.sign, kinds=NUMERIC)
-sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT)
-floor = elementwise("floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT)
-ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT)
-round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT)
+abs = elementwise("abs", lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x), np.abs, kinds=NUMERIC, traits=_IDEMPOTENT)
+neg = elementwise("neg", lambda x: -x, np.negative, kinds=NUMERIC, traits=_INVOLUTION)
+sign = elementwise("sign", _sign, np.sign, kinds=NUMERIC, traits=_IDEMPOTENT)
+sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT, traits=_EXPENSIVE)
+floor = elementwise("floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT, traits=_ROUNDING)
+ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT, traits=_ROUNDING)
+round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT, traits=_ROUNDING)
 """To nearest, halves to even."""
-exp = _math("exp", np.exp)
-expm1 = _math("expm1", np.expm1)
+exp = _math("exp", np.exp, _STEEP)
+expm1 = _math("expm1", np.expm1, _STEEP)
 """exp(x) - 1, accurate near 0."""
-log = _math("log", np.log)
-log1p = _math("log1p", np.log1p)
+log = _math("log", np.log, _STEEP)
+log1p = _math("log1p", np.log1p, _STEEP)
 """log(1 + x), accurate near 0."""
 sin = _math("sin", np.sin)
 cos = _math("cos", np.cos)
-tan = _math("tan", np.tan)
+tan = _math("tan", np.tan, _STEEP)
 asin = _math("asin", np.arcsin)
 acos = _math("acos", np.arccos)
 atan = _math("atan", np.arctan)
-sinh = _math("sinh", np.sinh)
-cosh = _math("cosh", np.cosh)
+sinh = _math("sinh", np.sinh, _STEEP)
+cosh = _math("cosh", np.cosh, _STEEP)
 tanh = _math("tanh", np.tanh)
 asinh = _math("asinh", np.arcsinh)
 acosh = _math("acosh", np.arccosh)
 atanh = _math("atanh", np.arctanh)
 erf = _math("erf", _erf)
-logical_not = elementwise("logical_not", lambda x: ~x, np.logical_not, kinds=BOOL)
-bitwise_not = elementwise("bitwise_not", lambda x: ~x, np.invert, kinds=INTEGER)
+logical_not = elementwise("logical_not", lambda x: ~x, np.logical_not, kinds=BOOL, traits=_INVOLUTION)
+bitwise_not = elementwise("bitwise_not", lambda x: ~x, np.invert, kinds=INTEGER, traits=_INVOLUTION)
 isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLOAT, result="bool")
 
 
@@ -178,30 +187,63 @@ def _shift(numpy: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Arr
     return run
 
 
-add = elementwise("add", lambda a, b: a + b, np.add, kinds=NUMERIC, inputs=_AB, commutative=True)
-sub = elementwise("sub", lambda a, b: a - b, np.subtract, kinds=NUMERIC, inputs=_AB)
-mul = elementwise("mul", lambda a, b: a * b, np.multiply, kinds=NUMERIC, inputs=_AB, commutative=True)
-div = elementwise("div", lambda a, b: a / b, _divide, kinds=NUMERIC, inputs=_AB)
+def _arithmetic(name: str, value: Value, numpy: Numpy, traits: Traits = NO_TRAITS, commutative: bool = False) -> Operator:
+    return elementwise(name, value, numpy, kinds=NUMERIC, inputs=_AB, commutative=commutative, traits=traits)
+
+
+def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits: Traits = NO_TRAITS) -> Operator:
+    return elementwise(name, value, numpy, kinds=kinds, inputs=_AB, commutative=True, traits=traits)
+
+
+def _corners(combine: Callable[[Array, Array], Array], a: Interval, b: Interval) -> Interval:
+    """The bounds of a function that is monotone in each operand while the other stays."""
+    every = [combine(x, y) for x in a for y in b]
+    return np.minimum.reduce(every), np.maximum.reduce(every)
+
+
+def _quotient_interval(a: Interval, b: Interval) -> Interval | None:
+    return None if np.any(b[0] < 1) else _corners(lambda x, y: np.sign(x) * (np.abs(x) // y), a, b)
+
+
+def _shifted_interval(a: Interval, b: Interval) -> Interval | None:
+    known = np.all(b[0] == b[1]) and np.all(b[0] >= 0) and np.all(b[0] <= 31)
+    return (a[0] << b[0], a[1] << b[1]) if known else None
+
+
+_SUM = Traits(interval=lambda a, b: (a[0] + b[0], a[1] + b[1]))
+_DIFFERENCE = Traits(interval=lambda a, b: (a[0] - b[1], a[1] - b[0]))
+_PRODUCT = Traits(interval=lambda a, b: _corners(np.multiply, a, b))
+_QUOTIENT = Traits(expensive=True, interval=_quotient_interval)
+_EXTREME = Traits(moves=Moves((0, 1), Choice.ORDER), idempotent=True)
+_GREATEST = replace(_EXTREME, interval=lambda a, b: (np.maximum(a[0], b[0]), np.maximum(a[1], b[1])))
+_LEAST = replace(_EXTREME, interval=lambda a, b: (np.minimum(a[0], b[0]), np.minimum(a[1], b[1])))
+_LESS = Traits(interval=lambda a, b: ((a[1] < b[0]).astype(np.int64), (a[0] < b[1]).astype(np.int64)))
+_SHIFTED = Traits(interval=_shifted_interval)
+
+add = _arithmetic("add", lambda a, b: a + b, np.add, _SUM, commutative=True)
+sub = _arithmetic("sub", lambda a, b: a - b, np.subtract, _DIFFERENCE)
+mul = _arithmetic("mul", lambda a, b: a * b, np.multiply, _PRODUCT, commutative=True)
+div = _arithmetic("div", lambda a, b: a / b, _divide, _QUOTIENT)
 """Of integers, truncated; x / 0 is 0 for them."""
-mod = elementwise("mod", _floor_mod_value, _floor_mod, kinds=NUMERIC, inputs=_AB)
+mod = _arithmetic("mod", _floor_mod_value, _floor_mod)
 """The remainder with the sign of the divisor."""
-fmod = elementwise("fmod", lambda a, b: a % b, _truncated_mod, kinds=NUMERIC, inputs=_AB)
+fmod = _arithmetic("fmod", lambda a, b: a % b, _truncated_mod)
 """The remainder with the sign of the dividend."""
-pow = elementwise("pow", _power_value, _power, kinds=NUMERIC, inputs=_AB)
-maximum = elementwise("maximum", te.maximum, np.maximum, kinds=NUMERIC, inputs=_AB, commutative=True)
+pow = _arithmetic("pow", _power_value, _power, _STEEP)
+maximum = _arithmetic("maximum", te.maximum, np.maximum, _GREATEST, commutative=True)
 """NaN where either is."""
-minimum = elementwise("minimum", te.minimum, np.minimum, kinds=NUMERIC, inputs=_AB, commutative=True)
+minimum = _arithmetic("minimum", te.minimum, np.minimum, _LEAST, commutative=True)
 """NaN where either is."""
 equal = elementwise("equal", lambda a, b: a.equal(b), np.equal, kinds=ANY, inputs=_AB, result="bool", commutative=True)
-less = elementwise("less", lambda a, b: a < b, np.less, kinds=NUMERIC, inputs=_AB, result="bool")
+less = elementwise("less", lambda a, b: a < b, np.less, kinds=NUMERIC, inputs=_AB, result="bool", traits=_LESS)
 less_equal = elementwise("less_equal", lambda a, b: a <= b, np.less_equal, kinds=NUMERIC, inputs=_AB, result="bool")
-logical_and = elementwise("logical_and", lambda a, b: a & b, np.logical_and, kinds=BOOL, inputs=_AB, commutative=True)
-logical_or = elementwise("logical_or", lambda a, b: a | b, np.logical_or, kinds=BOOL, inputs=_AB, commutative=True)
-logical_xor = elementwise("logical_xor", lambda a, b: a ^ b, np.logical_xor, kinds=BOOL, inputs=_AB, commutative=True)
-bitwise_and = elementwise("bitwise_and", lambda a, b: a & b, np.bitwise_and, kinds=INTEGER, inputs=_AB, commutative=True)
-bitwise_or = elementwise("bitwise_or", lambda a, b: a | b, np.bitwise_or, kinds=INTEGER, inputs=_AB, commutative=True)
-bitwise_xor = elementwise("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, kinds=INTEGER, inputs=_AB, commutative=True)
-shift_left = elementwise("shift_left", lambda a, b: a << b, _shift(np.left_shift), kinds=INTEGER, inputs=_AB)
+logical_and = _logic("logical_and", lambda a, b: a & b, np.logical_and, BOOL, _IDEMPOTENT)
+logical_or = _logic("logical_or", lambda a, b: a | b, np.logical_or, BOOL, _IDEMPOTENT)
+logical_xor = _logic("logical_xor", lambda a, b: a ^ b, np.logical_xor, BOOL)
+bitwise_and = _logic("bitwise_and", lambda a, b: a & b, np.bitwise_and, INTEGER, _IDEMPOTENT)
+bitwise_or = _logic("bitwise_or", lambda a, b: a | b, np.bitwise_or, INTEGER, _IDEMPOTENT)
+bitwise_xor = _logic("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, INTEGER)
+shift_left = elementwise("shift_left", lambda a, b: a << b, _shift(np.left_shift), kinds=INTEGER, inputs=_AB, traits=_SHIFTED)
 shift_right = elementwise("shift_right", lambda a, b: a >> b, _shift(np.right_shift), kinds=INTEGER, inputs=_AB)
 
 # --- selection --------------------------------------------------------------------------------------------------------
@@ -220,6 +262,12 @@ def _where_compute(attrs: Attrs, condition: te.Tensor, x: te.Tensor, y: te.Tenso
     return map_elements(te.select, condition, x, y, result=x.dtype, name="where")
 
 
+def _where_interval(condition: Interval, x: Interval, y: Interval) -> Interval:
+    always, never = condition[0] == 1, condition[1] == 0
+    low = np.where(always, x[0], np.where(never, y[0], np.minimum(x[0], y[0])))
+    return low, np.where(always, x[1], np.where(never, y[1], np.maximum(x[1], y[1])))
+
+
 where = Operator(
     "where",
     _where_infer,
@@ -227,6 +275,7 @@ where = Operator(
     compute=_where_compute,
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
+    traits=Traits(moves=Moves((1, 2), Choice.INDEX), interval=_where_interval),
     arity=(3, 3),
     inputs=("condition", "x", "y"),
 )
@@ -256,7 +305,7 @@ def _clip_value(attrs: ClipAttrs, x: ir.Expr) -> ir.Expr:
     return x
 
 
-clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC)
+clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC, traits=Traits(monotone=True))
 """NaN stays NaN."""
 
 OPERATORS: tuple[Operator, ...] = (

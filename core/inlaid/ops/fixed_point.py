@@ -16,7 +16,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.graph.ir import Expr, constant
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
@@ -135,6 +135,7 @@ multiply_fixed = Operator(
     compute=_compute,
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
+    traits=Traits(monotone=True),
     arity=(3, 3),
     inputs=("x", "multiplier", "shift"),
 )

@@ -13,7 +13,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import KernelFault
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, dims_may_equal, tensor_type
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
@@ -75,6 +75,7 @@ take = Operator(
     reference=_take,
     compute=_compute_take,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -122,6 +123,7 @@ take_along_axis = Operator(
     reference=_take_along_axis,
     compute=_compute_take_along_axis,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -186,6 +188,7 @@ gather_nd = Operator(
     reference=_gather_nd,
     compute=_compute_gather_nd,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -245,6 +248,7 @@ reverse_sequence = Operator(
     reference=_reverse_sequence,
     compute=_compute_reverse_sequence,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(2, 2),
     inputs=("x", "lengths"),
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.graph.ir import Expr
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
 from inlaid.ops.compose import cast_to, mean, scalar, tensor_of, widened
 from inlaid.ops.define import (
     FLOAT,
@@ -331,6 +331,7 @@ lrn = Operator(
     LrnAttrs,
     reference=_reference_lrn,
     compute=_compute_lrn,
+    traits=Traits(errors=ErrorPropagation.DAMPS),
     inputs=("x",),
 )
 """Local response normalisation across channels (Krizhevsky et al., 2012): x / (bias + alpha / size * sum of squares) ** beta."""
@@ -343,6 +344,7 @@ layer_norm = Operator(
     compute=_compute_layer_norm,
     fusion=FusionKind.REDUCTION,
     decompose=_decompose_layer_norm,
+    traits=Traits(errors=ErrorPropagation.DAMPS),
     arity=(2, 3),
     inputs=("x", "scale", "bias"),
 )
@@ -356,6 +358,7 @@ rms_norm = Operator(
     compute=_compute_rms_norm,
     fusion=FusionKind.REDUCTION,
     decompose=_decompose_rms_norm,
+    traits=Traits(errors=ErrorPropagation.DAMPS),
     arity=(2, 2),
     inputs=("x", "scale"),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.operator import FusionKind, Operator
+from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
 from inlaid.tensor import ir, te
@@ -260,6 +260,7 @@ max_pool = Operator(
     reference=_reference_max_pool,
     compute=_compute_max_pool,
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
+    traits=Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
 )
 """The maximum of each window of x (N, C, spatial...); padding never wins; a NaN does."""
@@ -281,6 +282,7 @@ avg_pool = Operator(
     reference=_reference_avg_pool,
     compute=_compute_avg_pool,
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
+    traits=Traits(errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
 )
 """The mean of each window of x (N, C, spatial...)."""

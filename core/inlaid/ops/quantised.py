@@ -13,7 +13,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
 from inlaid.ops.conversion import convert, convert_value
 from inlaid.ops.define import (
     FLOAT,
@@ -174,6 +174,7 @@ quantize = Operator(
     compute=_quantize_compute,
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
+    traits=Traits(errors=ErrorPropagation.AMPLIFIES),
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
 )
@@ -281,6 +282,7 @@ requantize = Operator(
     compute=_requantize_compute,
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
+    traits=Traits(monotone=True),
     arity=(3, 3),
     inputs=("x", "scale", "zero_point"),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Constraint
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import (
     ANY,
     NUMERIC,
@@ -72,7 +72,7 @@ def reduce_tensor(
 
 
 def _reduction(
-    name: str, reducer: te.Reducer, ufunc: np.ufunc, initial: Callable[[DType], Any], kinds: tuple[str, ...]
+    name: str, reducer: te.Reducer, ufunc: np.ufunc, initial: Callable[[DType], Any], kinds: tuple[str, ...], traits: Traits
 ) -> Operator:
     def infer(attrs: AxesAttrs, x: Type) -> Type:
         tensor = tensor_type(x, kinds)
@@ -102,14 +102,16 @@ def _reduction(
         compute=compute,
         fusion=FusionKind.REDUCTION,
         inputs=("x",),
+        traits=traits,
     )
 
 
-reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda of: 0, NUMERIC)
-reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda of: 1, NUMERIC)
-reduce_max = _reduction("reduce_max", te.max_, np.maximum, lambda of: -np.inf if of.is_float else of.limits[0], ANY)
+_EXTREME = Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.DAMPS)
+reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda of: 0, NUMERIC, Traits(errors=ErrorPropagation.DAMPS))
+reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda of: 1, NUMERIC, NO_TRAITS)
+reduce_max = _reduction("reduce_max", te.max_, np.maximum, lambda of: -np.inf if of.is_float else of.limits[0], ANY, _EXTREME)
 """NaN where any is; of nothing, the least value of the type."""
-reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if of.is_float else of.limits[1], ANY)
+reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if of.is_float else of.limits[1], ANY, _EXTREME)
 """NaN where any is; of nothing, the greatest value of the type."""
 
 # --- positions --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import (
     ANY,
@@ -442,6 +442,7 @@ dynamic_slice = Operator(
     reference=_dynamic_slice,
     compute=_compute_dynamic_slice,
     fusion=FusionKind.OPAQUE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(3, 3),
     inputs=("x", "starts", "ends"),
     existential=True,

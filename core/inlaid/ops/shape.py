@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import (
     NUMERIC,
     Array,
@@ -120,6 +120,7 @@ reshape = Operator(
     reference=lambda attrs, x: x.reshape(concrete(attrs.shape)),
     compute=_compute_reshape,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(), view=True),
     inputs=("x",),
 )
 
@@ -155,6 +156,7 @@ transpose = Operator(
     reference=lambda attrs, x: x.transpose(attrs.perm),
     compute=_compute_transpose,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves()),
     inputs=("x",),
 )
 
@@ -191,6 +193,7 @@ broadcast_to = Operator(
     reference=lambda attrs, x: np.array(np.broadcast_to(x, concrete(attrs.shape))),
     compute=_compute_broadcast_to,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves()),
     inputs=("x",),
 )
 
@@ -266,6 +269,7 @@ concat = Operator(
     reference=lambda attrs, *xs: np.concatenate(xs, attrs.axis),
     compute=_compute_concat,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(operands=None)),
     arity=(1, None),
     inputs=("xs",),
 )
@@ -334,6 +338,7 @@ strided_slice = Operator(
     reference=_strided_slice,
     compute=_compute_strided_slice,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves()),
     inputs=("x",),
 )
 
@@ -437,6 +442,7 @@ pad = Operator(
     reference=_pad,
     compute=_compute_pad,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves(fill=1)),
     arity=(1, 2),
     inputs=("x", "value"),
 )
@@ -482,6 +488,7 @@ tile = Operator(
     reference=lambda attrs, x: np.tile(x, concrete(attrs.repeats)),
     compute=_compute_tile,
     fusion=FusionKind.INJECTIVE,
+    traits=Traits(moves=Moves()),
     inputs=("x",),
 )
 

@@ -20,24 +20,23 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, traits_of
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.graph.uses import UseCounts
+from inlaid.ops.activation import relu
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
-from inlaid.ops.shape import pad, reshape, transpose
+from inlaid.ops.shape import concat, pad, reshape, transpose
 from inlaid.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]
 
-_MOVES = ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "concat", "max_pool", "relu")
-"""Operators that commute with dequantisation by one scale: they choose among elements by place, or by order."""
 MEAN_LIMIT = 1 << 23
 """Elements of an image whose sum, of 8 bits each, is sure to fit into 32."""
 
@@ -63,9 +62,10 @@ def _in_integers(stored: Call, uses: UseCounts) -> Expr:
     if simpler is not None:
         return simpler
     moved = stored.args[0]
-    if not _is_move(moved, "concat", "reshape", "transpose") or not uses.single(moved) or _rank(stored.args[1]):
+    if not isinstance(moved, Call) or moved.callee not in (concat, reshape, transpose):
         return stored
-    assert isinstance(moved, Call)
+    if not uses.single(moved) or _rank(stored.args[1]):
+        return stored
     # Parts are stored first, so that what is moved are integers.
     parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
     return call(moved.callee, parts, moved.attrs, moved.span)
@@ -97,9 +97,8 @@ def _without_detour(stored: Call) -> Expr | None:
     if _is_dequantize(value):
         assert isinstance(value, Call)
         return value.args[0] if _same_parameters(value, stored) and value.args[0].type == stored.type else None
-    if not _is_move(value, *_MOVES):
+    if not isinstance(value, Call) or not (_commutes(value) or value.callee is relu):
         return None
-    assert isinstance(value, Call) and isinstance(value.callee, Operator)
     sources: list[Expr] = []
     for arg in value.args:
         if not _is_dequantize(arg) or not _same_parameters(arg, stored) or _rank(stored.args[1]):
@@ -108,13 +107,15 @@ def _without_detour(stored: Call) -> Expr | None:
         if not isinstance(arg.type, TensorType) or _type(arg.args[0]).dtype is not _type(stored).dtype:
             return None
         sources.append(arg.args[0])
-    if value.callee.name == "relu":
+    if value.callee is relu:
         return maximum(sources[0], _zero_point(stored), span=stored.span)
     return call(value.callee, sources, value.attrs, stored.span)
 
 
-def _is_move(expr: Expr, *names: str) -> bool:
-    return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in names
+def _commutes(expr: Expr) -> bool:
+    """Whether an operator commutes with dequantisation by one scale: it chooses among elements, and adds none."""
+    moves = traits_of(expr).moves
+    return moves is not None and moves.fill is None
 
 
 def _is_dequantize(expr: Expr) -> bool:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, post_order, rebuild, var
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, post_order, rebuild, traits_of, var
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
@@ -26,12 +27,6 @@ PRIMITIVE = ("primitive", "fused")
 """The attribute of a fused function."""
 LIMIT = 64
 """Operators of one group, so that kernels stay of a size that compiles fast."""
-VIEWS = ("reshape",)
-"""Names of operators that lowering turns into views."""
-FRUGAL_VIEWS = (*VIEWS, "transpose")
-"""Those that it turns into views where memory is scarce."""
-PADDING = ("pad",)
-"""Names of operators whose results convolutions can work out themselves."""
 
 _NOWHERE = -1
 """The post-dominator of what leaves its scope."""
@@ -95,7 +90,7 @@ class _Groups:
     def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool) -> None:
         self.limit = limit
         self.frugal = frugal
-        self.nodes = [_Node(expr, _kind(expr, FRUGAL_VIEWS if frugal else VIEWS)) for expr in scope.order]
+        self.nodes = [_Node(expr, _kind(expr, frugal)) for expr in scope.order]
         position = {id(expr): number for number, expr in enumerate(scope.order)}
         for number, expr in enumerate(scope.order):
             for child in dict.fromkeys(map(id, children(expr))):
@@ -219,7 +214,8 @@ class _Groups:
     def _takes(self, kind: FusionKind, expr: Expr) -> bool:
         """Whether an operator of a kind computes what it reads, of an injective operator, itself."""
         if kind is FusionKind.COMPLEX_OUT_FUSABLE:
-            return self.frugal and isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.name in PADDING
+            moves = traits_of(expr).moves
+            return self.frugal and moves is not None and moves.fill is not None
         return kind in (FusionKind.INJECTIVE, FusionKind.REDUCTION)
 
     def _elementwise(self, number: int, shape: tuple[object, ...]) -> bool:
@@ -246,18 +242,20 @@ _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
 """The kinds of which a group holds at most one."""
 
 
-def _kind(expr: Expr, views: tuple[str, ...]) -> FusionKind:
-    """How an expression may fuse: opaque unless it is an operator with a tensor-level meaning and one result."""
+def _kind(expr: Expr, frugal: bool) -> FusionKind:
+    """How an expression may fuse: opaque unless it is an operator with a tensor-level meaning and one result. Views take no kernel:
+    where memory is scarce, transposes are views too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee
-    return FusionKind.OPAQUE if operator.name in views or operator.compute is None else operator.fusion
+    is_view = operator.traits.view or (frugal and operator is ops.transpose)
+    return FusionKind.OPAQUE if is_view or operator.compute is None else operator.fusion
 
 
 def _pads_images(expr: Expr, reader: Expr) -> bool:
     """Whether an expression puts a constant around the images that a convolution, which pads no further, reads."""
     match expr, reader:
-        case Call(callee=Operator(name="pad"), args=(x, Constant())), Call(callee=Operator(name="conv"), args=(data, _)):
+        case Call(callee=ops.pad, args=(x, Constant())), Call(callee=ops.conv, args=(data, _)):
             pads, rank = expr.attrs.pads, len(_shape(x))
             around = (*pads[:2], *pads[rank : rank + 2])
             return (

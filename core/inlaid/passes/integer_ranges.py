@@ -15,11 +15,10 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, post_order
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import Interval, Moves, Operator
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
-Bounds = tuple[Array, Array]
 
 _EXACT = 1 << 62
 """Bounds are worked out in int64; sums of products that may come to more are not."""
@@ -33,7 +32,7 @@ class Range:
     low: Array
     high: Array
 
-    def along(self, axis: int) -> Bounds:
+    def along(self, axis: int) -> Interval:
         """The bounds for each index along an axis, or one for all: 1-d."""
         others = tuple(other for other in range(self.low.ndim) if other != axis)
         return self.low.min(axis=others), self.high.max(axis=others)
@@ -115,10 +114,15 @@ def _range(expr: Expr, known: Mapping[int, Range]) -> Range:
     assert isinstance(type_, TensorType)
     found = None
     if isinstance(expr, Call) and isinstance(expr.callee, Operator) and all(_is_known(arg, known) for arg in expr.args):
-        if expr.callee.name in _RULES and all(map(is_narrow, expr.args)):
-            found = _elementwise(expr, known)
-        elif expr.callee.name in _OTHERS:
-            found = _OTHERS[expr.callee.name](expr, known)
+        traits = expr.callee.traits
+        if traits.interval is not None and all(map(is_narrow, expr.args)):
+            found = _elementwise(expr, traits.interval, known)
+        elif traits.monotone and expr.callee.elementwise:
+            found = _scaled(expr, known)
+        elif is_product(expr):
+            found = _product(expr, known)
+        elif traits.moves is not None or expr.callee is ops.reduce_sum:
+            found = _moved(expr, traits.moves or Moves(), known)
     lowest, highest = type_.dtype.limits
     if found is None:
         found = np.full((1,) * type_.rank, lowest, np.int64), np.full((1,) * type_.rank, highest, np.int64)
@@ -130,14 +134,14 @@ def _is_known(expr: Expr, known: Mapping[int, Range]) -> bool:
     return id(expr) in known or (isinstance(expr, Constant) and bool(expr.data.size))
 
 
-def _bounds(expr: Expr, known: Mapping[int, Range]) -> Bounds:
+def _bounds(expr: Expr, known: Mapping[int, Range]) -> Interval:
     if isinstance(expr, Constant):
         value = expr.data.astype(np.int64)
         return value, value
     return known[id(expr)].low, known[id(expr)].high
 
 
-def _elementwise(call: Call, known: Mapping[int, Range]) -> Bounds | None:
+def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Mapping[int, Range]) -> Interval | None:
     """The bounds of what an operator makes of elements at the same place."""
     rank = len(_shape(call))
     given = [tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, known)) for arg in call.args]
@@ -146,81 +150,36 @@ def _elementwise(call: Call, known: Mapping[int, Range]) -> Bounds | None:
     kept = next((axis for shape in shapes for axis, extent in enumerate(shape) if extent > 1), None)
     others = tuple(axis for axis in range(rank) if axis != kept)
     reduced = [(low.min(axis=others, keepdims=True), high.max(axis=others, keepdims=True)) for low, high in given]
-    return _RULES[_name(call)](*reduced)
-
-
-def _name(call: Call) -> str:
-    assert isinstance(call.callee, Operator)
-    return call.callee.name
-
-
-def _corners(combine: Callable[[Array, Array], Array], a: Bounds, b: Bounds) -> Bounds:
-    """The bounds of a function that is monotonic in each operand while the other stays."""
-    every = [combine(x, y) for x in a for y in b]
-    return np.minimum.reduce(every), np.maximum.reduce(every)
-
-
-def _divided(a: Bounds, b: Bounds) -> Bounds | None:
-    if np.any(b[0] < 1):
-        return None
-    return _corners(lambda x, y: np.sign(x) * (np.abs(x) // y), a, b)
-
-
-def _shifted(a: Bounds, b: Bounds) -> Bounds | None:
-    if np.any(b[0] != b[1]) or np.any(b[0] < 0) or np.any(b[0] > 31):
-        return None
-    return a[0] << b[0], a[1] << b[1]
-
-
-def _less(a: Bounds, b: Bounds) -> Bounds:
-    return (a[1] < b[0]).astype(np.int64), (a[0] < b[1]).astype(np.int64)
-
-
-def _chosen(condition: Bounds, a: Bounds, b: Bounds) -> Bounds:
-    always, never = condition[0] == 1, condition[1] == 0
-    low = np.where(always, a[0], np.where(never, b[0], np.minimum(a[0], b[0])))
-    return low, np.where(always, a[1], np.where(never, b[1], np.maximum(a[1], b[1])))
-
-
-_RULES: Mapping[str, Callable[..., Bounds | None]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": lambda a, b: _corners(np.multiply, a, b),
-    "div": _divided,
-    "minimum": lambda a, b: (np.minimum(a[0], b[0]), np.minimum(a[1], b[1])),
-    "maximum": lambda a, b: (np.maximum(a[0], b[0]), np.maximum(a[1], b[1])),
-    "shift_left": _shifted,
-    "less": _less,
-    "where": _chosen,
-    "relu": lambda a: (np.maximum(a[0], 0), np.maximum(a[1], 0)),
-    "cast": lambda a: a,
-}
+    return interval(*reduced)
 
 
 # --- operators with attributes ----------------------------------------------------------------------------------------
 
 
-def _scaled(call: Call, known: Mapping[int, Range]) -> Bounds | None:
-    """The bounds of a function that keeps order, by its reference: perhaps with parameters for each index along an axis."""
+def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
+    """The bounds of a monotone function, by its reference: perhaps with parameters for each index along an axis."""
     attrs: Any = call.attrs
     x, *parameters = call.args
-    data = known.get(id(x))
-    if data is None or not all(isinstance(item, Constant) for item in parameters) or not _keeps_order(call, data):
-        return None
+    assert isinstance(x.type, TensorType) and isinstance(call.callee, Operator)
+    data, reference = known.get(id(x)), call.callee.reference
     values = [item.data for item in parameters if isinstance(item, Constant)]
-    axis = attrs.axis if any(value.ndim for value in values) else data.axis or 0
+    if data is None or reference is None or len(values) < len(parameters) or not _keeps_order(call, data):
+        return None
+    by_axis = any(value.ndim for value in values)
+    if by_axis and not hasattr(attrs, "axis"):
+        return None
+    axis = attrs.axis if by_axis else data.axis or 0
     extent = max([1, *(value.size for value in values)])
-    assert isinstance(x.type, TensorType) and isinstance(call.callee, Operator) and call.callee.reference is not None
     ends = []
     for bound in data.along(axis) if data.low.ndim else (data.low, data.high):
         spread = np.broadcast_to(bound, (extent,)) if extent > 1 else bound
-        own = dataclasses.replace(attrs, axis=0) if values else attrs
-        ends.append(call.callee.reference(own, spread.astype(x.type.dtype.numpy), *values).astype(np.int64))
+        own = dataclasses.replace(attrs, axis=0) if hasattr(attrs, "axis") else attrs
+        ends.append(reference(own, spread.astype(x.type.dtype.numpy), *values).astype(np.int64))
     return _spread(ends[0], axis, len(_shape(call))), _spread(ends[1], axis, len(_shape(call)))
 
 
 def _keeps_order(call: Call, data: Range) -> bool:
-    """Whether an operator gives more for more, as long as nothing wraps."""
+    """Whether a monotone operator is so with the parameters of a call: none is negative, and nothing wraps."""
     match call.callee:
         case ops.multiply_fixed:
             multiplier, shift = (arg.data for arg in call.args[1:] if isinstance(arg, Constant))
@@ -238,10 +197,8 @@ def _spread(values: Array, axis: int, rank: int) -> Array:
     return values.reshape(tuple(-1 if other == axis else 1 for other in range(rank)))
 
 
-def _product(call: Call, known: Mapping[int, Range]) -> Bounds | None:
+def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
     """The bounds of sums of products with constant weights."""
-    if not is_product(call):
-        return None
     x, weights = call.args
     assert isinstance(weights, Constant)
     axis = 1 if call.callee is ops.conv else len(_shape(x)) - 1
@@ -276,30 +233,29 @@ def is_product(expr: Expr) -> bool:
     return isinstance(depth, int) and weights.data.size > 0 and _dtype(expr) == "int32"
 
 
-def _moved(call: Call, known: Mapping[int, Range]) -> Bounds | None:
+def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | None:
     """The bounds of what moves, copies or reduces elements."""
-    data = known.get(id(call.args[0]))
-    if data is None:
-        return None
-    rank = len(_shape(call))
-    found = None if data.axis is None else moved_axis(call, data.axis)
-    if found is None:
-        low, high = (np.full((1,) * rank, end, np.int64) for end in (data.low.min(), data.high.max()))
+    rank, data = len(_shape(call)), known.get(id(call.args[0]))
+    found = None if data is None or data.axis is None else moved_axis(call, data.axis)
+    if found is None or data is None or data.axis is None:
+        ends = [_bounds(call.args[place], known) for place in moves.places(len(call.args))]
+        low = np.full((1,) * rank, min(low.min() for low, _ in ends), np.int64)
+        high = np.full((1,) * rank, max(high.max() for _, high in ends), np.int64)
     else:
         place, index = found
-        assert data.axis is not None
         low, high = (_spread(bound[index], place, rank) for bound in data.along(data.axis))
-    return _filled(call, (low, high), known)
+    fill = moves.filling(len(call.args))
+    if fill is not None:
+        least, greatest = _bounds(call.args[fill], known)
+        low, high = np.minimum(low, least.min()), np.maximum(high, greatest.max())
+    return _reduced(call, (low, high))
 
 
-def _filled(call: Call, inside: Bounds, known: Mapping[int, Range]) -> Bounds | None:
-    """Bounds of elements with those of padding, or with sums instead of elements."""
+def _reduced(call: Call, inside: Interval) -> Interval | None:
+    """Bounds of elements, or of their sums, where there are any in each window."""
     low, high = inside
     attrs: Any = call.attrs
     match call.callee:
-        case ops.pad if attrs.mode == "constant":
-            least, greatest = _bounds(call.args[1], known) if len(call.args) > 1 else (np.int64(0), np.int64(0))
-            return np.minimum(low, least), np.maximum(high, greatest)
         case ops.max_pool if any(amount != 0 for amount in attrs.pads):
             # Where a window may hold nothing but padding, the result is the least value of the type.
             each = zip(attrs.pads, attrs.kernel * 2, strict=True)
@@ -312,10 +268,3 @@ def _filled(call: Call, inside: Bounds, known: Mapping[int, Range]) -> Bounds | 
             count = int(np.prod(counts, dtype=np.int64)) if call.callee is ops.reduce_sum else 1
             return (low * count, high * count) if count < 1 << 30 else None
     return low, high
-
-
-_OTHERS: Mapping[str, Callable[[Call, Mapping[int, Range]], Bounds | None]] = {
-    **dict.fromkeys(("clip", "multiply_fixed", "requantize"), _scaled),
-    **dict.fromkeys(("conv", "matmul"), _product),
-    **dict.fromkeys(("transpose", "pad", "max_pool", "reduce_max", "reduce_min", "reduce_sum", "reshape"), _moved),
-}

@@ -32,8 +32,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order
-from inlaid.graph.operator import Operator
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order, traits_of
+from inlaid.graph.operator import Choice, ErrorPropagation, Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.elementwise import add, clip, mul
@@ -41,15 +42,7 @@ from inlaid.types import TensorType
 
 NARROW, WIDE = "bfloat16", "float32"
 
-_PRODUCTS = ("conv", "conv_transpose", "matmul")
-_MOVES = ("reshape", "transpose", "broadcast_to", "concat", "strided_slice", "pad", "tile", "max_pool", "avg_pool")
-"""Operators that take bfloat16 as it is: they choose elements, or average a few of them in float32."""
-_SUMS = ("reduce_sum", "reduce_max", "reduce_min", "layer_norm", "rms_norm", "instance_norm", "lrn")
-"""Reductions whose result is no further off than their operand."""
-_STEEP = ("exp", "expm1", "log", "log1p", "pow", "sinh", "cosh", "tan", "floor", "ceil", "round", "quantize")
-"""Element-wise operators that make much of a small error."""
-
-
+_PRODUCTS = (ops.conv, ops.conv_transpose, ops.matmul)
 ERF_LIMIT = 3.0
 ERF = (
     1.1278634071350098,
@@ -73,11 +66,11 @@ def lower_precision(target: Function) -> Function:
         if _is_product(old):
             assert isinstance(new, Call)
             new = _with_narrow_operands(new, dataclasses.replace(new.attrs, out_dtype=WIDE))
-        elif _name(new) == "div" and _is_wide(new):
+        elif isinstance(new, Call) and new.callee is ops.div and _is_wide(new):
             new = _times_reciprocal(new)
-        elif _name(new) == "erf" and plan.may_be_rounded(old):
+        elif isinstance(new, Call) and new.callee is ops.erf and plan.may_be_rounded(old):
             new = _rough_erf(new)
-        elif plan.moves_narrow(old):
+        elif plan.computes_narrow(old):
             assert isinstance(new, Call)
             return cast_to(_with_narrow_operands(new, new.attrs), WIDE)
         return cast_to(cast_to(new, NARROW), WIDE) if plan.stored_narrow(old) else new
@@ -85,9 +78,8 @@ def lower_precision(target: Function) -> Function:
     return transform_function(target, visit)
 
 
-def _times_reciprocal(new: Expr) -> Expr:
+def _times_reciprocal(new: Call) -> Expr:
     """A quotient by a known number as a product, where that is off by a rounding of float32 at most."""
-    assert isinstance(new, Call)
     divisor = new.args[1]
     if not isinstance(divisor, Constant):
         return new
@@ -98,9 +90,8 @@ def _times_reciprocal(new: Expr) -> Expr:
     return mul(new.args[0], constant(reciprocal, span=divisor.span), span=new.span)
 
 
-def _rough_erf(new: Expr) -> Expr:
+def _rough_erf(new: Call) -> Expr:
     """The error function within 2^-13 of 1, the infinities' values exact."""
-    assert isinstance(new, Call)
     x = clip(new.args[0], minimum=-ERF_LIMIT, maximum=ERF_LIMIT, span=new.span)
     square = mul(x, x, span=new.span)
     total: Expr = scalar(ERF[-1], WIDE)
@@ -138,38 +129,44 @@ class _Plan:
         """Whether nothing that reads a float32 value needs it as it is."""
         return _is_wide(expr) and id(expr) not in self._exact
 
-    def moves_narrow(self, expr: Expr) -> bool:
-        """Whether an operator that only moves elements is to move bfloat16."""
-        return _name(expr) in _MOVES and _is_wide(expr) and id(expr) not in self._exact
+    def computes_narrow(self, expr: Expr) -> bool:
+        """Whether an operator that moves elements, or averages a few in float32, is to read and store bfloat16."""
+        return _takes_narrow(expr) and self.may_be_rounded(expr)
 
     def _judge(self, expr: Expr, readers: Sequence[Expr]) -> None:
         """Decide on a value; on all that reads it, it has been decided."""
-        if any(_name(reader) in _STEEP or (_passes(reader) and id(reader) in self._steep) for reader in readers):
+        if any(_amplifies(reader) or (_passes(reader) and id(reader) in self._steep) for reader in readers):
             self._steep.add(id(expr))
         if id(expr) in self._steep or any(self._needs_exact(reader) for reader in readers):
             self._exact.add(id(expr))
-        elif not isinstance(expr, Constant) and any(_is_product(reader) or self.moves_narrow(reader) for reader in readers):
+        elif not isinstance(expr, Constant) and any(_is_product(reader) or self.computes_narrow(reader) for reader in readers):
             self._narrow.add(id(expr))
 
     def _needs_exact(self, reader: Expr) -> bool:
         """Whether an expression reads what must not be rounded, whatever it computes."""
-        if _is_product(reader) or _name(reader) in _SUMS:
+        if _is_product(reader) or traits_of(reader).errors is ErrorPropagation.DAMPS:
             return False
-        return id(reader) in self._exact if _name(reader) in _MOVES else not _passes(reader)
+        return id(reader) in self._exact if _takes_narrow(reader) else not _passes(reader)
 
 
 def _passes(reader: Expr) -> bool:
     """Whether an operator's float32 result is about as far off as its operands."""
-    return _is_wide(reader) and (_name(reader) in _MOVES or _is_elementwise(reader))
+    return _is_wide(reader) and (_takes_narrow(reader) or _is_elementwise(reader))
+
+
+def _takes_narrow(expr: Expr) -> bool:
+    """Whether an operator moves elements by place, or averages over small windows: not one that fuses into what computes them."""
+    traits = traits_of(expr)
+    moves = traits.moves is not None and traits.moves.by is Choice.PLACE
+    return (moves or traits.errors is ErrorPropagation.PRESERVES) and not _is_elementwise(expr)
+
+
+def _amplifies(expr: Expr) -> bool:
+    return traits_of(expr).errors is ErrorPropagation.AMPLIFIES
 
 
 def _is_elementwise(expr: Expr) -> bool:
     return isinstance(expr, Call) and isinstance(expr.callee, Operator) and expr.callee.elementwise
-
-
-def _name(expr: Expr) -> str:
-    """The name of the operator that an expression calls, "" where it is another."""
-    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
 
 
 def _is_wide(expr: Expr) -> bool:
@@ -178,9 +175,9 @@ def _is_wide(expr: Expr) -> bool:
 
 def _is_product(expr: Expr) -> bool:
     """Whether an expression is a sum of products of float32 that is to be taken of bfloat16."""
-    if not isinstance(expr, Call) or _name(expr) not in _PRODUCTS or not _is_wide(expr) or not all(map(_is_wide, expr.args)):
+    if not isinstance(expr, Call) or expr.callee not in _PRODUCTS or not all(map(_is_wide, (expr, *expr.args))):
         return False
-    return _name(expr) == "matmul" or not _is_depthwise(expr)
+    return expr.callee is ops.matmul or not _is_depthwise(expr)
 
 
 def _is_depthwise(conv: Call) -> bool:

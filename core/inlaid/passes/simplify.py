@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, If, constant
+from inlaid.graph.ir import Call, Constant, Expr, Function, If, constant, traits_of
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
 from inlaid.graph.transform import transform_function
@@ -39,10 +39,17 @@ def _the_same(found: Match) -> Expr | None:
     return x if x.type == found.root.type else None
 
 
-def _inner(found: Match) -> Expr:
-    """The inner of two equal operators."""
-    assert isinstance(found.root, Call)
-    return found.root.args[0]
+def _once(found: Match) -> Expr | None:
+    """f(x) for f(f(x)) and x for f(x, x), where f is idempotent; x for f(f(x)), where it is an involution."""
+    outer = found.root
+    assert isinstance(outer, Call)
+    idempotent, x = traits_of(outer).idempotent, outer.args[0]
+    if len(outer.args) == 2:
+        return x if idempotent and outer.args[1] is x and x.type == outer.type else None
+    if len(outer.args) != 1 or not isinstance(x, Call) or x.callee is not outer.callee or x.attrs != outer.attrs:
+        return None
+    kept = x if idempotent else x.args[0]
+    return kept if kept.type == outer.type else None
 
 
 # --- conversions ------------------------------------------------------------------------------------------------------
@@ -168,16 +175,10 @@ def _rules() -> tuple[Rule, ...]:
     def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _the_same) -> Rule:
         return Rule(name, pattern, build)
 
-    idempotent = ("relu", "abs", "floor", "ceil", "round", "sign")
-    involutions = ("neg", "logical_not", "bitwise_not")
-    both = ("maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or")
-    # Not sums: one over no axes turns -0.0 into 0.0.
-    reductions = ("reduce_prod", "reduce_max", "reduce_min")
     return (
-        *(rule(f"{name} twice", twice(name), _inner) for name in idempotent),
-        *(rule(f"{name} twice", is_op(name)(is_op(name)(x))) for name in involutions),
-        *(rule(f"{name} of equals", is_op(name)(x, x)) for name in both),
-        *(rule(f"{name} over no axes", outer(name), _no_axes) for name in reductions),
+        Rule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
+        # Not sums: one over no axes turns -0.0 into 0.0.
+        rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
         rule("abs of neg", is_op("abs")(is_op("neg")(x)), lambda found: abs(found["x"])),
         rule("times one", is_op("mul")(x, is_scalar(1))),
         rule("divided by one", is_op("div")(x, is_scalar(1))),

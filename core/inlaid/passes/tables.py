@@ -22,33 +22,29 @@ from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
 from inlaid.types import TensorType
 
-_DEAR = (
-    *("erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "rsqrt", "div"),
-)
-"""Operators that take longer than to look an element up. A table for cheaper ones would only keep them from the kernel before."""
-
 
 @dataclass(frozen=True)
 class _Derived:
     """An element-wise function of `source`, a tensor of bytes: what it makes of `byte`, which stands for all 256 of them, and
-    whether that is dear."""
+    whether that is expensive."""
 
     source: Expr
     byte: Var
     result: Expr
-    dear: bool
+    expensive: bool
 
 
 def tabulate(target: Function, cheap: bool = False) -> Function:
-    """The function with bytes that are computed dearly from other bytes, one from one, looked up; with `cheap` also those that are
-    computed by floats in another way, which then are the same on every target. The same object where there are none."""
+    """The function with bytes that expensive operators compute from other bytes, one from one, looked up; with `cheap` also those
+    that are computed by floats in another way, which then are the same on every target. The same object where there are none. A
+    table for cheap operators would only keep them from the kernel before."""
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         found = _derived(new, derived)
         if found is None:
             return new
-        if _is_bytes(new) and (found.dear or (cheap and isinstance(new, Call) and new.callee is quantize)):
+        if _is_bytes(new) and (found.expensive or (cheap and isinstance(new, Call) and new.callee is quantize)):
             new = _looked_up(found, new)
         derived[id(new)] = found
         kept.append(new)
@@ -77,8 +73,8 @@ def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
     if expr.type.shape != first.source.type.shape or any(isinstance(arg, Constant) and arg.data.size != 1 for arg in expr.args):
         return None
     args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else known[id(arg)].result for arg in expr.args]
-    dear = expr.callee.name in _DEAR or any(other is not None and other.dear for other in sources)
-    return _Derived(first.source, first.byte, call(expr.callee, args, expr.attrs, expr.span), dear)
+    expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
+    return _Derived(first.source, first.byte, call(expr.callee, args, expr.attrs, expr.span), expensive)
 
 
 def _itself(source: Expr) -> _Derived:

@@ -94,13 +94,9 @@ def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequenc
         return [seen[id(expr)]]
     step = plan.steps[id(expr)]
     assert isinstance(step.form, Move)
-    filled = [arg.data for arg in step.form.call.args[1:] if isinstance(arg, Constant)] if _pads(step.form.call) else []
+    fill = None if step.form.fill is None else step.form.call.args[step.form.fill]
     # Minus infinity around what a greatest element is taken of is stored as the least value there is.
-    return [_counted(data) for data in filled if np.isfinite(data).all()]
-
-
-def _pads(call: Call) -> bool:
-    return isinstance(call.callee, Operator) and call.callee.name == "pad"
+    return [_counted(fill.data)] if isinstance(fill, Constant) and np.isfinite(fill.data).all() else []
 
 
 def _counted(data: Array, masked: bool = False) -> Histogram:

@@ -96,10 +96,9 @@ class Product(Form):
     @property
     def _axes(self) -> tuple[int, int]:
         """That of output channels in the weights, and in the result."""
-        name = _name(self.product)
-        if name == "matmul":
+        if self.product.callee is ops.matmul:
             return 1, tensor_of(self.product).rank - 1
-        return int(name == "conv_transpose"), 1
+        return int(self.product.callee is ops.conv_transpose), 1
 
     def biased(self, offset: Array) -> Form | None:
         spread = by_channel(offset, tensor_of(self.product), self._axes[1])
@@ -111,11 +110,11 @@ class Product(Form):
         made = stored_weights(self.weights, axis, self.offset, x.scale, settings)
         span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
         bias, data = made.bias, x.value
-        if _name(self.product) == "conv_transpose":
+        if operator is ops.conv_transpose:
             data = x.centred  # what lies between the elements is zero, not the zero point
         else:
             bias = bias - x.scale.zero_point * _sums(made.stored, axis)
-            if _name(self.product) == "conv":
+            if operator is ops.conv:
                 data, attrs = padded(x, attrs.pads, span), dataclasses.replace(attrs, pads=(0,) * len(attrs.pads))
         value: Expr = call(operator, (data, constant(made.stored, span=span)), attrs, span)
         total = Total(value, x.scale.scale * made.scales, of_result, _bound(made, axis), self._rounding)
@@ -126,7 +125,7 @@ class Product(Form):
 
     @property
     def _rounding(self) -> str:
-        depthwise = _name(self.product) == "conv" and self.product.attrs.groups > 1
+        depthwise = self.product.callee is ops.conv and self.product.attrs.groups > 1
         return "away" if depthwise else "up"
 
 
@@ -284,24 +283,20 @@ class Softmax(Form):
 
 @dataclass(frozen=True)
 class Move(Form):
-    """An operator that chooses among elements, by place or by order: its result has the scale of what it reads. `places` are the
-    arguments that it chooses from."""
+    """An operator that moves data: its result has the scale of what it reads. `places` are the operands that it moves from, `fill`
+    is the one that fills, a constant; see `Moves`."""
 
     call: Call
     places: tuple[int, ...]
+    fill: int | None = None
 
     def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
         """The call over stored operands; `others` has the arguments at the other places, None at these."""
         args = list(others)
         for place, operand in zip(self.places, operands, strict=True):
             args[place] = operand.value
-        if _name(self.call) == "pad" and len(args) == 2:
-            value = args[1]
+        if self.fill is not None:
+            value = args[self.fill]
             assert isinstance(value, Constant)
-            args[1] = constant(operands[0].scale.stored_array(value.data))
+            args[self.fill] = constant(operands[0].scale.stored_array(value.data))
         return call(self.call.callee, args, self.call.attrs, self.call.span)
-
-
-def _name(expr: Call) -> str:
-    assert isinstance(expr.callee, Operator)
-    return expr.callee.name

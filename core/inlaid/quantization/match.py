@@ -10,8 +10,8 @@ import numpy as np
 from inlaid import ops
 from inlaid.arith import Dim
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import Call, Constant, Expr, constant, function
-from inlaid.graph.operator import Operator
+from inlaid.graph.ir import Call, Constant, Expr, constant, function, traits_of
+from inlaid.graph.operator import Moves, Operator
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.pool import AvgPoolAttrs
 from inlaid.quantization.forms import (
@@ -32,17 +32,8 @@ from inlaid.quantization.forms import (
 from inlaid.quantization.histogram import Array
 from inlaid.types import TensorType
 
-_FIRST = (0,)
-MOVES = {
-    **dict.fromkeys(
-        ("reshape", "transpose", "broadcast_to", "strided_slice", "tile", "max_pool", "reduce_max", "reduce_min"), _FIRST
-    ),
-    **dict.fromkeys(("pad", "take", "take_along_axis", "gather_nd", "reverse_sequence", "dynamic_slice", "resize"), _FIRST),
-    "maximum": (0, 1),
-    "minimum": (0, 1),
-    "where": (1, 2),
-}
-"""Operators that choose among elements, and the places of the arguments that they choose from; concat chooses from all."""
+_PRODUCTS = (ops.conv, ops.conv_transpose, ops.matmul)
+_BINARY = (ops.add, ops.sub, ops.mul, ops.div)
 MEAN_LIMIT = 1 << 23
 """Elements whose sum, of 8 bits each, is sure to fit into 32."""
 WINDOW_LIMIT = 1 << 12
@@ -54,16 +45,16 @@ NO_FORM = "it has no form in integers"
 
 def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
     """The form of a call of a float32 operator, and the operands that it reads as stored tensors; or why there is none."""
-    name = _name(target)
-    if name in ("conv", "conv_transpose", "matmul"):
+    operator = target.callee
+    if operator in _PRODUCTS:
         return _product(target)
-    if name in ("add", "sub", "mul", "div"):
+    if operator in _BINARY:
         return _binary(target)
-    if name == "reduce_sum":
+    if operator is ops.reduce_sum:
         return _mean(target)
-    if name == "avg_pool":
+    if operator is ops.avg_pool:
         return _average(target)
-    if name == "softmax":
+    if operator is ops.softmax:
         extent = tensor_of(target).shape[target.attrs.axis]
         if not isinstance(extent, int) or not 0 < extent <= LONGEST_SOFTMAX:
             return f"its sums are of {extent} elements, and at most {LONGEST_SOFTMAX} are sure to fit into int32"
@@ -73,37 +64,36 @@ def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
 
 def _product(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     data, weights = target.args
-    if not isinstance(weights, Constant) or (_name(target) == "matmul" and weights.data.ndim != 2):
-        return (Both(target), target.args) if _name(target) == "matmul" else "its weights are computed by the model"
+    if not isinstance(weights, Constant) or (target.callee is ops.matmul and weights.data.ndim != 2):
+        return (Both(target), target.args) if target.callee is ops.matmul else "its weights are computed by the model"
     if not np.isfinite(weights.data).all():
         return "its weights are not all finite"
-    if _name(target) == "conv_transpose" and target.attrs.groups != 1:
+    if target.callee is ops.conv_transpose and target.attrs.groups != 1:
         return "it is transposed and has groups"
-    outputs = weights.data.shape[0 if _name(target) == "conv" else 1]
+    outputs = weights.data.shape[0 if target.callee is ops.conv else 1]
     return Product(target, weights.data, np.zeros(outputs)), (data,)
 
 
 def _binary(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
-    name = _name(target)
     affine = _affine(target)
     if affine is not None:
         return affine
-    if name == "div":
+    if target.callee is ops.div:
         return NO_FORM
-    return (Times() if name == "mul" else Sum(_operator(target))), target.args
+    return (Times() if target.callee is ops.mul else Sum(_operator(target))), target.args
 
 
 def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
     """A scale or a shift of each channel by constants; None where a call is something else."""
     values, sign = _constant_side(target)
-    name = _name(target)
-    if values is None or (name == "div" and not values.all()):
+    divides = target.callee is ops.div
+    if values is None or (divides and not values.all()):
         return None
     x = target.args[isinstance(target.args[0], Constant)]
     type_ = tensor_of(x)
     for axis in range(type_.rank):
-        spread = by_channel(1 / values if name == "div" else values, type_, axis)
-        if spread is not None and name in ("mul", "div"):
+        spread = by_channel(1 / values if divides else values, type_, axis)
+        if spread is not None and (divides or target.callee is ops.mul):
             return Affine(type_, spread, np.zeros_like(spread), axis), (x,)
         if spread is not None:
             return Affine(type_, np.ones_like(spread), sign * spread, axis), (x,)
@@ -151,17 +141,20 @@ def known(dims: Sequence[Dim]) -> list[int]:
 
 
 def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
-    name = _name(target)
-    if name == "resize" and (target.attrs.mode != "nearest" or target.attrs.crop):
-        return "it interpolates"
-    if name == "pad" and len(target.args) == 2 and not isinstance(target.args[1], Constant):
-        return "it pads with a value that the model computes"
-    places = tuple(range(len(target.args))) if name == "concat" else MOVES.get(name)
-    if places is None:
+    moves = traits_of(target).moves
+    if target.callee is ops.resize:
+        if target.attrs.mode != "nearest" or target.attrs.crop:
+            return "it interpolates"
+        moves = Moves()
+    if moves is None:
         return NO_FORM
+    fill = moves.filling(len(target.args))
+    if fill is not None and not isinstance(target.args[fill], Constant):
+        return "it pads with a value that the model computes"
+    places = moves.places(len(target.args))
     if any(isinstance(arg, Constant) and arg.data.dtype.kind == "f" and np.isnan(arg.data).any() for arg in target.args):
         return "a constant that it reads has NaN"
-    return Move(target, places), tuple(target.args[place] for place in places)
+    return Move(target, places, fill), tuple(target.args[place] for place in places)
 
 
 def with_constant(form: Form, target: Call) -> Form | None:
@@ -170,26 +163,24 @@ def with_constant(form: Form, target: Call) -> Form | None:
     values, sign = _constant_side(target)
     if values is None:
         return None
-    name = _name(target)
-    if name in ("add", "sub"):
+    if target.callee in (ops.add, ops.sub):
         return form.biased(values * sign)
     number = float(values.reshape(-1)[0]) if values.size == 1 else 0.0
-    return Scaled(form, number if name == "mul" else 1 / number) if number > 0 else None
+    return Scaled(form, number if target.callee is ops.mul else 1 / number) if number > 0 else None
 
 
 def _constant_side(target: Call) -> tuple[Array | None, float]:
     """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with; None where
     there is none, or one that masks."""
-    name = _name(target)
-    if name not in ("add", "sub", "mul", "div"):
+    if target.callee not in _BINARY:
         return None, 0.0
     a, b = target.args
-    if isinstance(a, Constant) and name in ("add", "mul"):
+    if isinstance(a, Constant) and _operator(target).commutative:
         a, b = b, a
     if not isinstance(b, Constant) or a.type != target.type:
         return None, 0.0
     values = b.data.astype(np.float64)
-    return (values if np.all(np.abs(values) < MASK) else None), -1.0 if name == "sub" else 1.0
+    return (values if np.all(np.abs(values) < MASK) else None), -1.0 if target.callee is ops.sub else 1.0
 
 
 def limits_of(target: Expr) -> tuple[float, float] | None:
@@ -206,10 +197,6 @@ def limits_of(target: Expr) -> tuple[float, float] | None:
 def _operator(target: Call) -> Operator:
     assert isinstance(target.callee, Operator)
     return target.callee
-
-
-def _name(target: Call) -> str:
-    return _operator(target).name
 
 
 def is_real(expr: Expr) -> bool:
