@@ -12,6 +12,7 @@ from inlaid.errors import CompileError, Unsupported
 from inlaid.graph.ir import Call, Module, in_order
 from inlaid.graph.operator import Operator
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
+from inlaid.lowering.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
 from inlaid.lowering.rewrites import rewrites
 from inlaid.lowering.steps import StepProgram, steps_of
@@ -51,7 +52,7 @@ def _inside(region: Region) -> Region:
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
     every operator is a kernel of its own. `programs` are shared by regions of each target. `instruments` watch the passes over a
-    region: over a module of that alone, under its symbol."""
+    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels."""
 
     target: Target
     registry: PluginRegistry
@@ -61,6 +62,7 @@ class DriverContext:
     objects: Store = field(default_factory=lambda: caches().objects)
     programs: Programs = field(default_factory=dict)
     instruments: Sequence[Instrument[Module]] = ()
+    kernel_instruments: Sequence[Instrument[LoopProgram]] = ()
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """What a code generator of loop level is given for the region."""
@@ -77,9 +79,11 @@ class DriverContext:
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
         source, rules, context = self._sources(region)
         shared = self.programs.setdefault(str(self.target), {})
-        program = lower_region(replace(source, exchange=exchange), rules, context, partial(self.progress, "lower"), shared)
-        own = self.registry.passes(self.target, Phase.LOOP)
-        program = replace(program, kernels=tuple(map(PassManager(own).run, program.kernels))) if own else program
+        early, report = self.registry.passes(self.target, Phase.BEFORE_PEELING), partial(self.progress, "lower")
+        finished = partial(finish, own=early, instruments=self.kernel_instruments)
+        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished)
+        own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
+        program = replace(program, kernels=tuple(map(own.run, program.kernels)))
         for kernel in program.kernels:
             check_scopes(kernel, context.capabilities.scopes)
         return program

@@ -1,11 +1,14 @@
-"""From a scheduled kernel to what code generators print: plain loops, no blocks, large scratch buffers given by the caller."""
+"""The passes from a scheduled kernel to what code generators print: plain loops, no blocks, large scratch buffers given by the
+caller."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from inlaid import arith
 from inlaid.errors import ScheduleError
+from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.tensor import ir
 from inlaid.tensor.align import align_buffers
 from inlaid.tensor.compact import compact_buffers
@@ -15,19 +18,25 @@ from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, mapped, 
 from inlaid.tensor.peel import peel_loops
 from inlaid.tensor.vthread import lower_vthreads
 
+LoopPass = Pass[ir.LoopProgram]
+
 STACK_BYTES = 4096
 """Buffers larger than this are not left to a kernel's stack."""
 LOCAL_BYTES = 1 << 16
 """Buffers of one iteration of a parallel loop may be this large: nobody else can hold them."""
 
 
-def finish(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The kernel as plain loops with simplified indices. Raises `ScheduleError` for a register buffer with a varying index."""
-    program = free_registers(align_buffers(compact_buffers(simplify_program(flatten_blocks(program)))))
-    program = simplify_program(nest_guards(unroll_loops(peel_loops(lower_vthreads(program)))))
-    program = hoist_divisions(program)
+def finish(
+    program: ir.LoopProgram, own: Sequence[LoopPass] = (), instruments: Sequence[Instrument[ir.LoopProgram]] = ()
+) -> ir.LoopProgram:
+    """The kernel as plain loops with simplified indices; `own` are a target's passes between `NESTS` and `PLAIN`. Raises
+    `ScheduleError` for a register buffer with a varying index."""
+    return PassManager((*NESTS, *own, *PLAIN), instruments).run(program)
+
+
+def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
     check_registers(program)
-    return hoist_scratch(program)
+    return program
 
 
 def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -74,3 +83,25 @@ def _crowded(body: ir.Stmt) -> bool:
 def _fits(buffer: ir.Buffer, limit: int) -> bool:
     size = arith.product(buffer.shape)
     return buffer.scope != "" or (isinstance(size, int) and size * buffer.dtype.bytes <= limit)
+
+
+NESTS: tuple[LoopPass, ...] = (
+    UnitPass("flatten_blocks", flatten_blocks),
+    UnitPass("simplify_nests", simplify_program),
+    UnitPass("compact_buffers", compact_buffers),
+    UnitPass("align_buffers", align_buffers),
+    UnitPass("free_registers", free_registers),
+    UnitPass("lower_vthreads", lower_vthreads),
+)
+"""Up to nests of whole loops: what is computed for all of a buffer still stands in one place, conditions on bounds included."""
+
+PLAIN: tuple[LoopPass, ...] = (
+    UnitPass("peel_loops", peel_loops),
+    UnitPass("unroll_loops", unroll_loops),
+    UnitPass("nest_guards", nest_guards),
+    UnitPass("simplify_loops", simplify_program),
+    UnitPass("hoist_divisions", hoist_divisions),
+    UnitPass("check_registers", _registers_checked),
+    UnitPass("hoist_scratch", hoist_scratch),
+)
+"""From there on loops are cut in parts, so that inner ones ask for no bounds."""

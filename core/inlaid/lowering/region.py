@@ -52,13 +52,14 @@ def lower_region(
     context: KernelContext,
     progress: Callable[[int, int], None] = lambda done, total: None,
     programs: dict[Any, ir.LoopProgram] | None = None,
+    finish: Callable[[ir.LoopProgram], ir.LoopProgram] = finish,
 ) -> RegionProgram:
-    """Lower a region. Equal kernels are built once, also those of regions that share `programs`: of the same rules and context.
-    `progress` is told how many expressions are done, and how many there are.
+    """Lower a region. Equal kernels are built once, also those of regions that share `programs`: of the same rules, context and
+    `finish`, which makes plain loops of scheduled kernels. `progress` is told how many expressions are done, and of how many.
 
     Raises `CompileError` naming operator and node.
     """
-    return _RegionLowering(source, tuple(rules), context, {} if programs is None else programs).run(progress)
+    return _RegionLowering(source, tuple(rules), context, {} if programs is None else programs, finish).run(progress)
 
 
 def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
@@ -85,6 +86,7 @@ class _RegionLowering:
     rules: tuple[ScheduleRule, ...]
     context: KernelContext
     programs: dict[Any, ir.LoopProgram] = field(default_factory=dict)
+    finish: Callable[[ir.LoopProgram], ir.LoopProgram] = finish
     kernels: list[ir.LoopProgram] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
     offers: dict[Any, tuple[Offer, ...]] = field(default_factory=dict)
@@ -382,7 +384,7 @@ class _RegionLowering:
             key = (origin.key, offer.layouts, offer.cost, version)
             if key not in self.known:
                 self.known[key] = len(self.kernels)
-                self.kernels.append(self.programs.get(key) or self.programs.setdefault(key, finish(schedule(source))))
+                self.kernels.append(self.programs.get(key) or self.programs.setdefault(key, self.finish(schedule(source))))
             number = self.known[key]
             program = self.kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))

@@ -45,10 +45,13 @@ class Level(Enum):
 
 
 class Phase(Enum):
-    """When a plugin's passes run."""
+    """When a plugin's passes run. BEFORE_PEELING: over each kernel as nests of whole loops, where a padded copy is one nest with a
+    choice of values; LOOP: over plain loops, their last iterations apart where only those ask for bounds, and copies between
+    layouts too."""
 
     BEFORE_PARTITION = "before-partition"
     AFTER_PARTITION = "after-partition"
+    BEFORE_PEELING = "before-peeling"
     LOOP = "loop"
 
 

@@ -39,7 +39,8 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookspec
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Passes to run for a target in a phase: graph passes before and after partitioning, loop passes."""
+    """Passes to run for a target in a phase: graph passes before and after partitioning, loop passes before loops are peeled and at
+    the end."""
     raise AssertionError
 
 

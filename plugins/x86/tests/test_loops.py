@@ -11,10 +11,10 @@ import inlaid
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.artifact.plan import Loop
+from inlaid.driver import context
 from inlaid.driver.compile import build_package
 from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
-from inlaid.lowering import region as lowering
 from inlaid.types import TensorType
 from inlaid_x86 import compilers
 
@@ -193,8 +193,8 @@ def test_recurrent_layers(layer, gates, functions, direction, threads):
 
 def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
     lowered, compiled = [], []
-    finish, compile_text = lowering.finish, compilers.compile_text
-    monkeypatch.setattr(lowering, "finish", lambda program: lowered.append(program) or finish(program))
+    finish, compile_text = context.finish, compilers.compile_text
+    monkeypatch.setattr(context, "finish", lambda program, **given: lowered.append(program) or finish(program, **given))
     monkeypatch.setattr(compilers, "compile_text", lambda text, *rest: compiled.append(text) or compile_text(text, *rest))
 
     def made(layers):

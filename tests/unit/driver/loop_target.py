@@ -14,8 +14,11 @@ from inlaid.driver.compile import cut
 from inlaid.driver.context import DriverContext
 from inlaid.graph.ir import Module
 from inlaid.passes.manager import Instrument
-from inlaid.plugins import Accept, Capabilities, Codegen, Form, Level, OpRule, Phase, TargetSpec, hookimpl
+from inlaid.plugins import Accept, Capabilities, Codegen, Form, Level, OpRule, Phase, Region, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.schedules.rule import ScheduleRule
+from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.region import RegionProgram
 
 KIND = "loops"
@@ -25,11 +28,12 @@ DTYPES = ("float32", "int32", "int8", "uint8", "bool")
 def registry_of(
     passes: Mapping[Phase, Sequence[Any]] = MappingProxyType({}),
     form: Form | None = None,
-    intrinsics: Sequence[Any] = (),
+    rules: Sequence[ScheduleRule] = (),
+    intrinsics: Sequence[TensorIntrin] = (),
     **facts: Any,
 ) -> PluginRegistry:
-    """A registry with the target, which takes all operators, and the reference. `passes` are its own, `form` is how it stores what
-    crosses borders, `facts` are capabilities."""
+    """A registry with the target, which takes all operators, and the reference. `passes`, schedule `rules` and `intrinsics` are its
+    own, `form` is how it stores what crosses borders, `facts` are capabilities."""
     module: Any = types.ModuleType("loop_target_of_a_test")
     module.PLUGIN_API_VERSION = 2
 
@@ -53,6 +57,10 @@ def registry_of(
         return passes.get(phase, ()) if target.kind == KIND else ()
 
     @hookimpl
+    def inlaid_schedules(target):
+        return rules if target.kind == KIND else ()
+
+    @hookimpl
     def inlaid_intrinsics(target):
         return intrinsics
 
@@ -60,7 +68,7 @@ def registry_of(
     def inlaid_codegen(target):
         return Bordered()
 
-    for hook in (inlaid_targets, inlaid_op_rules, inlaid_passes, inlaid_intrinsics, inlaid_codegen):
+    for hook in (inlaid_targets, inlaid_op_rules, inlaid_passes, inlaid_schedules, inlaid_intrinsics, inlaid_codegen):
         setattr(module, hook.__name__, hook)
     sys.modules[module.__name__] = module
     points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
@@ -72,13 +80,17 @@ def registry_of(
     return found
 
 
-def lowered(module: Module, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> RegionProgram:
+def lowered(
+    module: Module,
+    registry: PluginRegistry,
+    instruments: Sequence[Instrument[Module]] = (),
+    kernel_instruments: Sequence[Instrument[LoopProgram]] = (),
+) -> RegionProgram:
     """The one region of a model as its code generator gets it."""
-    from inlaid.plugins import Region
-
     partitioned, takers = cut(module, [KIND], registry)
     (name,) = partitioned.regions
     region = Region(name, partitioned.module[name], takers[0].target)
-    program = DriverContext(region.target, registry, ops.TABLE, instruments=instruments).unit(region)
+    watched = {"instruments": instruments, "kernel_instruments": kernel_instruments}
+    program = DriverContext(region.target, registry, ops.TABLE, **watched).unit(region)
     assert isinstance(program, RegionProgram)
     return program

@@ -12,7 +12,7 @@ from inlaid.driver.context import DriverContext
 from inlaid.errors import ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.passes.manager import UnitPass
-from inlaid.plugins import Capabilities, Region, Target
+from inlaid.plugins import Capabilities, Phase, Region, Target
 from inlaid.tensor import ir
 from inlaid.types import MemoryScope, TensorType, dtype
 
@@ -37,7 +37,7 @@ class Registry:
             store = ir.Store(stage, (arith.ZERO,), ir.const(0, "float32"))
             return replace(program, body=ir.Alloc(stage, ir.Seq((store, program.body))))
 
-        return (UnitPass("stage", staged),)
+        return (UnitPass("stage", staged),) if phase is Phase.LOOP else ()
 
 
 def lower(*scopes: MemoryScope) -> None:
