@@ -319,6 +319,7 @@ def test_show(run: Run) -> None:
     assert "@region0_x86(" in cut and '"target": "x86:threads=1"' in cut
     fused = good(run("show", "small.onnx", "--after", "fuse", "--target", "x86:threads=1"))
     assert '"primitive"' in fused and '"primitive"' not in cut
+    assert good(run("show", "small.onnx", "--after", "peel_loops", "--target", "x86:threads=1")).startswith("program matmul_")
 
 
 def test_symbolic_dimensions(run: Run, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.onnx_runtime import answers
 
 import inlaid
-from inlaid.driver import module_after
+from inlaid.driver import after_step
 from inlaid.graph.ir import Call, post_order
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
@@ -113,7 +113,7 @@ def test_what_networks_are_made_of(target, signed, per_channel):
 def test_products_are_of_integers():
     """No product, mean over an image or concatenation is left in float, and right operands are int8."""
     for built in (a_network(), GENERATED["bert_base"].tiny(), GENERATED["vit_b16"].tiny()):
-        main = module_after(inlaid.load(in_eight_bits(built)), [TARGET], "name_sizes").main
+        main = after_step(inlaid.load(in_eight_bits(built)), [TARGET], "name_sizes").main
         for call in post_order(main):
             if isinstance(call, Call) and isinstance(call.callee, Operator):
                 operands = [arg.type.dtype.name for arg in call.args]

@@ -7,14 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from inlaid.cli.common import (
-    dims_option,
-    echo,
-    model_argument,
-    precision_option,
-    refuse_package,
-    target_option,
-)
+from inlaid.cli.common import dims_option, echo, model_argument, precision_option, refuse_package, target_option
 
 
 @click.command("show")
@@ -44,8 +37,13 @@ def show_command(
     refuse_package(model)
     module = inlaid.load(model, dims)
     if after is not None:
-        from inlaid.driver import module_after
+        from inlaid.driver import after_step
         from inlaid.settings import Settings
+        from inlaid.tensor.text import show as show_kernel
 
-        module = module_after(module, targets, after, settings=Settings(precision=precision))
+        found = after_step(module, targets, after, settings=Settings(precision=precision))
+        if isinstance(found, tuple):
+            echo("\n".join(map(show_kernel, found)))
+            return
+        module = found
     echo(show(module, weights=weights))

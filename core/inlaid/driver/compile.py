@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
@@ -12,7 +13,7 @@ from inlaid.driver.fallback import with_fallback
 from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
-from inlaid.driver.region import rewrite_region
+from inlaid.driver.region import watch_region
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import CompileError
 from inlaid.graph.ir import Module
@@ -24,6 +25,7 @@ from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
+from inlaid.tensor.ir import LoopProgram
 
 PARTITION = "partition"
 """What cutting a model into regions is called among its steps."""
@@ -56,12 +58,12 @@ def cut(
     return partitioned, takers
 
 
-def module_after(
+def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
-) -> Module:
+) -> Module | tuple[LoopProgram, ...]:
     """A module as it is after one step of its way to kernels for targets: the name of a graph pass (its last run, or run number n
-    as `name:n`), "partition", or the name of a pass over regions. Raises `CompileError` for a name that is none, with all that
-    are."""
+    as `name:n`), "partition", or the name of a pass over regions; or all kernels after a pass over kernels. Raises `CompileError`
+    for a name that is none, with all that are."""
     registry = registry or default_registry()
     passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
@@ -71,16 +73,20 @@ def module_after(
     partitioned, takers = cut(module, targets, registry, settings=settings)
     if step == PARTITION:
         return partitioned.module
-    watch = After[Module](step)
+    seen, kernels = After[Module](step), After[LoopProgram](step)
     bordered = at_borders(partitioned, takers, registry)
-    for symbol, index in bordered.partitioned.regions.items():
-        region = bordered.region(symbol, bordered.partitioned.module[symbol], takers[index].target)
-        rewrite_region(region, DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[watch]))
-    if step not in watch.names:
-        names = ", ".join(dict.fromkeys((*(item.name for item in passes), PARTITION, *watch.names)))
-        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {names}")
-    found = {name: function for unit in watch.units for name, function in unit.functions.items()}
-    return Module({**bordered.partitioned.module.functions, **found})
+    whole = bordered.partitioned.module
+    for lower in (False, True):
+        for symbol, index in bordered.partitioned.regions.items():
+            region = bordered.region(symbol, whole[symbol], takers[index].target)
+            context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[seen])
+            watch_region(region, replace(context, kernel_instruments=[kernels]), lower)
+        if seen.units:
+            return Module({**whole.functions, **{name: unit[name] for unit in seen.units for name in unit.functions}})
+    if not kernels.units:
+        names = dict.fromkeys((*(item.name for item in passes), PARTITION, *seen.names, *kernels.names))
+        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join(names)}")
+    return tuple(kernels.units)
 
 
 def compile_module(

@@ -20,15 +20,7 @@ from inlaid.artifact.image import read_image
 from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.elf import Blob, Bytes, link
-from inlaid.codegen.library import (
-    UNSUPPORTED_PROCESSOR,
-    WEIGHTS,
-    CallStep,
-    CopyStep,
-    LibraryCodegen,
-    LibraryFunction,
-    Place,
-)
+from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, WEIGHTS, CallStep, CopyStep, LibraryCodegen, LibraryFunction, Place
 from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported, dims_setting
 from inlaid.names import unique
 from inlaid.plugins import Exported as Files

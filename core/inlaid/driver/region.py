@@ -13,7 +13,7 @@ from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
 from inlaid.partitioning.outline import region_operators
-from inlaid.passes.manager import Instrument, ModulePass, Pass, PassManager
+from inlaid.passes.manager import Instrument, PassManager, on_function
 from inlaid.plugins import Borders, Level, Phase, Region
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry
@@ -39,14 +39,8 @@ def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
 def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
     """A region after the passes that its target asks for. They work on the entry of a module; `instruments` see the symbol."""
     symbol = region.symbol
-
-    def under_symbol(step: Pass[Module]) -> ModulePass:
-        return ModulePass(
-            step.name, lambda unit: unit.with_function(symbol, step.run(Module({"main": unit[symbol]})).main), step.requires
-        )
-
     with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
-        own = [under_symbol(step) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
+        own = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
         return replace(region, function=PassManager(own, instruments).run(Module({symbol: region.function}))[symbol])
 
 
@@ -71,11 +65,13 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
         return context.schedules(inside)
 
 
-def rewrite_region(region: Region, context: DriverContext) -> None:
-    """Let the context's instruments see the passes over a region: its target's own, and those before kernels are made of it."""
-    inside = _own_passes(region, context.registry, context.instruments)
-    if context.registry.spec(region.target.kind).level is Level.LOOP:
-        context.rewrite(inside)
+def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
+    """Let the context's instruments see the passes over a region: its target's own, those before kernels are made of it, and, with
+    `kernels`, those over them. Raises as `compile_region` does."""
+    inside, registry = _own_passes(region, context.registry, context.instruments), context.registry
+    if registry.spec(region.target.kind).level is Level.LOOP:
+        with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
+            context.unit(inside) if kernels else context.rewrite(inside)
 
 
 def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:

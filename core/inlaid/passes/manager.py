@@ -64,6 +64,11 @@ class FunctionPass:
         return map_functions(unit, self.change)
 
 
+def on_function(step: Pass[Module], name: str) -> ModulePass:
+    """A pass over the entry of a module, as one over the function of another name."""
+    return ModulePass(step.name, lambda unit: unit.with_function(name, step.run(Module({"main": unit[name]})).main), step.requires)
+
+
 class Instrument(Generic[_Unit]):
     """Watches passes run. The methods do nothing unless overridden."""
 

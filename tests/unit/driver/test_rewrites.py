@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.driver import build_package, module_after
+from inlaid.driver import after_step, build_package
 from inlaid.errors import CompileError, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.verify import verify
 from inlaid.lowering import rewrites as listed
+from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.partitioning.compose import dissolve
-from inlaid.passes.manager import After, FunctionPass, ModulePass, Timing, Verify, bisect
+from inlaid.passes.manager import After, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
 from inlaid.plugins import Border, Capabilities, Phase
 from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.ir import Block, LoopProgram, walk_stmts
 from inlaid.types import Layout, TensorType
 
 from .loop_target import KIND, lowered, registry_of
@@ -50,7 +54,7 @@ def test_every_rewrite_is_shown_by_its_name() -> None:
     )
     shown = {}
     for name in ("own", "dissolve", "store_borders", "unsigned_data", "fixed_products", *ALWAYS[2:]):
-        module = module_after(model(), [KIND], name, registry)
+        module = after_step(model(), [KIND], name, registry)
         shown[name] = module[REGION]
         if name not in ("own", "dissolve"):  # until then the region takes what the model has, and its caller gives what is stored
             verify(module)
@@ -70,8 +74,20 @@ def _turned(target: ir.Function) -> ir.Function:
 
 def test_an_unknown_pass_lists_those_of_regions_too() -> None:
     with pytest.raises(CompileError) as caught:
-        module_after(model(), [KIND], "magic", registry_of())
-    assert str(caught.value.remedy).endswith(f"sink_transposes, partition, {', '.join(ALWAYS)}")
+        after_step(model(), [KIND], "magic", registry_of())
+    kernels = [item.name for item in (*NESTS, *PLAIN)]
+    assert str(caught.value.remedy).endswith(f"sink_transposes, partition, {', '.join((*ALWAYS, *kernels))}")
+
+
+def test_kernels_are_shown_after_their_passes() -> None:
+    """Loops without blocks; a target's own pass is one of those that can be named."""
+    own = UnitPass[LoopProgram]("own", lambda program: replace(program, name="renamed"))
+    registry = registry_of({Phase.LOOP: [own]})
+    for name in ("flatten_blocks", "hoist_scratch", "own"):
+        found = after_step(model(), [KIND], name, registry)
+        assert isinstance(found, tuple)
+        assert {program.name == "renamed" for program in found} == {name == "own"}
+        assert not any(isinstance(stmt, Block) for program in found for stmt in walk_stmts(program.body))
 
 
 def test_capabilities_choose() -> None:
