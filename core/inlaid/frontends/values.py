@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
+from inlaid import arith, ops
 from inlaid.arith import Dim, SizeVar
-from inlaid.errors import InlaidError
+from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import Choice, Operator
+from inlaid.ops.shape import concrete
 from inlaid.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
@@ -143,8 +144,8 @@ class Values:
 
     def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...]:
         if self._fold(expr) is None and isinstance(expr, Call) and isinstance(expr.callee, Operator):
-            name = expr.callee.name
-            if name in _RULES and name != "sizes" and all(_followable(arg.type) for arg in expr.args):  # sizes has witnesses
+            known = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # which has witnesses
+            if known and all(_followable(arg.type) for arg in expr.args):
                 return expr.args
         return ()
 
@@ -155,10 +156,11 @@ class Values:
             exact = np.empty(known.size, object)
             exact[:] = [int(item) for item in known.reshape(-1)]
             return exact.reshape(known.shape)
-        if isinstance(expr, Call) and isinstance(expr.callee, Operator) and (args or expr.callee.name == "sizes"):
+        rule = _rule(expr.callee) if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
+        if isinstance(expr, Call) and rule is not None and (args or expr.callee is ops.sizes):
             try:
-                result = _RULES[expr.callee.name](expr.attrs, *args)
-            except (_Unknown, IndexError, ValueError):
+                result = rule(expr.attrs, *args)
+            except (_Unknown, IndexError, KernelFault, ValueError):
                 pass
             else:
                 if result.shape == expr.type.shape:
@@ -270,6 +272,9 @@ def _size_vars(attrs: Any) -> Iterable[SizeVar]:
 # --- rules: operator -> what it does to arrays of integers and expressions -------------------------------------------
 
 
+Rule = Callable[..., Array]
+
+
 class _Unknown(Exception):
     """An element has no expression."""
 
@@ -365,20 +370,6 @@ def _integers(values: Array) -> Array:
     return values.astype(np.int64)
 
 
-def _plain(*parts: Sequence[Dim]) -> list[tuple[int, ...]]:
-    found = [tuple(item for item in part if isinstance(item, int)) for part in parts]
-    if any(len(a) != len(b) for a, b in zip(found, parts, strict=True)):
-        raise _Unknown
-    return found
-
-
-def _slice(attrs: Any, x: Array) -> Array:
-    begin, end, strides = _plain(attrs.begin, attrs.end, attrs.strides)
-    # A negative end of a backward slice means "through element 0", which Python's slices write as None.
-    stops = (None if step < 0 and stop < 0 else stop for stop, step in zip(end, strides, strict=True))
-    return x[tuple(slice(*item) for item in zip(begin, stops, strides, strict=True))]
-
-
 def _cast(attrs: Any, x: Array) -> Array:
     if str(attrs.dtype) == "bool":
         return _elementwise(lambda item: arith.compare("!=", item, 0))(attrs, x)
@@ -387,34 +378,48 @@ def _cast(attrs: Any, x: Array) -> Array:
     return x
 
 
-_RULES: dict[str, Callable[..., Array]] = {
-    "sizes": _sizes,
-    "take": lambda attrs, x, indices: np.asarray(np.take(x, _integers(indices), axis=attrs.axis), object),
-    "concat": lambda attrs, *xs: np.concatenate(xs, axis=attrs.axis),
-    "strided_slice": _slice,
-    "reshape": lambda attrs, x: x.reshape(_plain(attrs.shape)[0]),
-    "transpose": lambda attrs, x: x.transpose(attrs.perm),
-    "broadcast_to": lambda attrs, x: np.broadcast_to(x, _plain(attrs.shape)[0]),
-    "full": lambda attrs, x: np.full(_plain(attrs.shape)[0], x[()], object),
-    "cast": _cast,
-    "neg": _elementwise(lambda a: arith.mul(a, -1)),
-    "add": _elementwise(arith.add),
-    "sub": _elementwise(lambda a, b: arith.add(a, arith.mul(b, -1))),
-    "mul": _elementwise(arith.mul),
-    "div": _elementwise(_divide),
-    "mod": _elementwise(_remainder),
-    "fmod": _elementwise(_remainder),
-    "minimum": _elementwise(arith.minimum),
-    "maximum": _elementwise(arith.maximum),
-    "equal": _elementwise(_compare("==")),
-    "less": _elementwise(_compare("<")),
-    "less_equal": _elementwise(_compare("<=")),
-    "logical_not": _elementwise(arith.logical_not),
-    "logical_and": _elementwise(arith.logical_and),
-    "logical_or": _elementwise(arith.logical_or),
-    "where": _elementwise(arith.select),
-    "reduce_sum": _reduce(arith.add, 0),
-    "reduce_prod": _reduce(arith.mul, 1),
-    "reduce_max": _reduce(arith.maximum, None),
-    "reduce_min": _reduce(arith.minimum, None),
+_RULES: dict[Operator, Rule] = {
+    ops.sizes: _sizes,
+    ops.full: lambda attrs, x: np.full(concrete(attrs.shape), x[()], object),
+    ops.cast: _cast,
+    ops.neg: _elementwise(lambda a: arith.mul(a, -1)),
+    ops.add: _elementwise(arith.add),
+    ops.sub: _elementwise(lambda a, b: arith.add(a, arith.mul(b, -1))),
+    ops.mul: _elementwise(arith.mul),
+    ops.div: _elementwise(_divide),
+    ops.mod: _elementwise(_remainder),
+    ops.fmod: _elementwise(_remainder),
+    ops.minimum: _elementwise(arith.minimum),
+    ops.maximum: _elementwise(arith.maximum),
+    ops.equal: _elementwise(_compare("==")),
+    ops.less: _elementwise(_compare("<")),
+    ops.less_equal: _elementwise(_compare("<=")),
+    ops.logical_not: _elementwise(arith.logical_not),
+    ops.logical_and: _elementwise(arith.logical_and),
+    ops.logical_or: _elementwise(arith.logical_or),
+    ops.where: _elementwise(arith.select),
+    ops.reduce_sum: _reduce(arith.add, 0),
+    ops.reduce_prod: _reduce(arith.mul, 1),
+    ops.reduce_max: _reduce(arith.maximum, None),
+    ops.reduce_min: _reduce(arith.minimum, None),
 }
+
+
+def _rule(operator: Operator) -> Rule | None:
+    """How an operator makes expressions of expressions. What moves data by place or by known indices moves expressions as well."""
+    moves, reference = operator.traits.moves, operator.reference
+    if operator in _RULES or moves is None or moves.by is Choice.ORDER or reference is None:
+        return _RULES.get(operator)
+
+    def rule(attrs: Any, *args: Array) -> Array:
+        # The reference moves the numbers of the elements.
+        moved = (*moves.places(len(args)), moves.filling(len(args)))
+        elements: list[Array] = []
+        given: list[Array] = []
+        for place, x in enumerate(args):
+            start = sum(part.size for part in elements)
+            given.append(np.arange(start, start + x.size).reshape(x.shape) if place in moved else _integers(x))
+            elements += [x.reshape(-1)] if place in moved else []
+        return np.asarray(np.concatenate(elements)[reference(attrs, *given)], object)
+
+    return rule

@@ -11,6 +11,7 @@ from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.frontends.values import Values, is_natural
 from inlaid.graph.ir import constant, var
+from inlaid.graph.operator import NO_TRAITS, Moves, Operator, Traits
 from inlaid.types import TensorType
 
 N, M = SizeVar("N"), SizeVar("M")
@@ -57,6 +58,25 @@ def test_shape_arithmetic_is_followed():
     assert values.dims(joined) == (arith.mul(N, 2), M, -1)
     assert values.dims(ops.strided_slice(joined, begin=(1,), end=(3,), strides=(1,))) == (M, -1)
     assert values.dims(ops.reduce_prod(shape, axes=(0,), keepdims=False)) is not None
+
+
+def test_elements_are_followed_through_what_moves_data():
+    values = Values()
+    shape = ops.sizes(dims=(N, 3, M))
+    assert values.dims(ops.tile(shape, repeats=(2,))) == (N, 3, M, N, 3, M)
+    assert values.dims(ops.pad(shape, constant(np.int64(1)), pads=(1, 2))) == (1, N, 3, M, 1, 1)
+    assert values.dims(ops.pad(shape, ops.reshape(ops.sizes(dims=(N,)), shape=()), pads=(0, 1))) == (N, 3, M, N)
+    assert values.dims(ops.take_along_axis(shape, constant(np.array([2, 2])), axis=0)) == (M, M)
+    assert values.dims(ops.reshape(ops.take(shape, constant(np.int64(2)), axis=0), shape=(1,))) == (M,)
+    assert values.dims(ops.take(shape, ops.sizes(dims=(N,)), axis=0)) is None
+    assert values.dims(ops.take(shape, constant(np.array([5])), axis=0)) is None
+
+    def mirror(traits):
+        own = Operator("acme.mirror", lambda attrs, x: x, reference=lambda attrs, x: x[::-1], traits=traits)
+        return values.dims(own(shape))
+
+    assert mirror(Traits(moves=Moves())) == (M, 3, N)
+    assert mirror(NO_TRAITS) is None
 
 
 def test_division_and_comparison_need_known_signs():
