@@ -2,7 +2,8 @@
 
 The space is what the corpus can choose: each example follows a vector of choices, and its neighbours differ in one of them. The
 search goes on from vectors that are accepted with a new value; until there is one, from those that are rejected for a new reason:
-rules test one condition after the other, so a new reason is a step towards acceptance. Nothing is compiled for it.
+rules test one condition after the other, so a new reason is a step towards acceptance. Nothing is compiled for it. Composites are
+searched in the same way, the choices of one of their operators at a time.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import itertools
 import random
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from inlaid import arith
-from inlaid.conformance.corpus import Choices, Entry, Form, Unfit
+from inlaid.conformance.corpus import Choices, Entry, Example, Form, Unfit
 from inlaid.conformance.subject import Subject
 from inlaid.conformance.values import Mix
 from inlaid.errors import InlaidError
@@ -46,6 +49,17 @@ Vector = tuple[int, ...]
 Values = Mapping[str, str]
 """What an example has, by name: `strides` are `all 2`, `groups` are `depthwise`."""
 
+
+class HasValues(Protocol):
+    """An example that a search has made."""
+
+    @property
+    def values(self) -> Values:
+        """What it has."""
+        ...
+
+
+T = TypeVar("T", bound=HasValues)
 
 @dataclass(frozen=True)
 class Trial:
@@ -75,8 +89,13 @@ def values_of(entry: Entry, form: Form, element: str) -> Values:
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
         return {ELEMENT: element, "data": "empty"}  # It shows nothing of how elements are computed.
+    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **facts_of(entry, example)}
+
+
+def facts_of(entry: Entry, example: Example) -> Values:
+    """The classes of an example's attributes, and its facets."""
     named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPES}
-    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **named, **entry.facets(example)}
+    return {**named, **entry.facets(example)}
 
 
 def _class(value: object) -> str:
@@ -121,25 +140,38 @@ def search(subject: Subject, entry: Entry) -> Found:
     names = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
     start: list[Vector] = []
     for element in names or entry.dtypes[:1]:
-        explorer = _Explorer(subject, entry, element, reasons)
+        explorer = Explorer(
+            partial(_trials, entry, element),
+            lambda trial: accepted(subject, trial.form),
+            f"{entry.operator.name} {element}",
+            reasons,
+        )
         explorer.run(start)
         found += explorer.trials
         start = start or [*dict.fromkeys(trial.vector for trial in selected(found, (), 0))][:REUSED]
     return Found(tuple(found), reasons)
 
 
-class _Explorer:
-    """A search for one element type."""
+class Explorer(Generic[T]):
+    """A search among the examples that `make` makes of vectors, each with how many options its choices had. `refuse` says why one
+    is not accepted; `reasons` counts that."""
 
-    def __init__(self, subject: Subject, entry: Entry, element: str, reasons: Counter[str]) -> None:
-        self._subject, self._entry, self._element = subject, entry, element
-        self._random = random.Random(f"{entry.operator.name} {element}")
+    def __init__(
+        self,
+        make: Callable[[Vector], tuple[Sequence[T], Sequence[int]]],
+        refuse: Callable[[T], str | None],
+        seed: str,
+        reasons: Counter[str],
+        tries: int = TRIES,
+    ) -> None:
+        self._make, self._refuse, self._tries = make, refuse, tries
+        self._random = random.Random(seed)
         self._reasons = reasons
         self._known: set[tuple[str, str]] = set()
         self._seen: set[Vector] = set()
-        self._counts: dict[Vector, list[int]] = {}  # of vectors that were new in some way: accepted ones once there are any
+        self._counts: dict[Vector, Sequence[int]] = {}  # of vectors that were new in some way: accepted ones once there are any
         self._waiting: deque[Iterator[Vector]] = deque()
-        self.trials: list[Trial] = []
+        self.trials: list[T] = []
 
     def run(self, start: Sequence[Vector]) -> None:
         """Try the vectors to start with, then, if none of them was accepted, whatever may be."""
@@ -148,7 +180,7 @@ class _Explorer:
         if self.trials:
             return
         stale = 0
-        for number in range(TRIES):
+        for number in range(self._tries):
             stale += 1
             if self._try(self._next(number)):
                 stale = 0
@@ -191,14 +223,13 @@ class _Explorer:
         if vector in self._seen:
             return False
         self._seen.add(vector)
-        forms, counts = _example(self._entry, self._element, vector, "plain")
+        made, counts = self._make(vector)
         had, added, reasons = bool(self.trials), set(), set()
-        for form in forms:
-            reason = accepted(self._subject, form)
+        for trial in made:
+            reason = self._refuse(trial)
             if reason is None:
-                values = values_of(self._entry, form, self._element)
-                self.trials.append(Trial(vector, self._element, form, values))
-                added |= set(values.items()) - self._known
+                self.trials.append(trial)
+                added |= set(trial.values.items()) - self._known
             else:
                 self._reasons[reason] += 1
                 reasons |= {("", re.sub(r"[(\[].*[)\]]|\d+", "#", reason))} - self._known
@@ -211,6 +242,11 @@ class _Explorer:
         self._counts[vector] = counts
         (self._waiting.append if self.trials else self._waiting.appendleft)(self._neighbours(vector))
         return True
+
+
+def _trials(entry: Entry, element: str, vector: Vector) -> tuple[Sequence[Trial], Sequence[int]]:
+    forms, counts = _example(entry, element, vector, "plain")
+    return [Trial(vector, element, form, values_of(entry, form, element)) for form in forms], counts
 
 
 def _put(vector: Vector, place: int, option: int) -> Vector:
@@ -237,7 +273,7 @@ def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequ
         return (), counts
 
 
-def selected(trials: Sequence[Trial], covered: Iterable[Values], paired: int = PAIRED) -> list[Trial]:
+def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRED) -> list[T]:
     """Few of some trials: for each value that is not among `covered`, the one that differs least from the first trial, so that a
     fault shows alone; then at most `paired` that have most pairs of values that no other has."""
     plain = set(trials[0].values.items()) if trials else set()
@@ -248,7 +284,7 @@ def selected(trials: Sequence[Trial], covered: Iterable[Values], paired: int = P
             having.setdefault(value, []).append(number)
     every = list(covered)
     known = {value for values in every for value in values.items()}
-    found: dict[int, Trial] = {}
+    found: dict[int, T] = {}
     for value, numbers in having.items():
         if value not in known:
             best = min(numbers, key=unlike.__getitem__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
@@ -18,9 +19,11 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
+from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.values import Array, Mix, random_array
 from inlaid.errors import InlaidError
 from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import (
     CallPattern,
@@ -35,12 +38,18 @@ from inlaid.graph.pattern import (
     Wildcard,
     match,
 )
+from inlaid.graph.transform import substitute
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
 """How often an example of an operator is drawn until it fits."""
 SIZES = (3, 5, 4, 1, 7, 2)
 """Extents: many examples are made until one fits."""
+BOUNDS = (ops.clip, ops.maximum, ops.minimum)
+FACTORS = 24
+"""Factors that are tried in search of one that leaves sums halfway between integers."""
+FEW = 4
+"""Elements of a constant that is shown."""
 IMAGES = 4
 """The rank that every other example has where it may: much hardware takes images alone."""
 
@@ -51,13 +60,16 @@ class Stuck(Exception):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an example of an operator was drawn: its element type, what was chosen, whether with the operator's own attributes, and
-    the shape of its data."""
+    """How an example of an operator was drawn: its element type, what was chosen of how many options, whether with the operator's
+    own attributes, and the shape of its data. A `free` one has a shape of its own, whatever is around it, and is not drawn again
+    where it does not fit."""
 
     element: str
     chosen: tuple[int, ...]
+    counts: tuple[int, ...]
     own: bool
     shape: tuple[int, ...] | None
+    free: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class Draw:
     """Which example of a pattern is made: `number` 0 is the plain one, each other is drawn at random, the same each time. `element`
     is the element type that it begins with, `dtypes` are those that may be in it. Parts that may be anything are `constant` but for
     the first. `mix` is what values are drawn from, without the edges of floats unless there are `edges`. `recipes`, by name of an
-    operator, are tried first."""
+    operator, are tried first. Data from outside has a `shape`, where one is given."""
 
     number: int
     element: str
@@ -74,6 +86,7 @@ class Draw:
     mix: Mix = "plain"
     edges: bool = True
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,14 +97,22 @@ class Made:
     inputs: tuple[Any, ...]
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
+    @property
+    def solid(self) -> bool:
+        """Whether no parameter and no result is empty."""
+        types = (self.function.body.type, *(param.type for param in self.function.params))
+        return not any(isinstance(type_, TensorType) and 0 in type_.shape for type_ in types)
+
     def __str__(self) -> str:
         names = {id(param): repr(param.type) for param in self.function.params}
         for expr in ir.post_order(self.function.body):
             args = [names[id(child)] for child in ir.children(expr)]
             if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
-                names[id(expr)] = f"{expr.callee.name}({', '.join(args)})"
+                changed = [f"{name}={value!r}" for name, value in given_attrs(expr).items()]
+                names[id(expr)] = f"{expr.callee.name}({', '.join([*args, *changed])})"
             elif isinstance(expr, ir.Constant):
-                names[id(expr)] = f"constant {expr.type!r}"
+                few = f" {expr.data.tolist()}" if expr.data.size <= FEW else ""
+                names[id(expr)] = f"constant {expr.type!r}{few}"
             elif id(expr) not in names:
                 names[id(expr)] = f"({', '.join(args)})"
         return names[id(self.function.body)]
@@ -106,7 +127,9 @@ def make(pattern: Pattern, draw: Draw) -> Made:
 
 
 def drawn(function: ir.Function, mix: Mix) -> Made:
-    """A function on random values."""
+    """A function on random values, with parameters called as those of the suite's own examples."""
+    params = tuple(ir.var(f"x{number}", param.type, param.span) for number, param in enumerate(function.params))
+    function = ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
     types = [param.type for param in function.params if isinstance(param.type, TensorType)]
     inputs = (random_array(number, _static(type_), type_.dtype, mix=mix) for number, type_ in enumerate(types))
     return Made(function, tuple(inputs))
@@ -121,8 +144,8 @@ class _Attempt:
     products: dict[int, Array] = field(default_factory=dict)
     """The scales of products of dequantised values, by id of the expression."""
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    chosen: list[int] = field(default_factory=list)
-    """What was chosen for the last example."""
+    chosen: list[tuple[int, int]] = field(default_factory=list)
+    """What was chosen for the last example, of how many."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
@@ -153,14 +176,16 @@ class _Attempt:
     ) -> ir.Expr:
         entry = entry_of(operator)
         recipe = self.draw.recipes.get(operator.name)
-        shape = _static(hint) if isinstance(hint, TensorType) else recipe.shape if recipe is not None else None
+        free = recipe is not None and recipe.free
+        around = _static(hint) if isinstance(hint, TensorType) and not free else recipe.shape if recipe is not None else None
+        shape = around if self.draw.shape is None else self.draw.shape
         count = operator.arity[0] if args is None else len(args)
         draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0, count)
         inner = self._inner(operator, args or (), draft)
         reason = f"no example of {operator.name} has so many arguments"
         fields = dataclasses.fields(operator.attrs)
         required = {item.name for item in fields if item.default is MISSING and item.default_factory is MISSING}
-        for turn in range(TURNS):
+        for turn in range(1 if free else TURNS):
             own = recipe.own if recipe is not None and turn == 0 else turn % 2 == 1
             if turn or inner:
                 given = {number: _static(expr.type) for number, expr in inner.items() if isinstance(expr.type, TensorType)}
@@ -171,10 +196,15 @@ class _Attempt:
                 continue
             marks = len(self.params), dict(self.known)
             exprs = self._arguments(draft, args, inner)
+            # Every other time with the attributes that the operator has by itself, as far as it has some.
+            attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
+            if self.draw.mix == "plain":
+                if operator in (ops.multiply_fixed, ops.requantize):
+                    exprs = self._scaled(exprs, attrs.get("axis", 0))
+                elif operator in BOUNDS and self.draw.number % 4 < 3:
+                    exprs, attrs = _bounded(operator, exprs, attrs)
             try:
-                # Every other time with the attributes that the operator has by itself, as far as it has some.
-                attrs = {name: value for name, value in draft.attrs.items() if not own or name in required}
-                call = operator(*exprs, **{**attrs, **wanted.attrs})
+                call = operator(*exprs, **attrs)
             except InlaidError as error:
                 reason = str(error)
             else:
@@ -182,7 +212,8 @@ class _Attempt:
                 if not unlike and self._allowed(call.type) and match(part, call) is not None:
                     self._note(call)
                     data = _static(exprs[0].type) if exprs and isinstance(exprs[0].type, TensorType) else None
-                    self.recipes[operator.name] = Recipe(element, tuple(self.chosen), own, data)
+                    chosen, counts = zip(*self.chosen, strict=True) if self.chosen else ((), ())
+                    self.recipes[operator.name] = Recipe(element, chosen, counts, own, data)
                     return call
                 reason = f"{operator.name} of {', '.join(repr(expr.type) for expr in exprs)} does not match"
             del self.params[marks[0] :], self.inputs[marks[0] :]
@@ -220,8 +251,10 @@ class _Attempt:
         self.chosen.clear()
 
         def draw(count: int) -> int:
-            self.chosen.append(next(again, self.random.randrange(count)) % count)
-            return self.chosen[-1]
+            other = self.random.randrange(count)
+            chosen = next(again, 0 if recipe is not None else other) % count
+            self.chosen.append((chosen, count))
+            return chosen
 
         choices = self._choices(draw, given)
         if entry is None:
@@ -254,6 +287,29 @@ class _Attempt:
                 self.known.update((id(layer), known) for layer in layers)
             found.append(known)
         return found
+
+    def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
+        """The arguments of a requantisation, with factors that bring the sums into eight bits, since what is beyond them hides how
+        they are rounded, and that leave some sums halfway between two integers."""
+        total, factor, *rest = exprs
+        *_, last = exprs
+        if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
+            return exprs
+        sums = np.asarray(evaluate(ir.function(tuple(self.params), total), self.inputs))
+        most = float(np.abs(sums.astype(np.float64)).max(initial=0))
+        fits = not factor.data.ndim or sums.shape[axis : axis + 1] == factor.data.shape
+        if not most or not fits:
+            return exprs
+        if factor.data.dtype == np.float32:
+            places = 7 - math.frexp(most * float(factor.data.max()))[1]
+            return [total, ir.constant(np.ldexp(factor.data, places).astype(np.float32)), *rest]
+        shifts = np.clip(last.data + (7 - math.frexp(most)[1] - int(last.data.max())), -24, 0).astype(np.int32)
+        spread = [-1 if at == axis and factor.data.ndim else 1 for at in range(sums.ndim)]
+        seeds = [self.random.randrange(1 << 16) for _ in range(FACTORS)]
+        others = [np.random.default_rng(seed).integers(1 << 30, 1 << 31, factor.data.shape) for seed in seeds]
+        options = [factor.data.astype(np.int64), np.full(factor.data.shape, 1 << 30), *others]
+        best = max(options, key=lambda option: _halfway(sums, option.reshape(spread), shifts.reshape(spread)))
+        return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
         """Something from outside, or a constant."""
@@ -298,6 +354,32 @@ class _Attempt:
             self.products[id(call)] = (first * second).astype(first.dtype)
 
 
+def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) -> tuple[list[ir.Expr], dict[str, Any]]:
+    """The arguments and attributes of what bounds integers, with bounds that most of eight bits lie between, since others hide what
+    is computed before."""
+    data = exprs[0].type
+    if not isinstance(data, TensorType) or not data.dtype.is_int:
+        return exprs, attrs
+    low, high = (20, 220) if data.dtype.name == "uint8" else (-110, 100)
+    if operator is ops.clip:
+        return exprs, {**attrs, "minimum": float(low), "maximum": float(high)}
+    bound = exprs[1]
+    if not isinstance(bound, ir.Constant) or bound.data.size != 1:
+        return exprs, attrs
+    value = np.full_like(bound.data, low if operator is ops.maximum else high)
+    return [exprs[0], ir.constant(value)], attrs
+
+
+def _halfway(sums: Array, multipliers: Array, shifts: Array) -> int:
+    """How many products of integers with fixed-point factors have halves that some roundings bring up, and others down."""
+    product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
+    found = 0
+    for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
+        half = (np.int64(1) << places) >> 1
+        found += int(np.count_nonzero((half > 0) & (value & (2 * half - 1) == half) & ((value >> places) & 1 == 0)))
+    return found
+
+
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
     """What is inside of names and predicates, what those ask for, and all of them."""
     layers, wanted = [part], Wanted()
@@ -339,6 +421,30 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
         return expr
     same = ir.constant(np.resize(step, scale.data.shape).astype(scale.data.dtype))
     return ir.rebuild(expr, tuple(same if child is scale else child for child in ir.children(expr)))
+
+
+def facts(function: ir.Function, name: str) -> Values | None:
+    """What the first operator of a name in a function has, None where its examples are not the corpus's."""
+    calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
+    call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
+    entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
+    if call is None or entry is None:
+        return None
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), _static(type_)) for type_ in types)
+    attrs = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
+    return facts_of(entry, Example(entry.operator, inputs, attrs))
+
+
+def given_attrs(call: ir.Call) -> dict[str, Any]:
+    """The attributes of a call that are not those which its operator has by itself."""
+    found = {}
+    for item in dataclasses.fields(call.attrs):
+        value = getattr(call.attrs, item.name)
+        usual = item.default if item.default_factory is MISSING else item.default_factory()
+        if value != usual:
+            found[item.name] = value
+    return found
 
 
 def _type_of(example: Example, number: int) -> Type:

@@ -10,7 +10,7 @@ from functools import partial
 from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
-from inlaid.conformance.levels import codegen, composites, devices, models, operators, package, plugin, runtime
+from inlaid.conformance.levels import chains, codegen, composites, devices, models, operators, package, plugin, runtime
 from inlaid.conformance.subject import Subject
 from inlaid.plugins import ExpectedFailure
 
@@ -44,7 +44,7 @@ CASES: tuple[Case, ...] = (
 
 def cases(subject: Subject) -> tuple[Case, ...]:
     """All cases for a target: those that are for every target, and those on its composites and on operators of its vendor."""
-    own = (*CASES, *operators.own_cases(subject), *composites.cases(subject))
+    own = (*CASES, *operators.own_cases(subject), *composites.cases(subject), *chains.cases(subject))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 

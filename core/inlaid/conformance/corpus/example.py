@@ -72,10 +72,12 @@ class Choices:
         return self.pick(False, True)
 
     def each(self, count: int, *options: T) -> tuple[T, ...]:
-        """`count` of the options: the same one, or any."""
+        """`count` of the options: the same one, or any, which differ where all else is plain."""
         if not self.flag():
             return (self.pick(*options),) * count
-        return tuple(self.pick(*options) for _ in range(count))
+        unlike = tuple(dict.fromkeys(options))
+        starts = (number % len(unlike) for number in range(count))
+        return tuple(self.pick(*unlike[start:], *unlike[:start]) for start in starts)
 
     def below(self, count: int) -> int:
         """A number from 0 to count - 1."""

@@ -52,7 +52,7 @@ def _channels(choices: Choices) -> tuple[int, int, int]:
         return groups, inner, outer
     if given[1] == 0:
         raise Unfit
-    groups = groups if given[1] % groups == 0 else 1
+    groups = given[1] if groups > 1 and inner == 1 else groups if given[1] % groups == 0 else 1
     return groups, given[1] // groups, outer
 
 

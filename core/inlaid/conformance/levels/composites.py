@@ -1,7 +1,8 @@
 """Level 4, composites: whatever a pattern may stand for agrees with the reference.
 
 A plugin's patterns say what it takes, so examples are made from them: each alternative and optional part at least once, of every
-element type that fits, with weights constant and not, at several shapes and with edge values. See `variants` and `patterned`.
+element type that fits, with weights constant and not, at several shapes and with edge values; and what the rule accepts of each
+operator's attributes and shapes. See `variants`, `patterned` and `coverage`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import partial
 
 from inlaid.conformance.case import Case, Failed
 from inlaid.conformance.corpus import COMMON, entry_of
-from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, make
+from inlaid.conformance.coverage import Explorer, Values, Vector, selected
+from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
 from inlaid.conformance.subject import Subject
 from inlaid.conformance.tolerance import hold, of_composite
 from inlaid.conformance.values import MIXES
@@ -24,6 +26,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, match
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
+from inlaid.partitioning.requantise import unlike
 from inlaid.plugins import OpRule, Reject
 from inlaid.plugins.blame import blame
 from inlaid.types import DTYPES, TensorType
@@ -36,6 +39,10 @@ FEWER = 6
 """As `ATTEMPTS`, for element types and constants of which there was none yet, where there was one of others."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
 """Operators whose results are defined to the last bit, and rounded."""
+NEIGHBOURS = 120
+"""Choices that are tried for each operator of a composite, at most."""
+PAIRED = 2
+"""Examples beyond those that cover each value of an operator: they cover pairs of values."""
 INSIDE = ("int32", "float32")
 """What composites of narrower types may compute inside, whatever the target lists."""
 REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
@@ -56,7 +63,7 @@ def agrees(subject: Subject, name: str) -> tuple[str, ...]:
     found: tuple[str, ...] = ()
     for rule, pattern in subject.candidate.composites:
         if rule.name == name:
-            found += _Search(subject, rule, pattern).run()
+            found += Search(subject, rule, pattern).run()
     return found
 
 
@@ -64,7 +71,7 @@ def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
     """For each composite of several operators an example that its rule accepts, where one is found soon: one of the plugin's own,
     or one that is made from the pattern."""
     for rule, pattern in subject.candidate.composites:
-        search = _Search(subject, rule, pattern)
+        search = Search(subject, rule, pattern)
         own = (function for function in subject.conformance.examples if match(pattern, function.body) is not None)
         every = (variant for variant in variants(pattern) if not variant.single)
         elements = [name for name in COMMON if name in subject.capabilities.dtypes]
@@ -72,16 +79,25 @@ def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
         draws = itertools.product(range(FEWER), every, elements or subject.capabilities.dtypes[:1], (True, False))
         made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
-            claim = subject.claim(example.function, rule) if example is not None else None
+            claim = subject.claim(example.function, rule) if example is not None and example.solid else None
             if example is not None and isinstance(claim, Claim):
                 yield rule, example, claim
                 break
 
 
+@dataclass(frozen=True)
+class _Neighbour:
+    """An example that has other choices of one operator, and what that operator has."""
+
+    made: Made
+    values: Values
+
+
 @dataclass
-class _Search:
+class Search:
     """Looks for examples of a composite that its rule accepts, and holds them to the reference. `accepted` were held. `exercised`
-    are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why."""
+    are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why; `undeclared` those in
+    one whose requantisation the target has not. `first` has an accepted example for each operator."""
 
     subject: Subject
     rule: OpRule
@@ -94,6 +110,8 @@ class _Search:
     fitting: set[tuple[str, bool]] = field(default_factory=set)
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
+    first: dict[str, tuple[Variant, Draw, Made]] = field(default_factory=dict)
+    undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
         """Parts of the pattern of which the rule rejects all examples. Raises `Failed` where one disagrees, and where there is none
@@ -102,6 +120,8 @@ class _Search:
         self._given(every)
         for number, variant in enumerate(every):
             self._try(variant, number)
+        for name, (variant, draw, made) in self.first.items():
+            self._explore(name, variant, draw, made)
         if not self.accepted:
             why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
             raise Failed(f"no example was found that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
@@ -109,7 +129,7 @@ class _Search:
             if variant.branches - self.exercised - self.refused:
                 raise Failed(f"no example was found of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
-        rejected = [variant for variant in every if variant.branches - self.exercised]
+        rejected = [variant for variant in every if variant.branches - self.exercised - self.undeclared]
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _given(self, every: tuple[Variant, ...]) -> None:
@@ -144,6 +164,8 @@ class _Search:
                         self.several |= len(made.function.params) > 1
                         self.recipes.update(made.recipes)
                         wanted -= 1
+                        if not variant.single:
+                            self.first.update({name: (variant, draw, made) for name in made.recipes if name not in self.first})
                     if not wanted:
                         break
 
@@ -156,10 +178,34 @@ class _Search:
                 self.stuck[variant] = str(error)
         return None
 
+    def _explore(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
+        """Hold examples to the reference that cover what the rule accepts of an operator: those that there are of other choices."""
+
+        def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
+            recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
+            other = self.made(variant, replace(draw, recipes={**made.recipes, name: recipe}))
+            found = None if other is None else facts(other.function, name)
+            if other is None or found is None:
+                return [], ()
+            return [_Neighbour(other, found)], other.recipes[name].counts
+
+        def refuse(neighbour: _Neighbour) -> str | None:
+            claim = self.subject.claim(neighbour.made.function, self.rule)
+            return claim.reason if isinstance(claim, Reject) else None
+
+        explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS)
+        explorer.run(())
+        plain = facts(made.function, name)
+        for neighbour in selected(explorer.trials, () if plain is None else (plain,), PAIRED):
+            self._accepts(neighbour.made)
+
     def _hold(self, variant: Variant, draw: Draw, made: Made) -> bool:
         """Hold an example to the reference, with each mix of values, and say whether the rule accepts it."""
         if not self._accepts(made):
             self.refused |= variant.branches
+            found = match(self.pattern, made.function.body)
+            if found is not None and unlike(found, self.subject.capabilities.quantisation) is not None:
+                self.undeclared |= variant.branches
             return False
         self.exercised |= variant.branches
         edges = _roundings(made.function) < 2
