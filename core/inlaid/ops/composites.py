@@ -30,6 +30,7 @@ from inlaid.types import DType, TensorType
 STORED = ("int8", "uint8", "int16")
 """Element types of stored values that sums are requantised to in integers alone."""
 LARGEST_SHIFT = 30
+LARGEST_ADDED = 1 << 30
 CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
 
 
@@ -85,7 +86,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Operand:
-    """One side of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), where `exact` without rounding."""
+    """One side of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), in int32. A factor of 1, with rounding
+    "once", changes nothing."""
 
     zero_point: int
     left: int
@@ -291,6 +293,7 @@ def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
     fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
     halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(spread, reason))
     shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
+    shifted = shifted.where(_leaves_room, "what is added to sums leaves int32 no room to round them")
     integer = (fixed | shifted).named("scaled").optional(lambda it: is_op("add")(it, _scalar().named("point")))
     clamp = is_op("clip")(integer).where(_is_bounded, "its bounds are not integers of 8 bits", CLAMPED).named("clamp")
     narrow = is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "the bounds are beyond its type").named("y")
@@ -310,6 +313,21 @@ def _scaled(operator: str, data: Pattern) -> Pattern:
 
 def _scalar() -> Pattern:
     return is_const().has_rank(0)
+
+
+def _leaves_room(shifted: Expr) -> bool:
+    """Whether constants that are added before a shift are at most 2^30: the half that rounds is added in int32, which would wrap
+    where no half is added to a product of 64 bits."""
+    assert isinstance(shifted, Call)
+    total, most = shifted.args[0], 0
+    while isinstance(total, Call) and isinstance(total.callee, Operator) and total.callee.name == "add":
+        constants = [arg for arg in total.args if isinstance(arg, Constant)]
+        others = [arg for arg in total.args if not isinstance(arg, Constant)]
+        if len(constants) != 1 or len(others) != 1:
+            break
+        most += int(np.abs(constants[0].data.astype(np.int64)).max(initial=0))
+        (total,) = others
+    return most <= LARGEST_ADDED
 
 
 def _places() -> Pattern:

@@ -32,6 +32,8 @@ class Factor:
     "once"
         floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)): rounded once, halves up. Shifts to the right that round are that,
         with multipliers of 2^30.
+
+    x * 2^max(shift, 0) wraps in int32, and so does the result of "once", whose shifts are -31 to 30.
     """
 
     multipliers: Array

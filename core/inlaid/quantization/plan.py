@@ -248,8 +248,9 @@ class _Planner:
             step = self.steps.get(id(expr))
             if step is not None:
                 if id(expr) in stored or id(expr) in real:
-                    # A product that nobody reads as integers is not rounded to 8 bits.
-                    (direct if step.anchors and id(expr) not in stored else stored).add(id(expr))
+                    # A product that nobody reads as integers is not rounded to 8 bits, unless all that the hardware gives is.
+                    sums = step.anchors and id(expr) not in stored and not self.settings.requantisation.roundings
+                    (direct if sums else stored).add(id(expr))
                     stored.update(map(id, step.operands))
                     if isinstance(step.form, Move):
                         real.update(id(arg) for place, arg in enumerate(step.calls[0].args) if place not in step.form.places)

@@ -243,21 +243,21 @@ def residual():
     def weights(*shape):
         return ir.constant(generator.normal(size=shape).astype(np.float32))
 
-    x = ir.var("x", TensorType((1, 8, 7, 7), "float32"))
+    x = ir.var("x", TensorType((1, 8, 9, 9), "float32"))
     first = ops.relu(ops.conv(x, weights(8, 8, 3, 3), pads=(1, 1, 1, 1)))
     second = ops.conv(first, weights(8, 1, 3, 3), pads=(1, 1, 1, 1), groups=8)
     pooled = ops.reduce_sum(ops.relu(ops.add(first, second)), axes=(2, 3), keepdims=True)
-    return ir.Module({"main": ir.function([x], ops.conv(ops.mul(pooled, ir.constant(np.float32(1 / 49))), weights(4, 8, 1, 1)))})
+    return ir.Module({"main": ir.function([x], ops.conv(ops.mul(pooled, ir.constant(np.float32(1 / 81))), weights(4, 8, 1, 1)))})
 
 
 def test_what_is_quantised_for_it_is_its(vendors):
-    samples = [{"x": np.random.default_rng(seed).normal(size=(1, 8, 7, 7)).astype(np.float32)} for seed in range(3)]
+    samples = [{"x": np.random.default_rng(seed).normal(size=(1, 8, 9, 9)).astype(np.float32)} for seed in range(3)]
     settings = inlaid.Quantization(borders="int8")
     made = [quantize(residual(), samples, samples, settings, ["reference"], [target], vendors) for target in ("npu", "reference")]
     mine, usual = (compile_module(module, ["npu", "reference"], vendors) for module in made)
     assert [region.target for region in mine.package.program.regions] == ["npu"]
     assert [region.target for region in usual.package.program.regions] == ["reference"]
-    stored = np.random.default_rng(9).integers(-128, 128, (1, 8, 7, 7)).astype(np.int8)
+    stored = np.random.default_rng(9).integers(-128, 128, (1, 8, 9, 9)).astype(np.int8)
     wanted = compile_module(made[0], ["reference"], vendors).run({"x": stored})
     np.testing.assert_array_equal(mine.run({"x": stored})["output0"], wanted["output0"])
     assert made[0].report.settings.arithmetic == "float"
