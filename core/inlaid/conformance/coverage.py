@@ -61,6 +61,7 @@ class HasValues(Protocol):
 
 T = TypeVar("T", bound=HasValues)
 
+
 @dataclass(frozen=True)
 class Trial:
     """An accepted example: the choices and the element type that it is made of, its form, and its values."""
@@ -154,7 +155,7 @@ def search(subject: Subject, entry: Entry) -> Found:
 
 class Explorer(Generic[T]):
     """A search among the examples that `make` makes of vectors, each with how many options its choices had. `refuse` says why one
-    is not accepted; `reasons` counts that."""
+    is not accepted; `reasons` counts that. It starts at the first of `origins` of which examples can be made."""
 
     def __init__(
         self,
@@ -163,8 +164,9 @@ class Explorer(Generic[T]):
         seed: str,
         reasons: Counter[str],
         tries: int = TRIES,
+        origins: Sequence[Vector] = ((),),
     ) -> None:
-        self._make, self._refuse, self._tries = make, refuse, tries
+        self._make, self._refuse, self._tries, self._origins = make, refuse, tries, origins
         self._random = random.Random(seed)
         self._reasons = reasons
         self._known: set[tuple[str, str]] = set()
@@ -197,7 +199,7 @@ class Explorer(Generic[T]):
                     return vector
                 self._waiting.popleft()
         if not self._counts:
-            return ()
+            return self._origins[min(number, len(self._origins) - 1)]
         vector = self._random.choice([*self._counts])
         for _ in range(self._random.randint(1, 3)):
             vector = self._changed(vector)

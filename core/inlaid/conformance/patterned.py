@@ -181,7 +181,7 @@ class _Attempt:
         shape = around if self.draw.shape is None else self.draw.shape
         count = operator.arity[0] if args is None else len(args)
         draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0, count)
-        inner = self._inner(operator, args or (), draft)
+        inner = self._inner(operator, args or (), None if free else draft)
         reason = f"no example of {operator.name} has so many arguments"
         fields = dataclasses.fields(operator.attrs)
         required = {item.name for item in fields if item.default is MISSING and item.default_factory is MISSING}
@@ -208,7 +208,7 @@ class _Attempt:
             except InlaidError as error:
                 reason = str(error)
             else:
-                unlike = turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
+                unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
                 if not unlike and self._allowed(call.type) and match(part, call) is not None:
                     self._note(call)
                     data = _static(exprs[0].type) if exprs and isinstance(exprs[0].type, TensorType) else None
@@ -220,15 +220,15 @@ class _Attempt:
             self.known = marks[1]
         raise Stuck(reason)
 
-    def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example) -> dict[int, ir.Expr]:
-        """The arguments that are computed, or known already, by number. A dequantised bias comes last: its scale is that of the
+    def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
+        """The arguments that are computed, or known already, by number, of the types of a draft if they can be. A dequantised bias comes last: its scale is that of the
         product that it is added to."""
         order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
             core, _, layers = _opened(args[number])
             if not isinstance(core, (Wildcard, Kind)) or any(id(layer) in self.known for layer in layers):
-                hint = _type_of(draft, number) if number < len(draft.inputs) else None
+                hint = _type_of(draft, number) if draft is not None and number < len(draft.inputs) else None
                 steps = [self.products[id(other)] for other in found.values() if id(other) in self.products]
                 found[number] = self.build(args[number], hint)
                 if operator.name in ("add", "sub") and steps and _dequantises(args[number]):
@@ -370,14 +370,17 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
     return [exprs[0], ir.constant(value)], attrs
 
 
-def _halfway(sums: Array, multipliers: Array, shifts: Array) -> int:
-    """How many products of integers with fixed-point factors have halves that some roundings bring up, and others down."""
+def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
+    """How many ways of rounding products of integers with fixed-point factors show: halves go up or to even, and below 0 up or away
+    from it; and in how many products."""
     product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
-    found = 0
+    even, below = 0, 0
     for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
         half = (np.int64(1) << places) >> 1
-        found += int(np.count_nonzero((half > 0) & (value & (2 * half - 1) == half) & ((value >> places) & 1 == 0)))
-    return found
+        tied = (half > 0) & (value & (2 * half - 1) == half)
+        even += int(np.count_nonzero(tied & ((value >> places) & 1 == 0)))
+        below += int(np.count_nonzero(tied & (value < 0)))
+    return (even > 0) + (below > 0), even + below
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:

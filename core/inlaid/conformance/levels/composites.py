@@ -24,6 +24,8 @@ from inlaid.conformance.variants import Branch, Variant, variants
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, match
+from inlaid.ops import TABLE
+from inlaid.ops.fixed_point import multiply_fixed
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.partitioning.requantise import unlike
@@ -97,7 +99,7 @@ class _Neighbour:
 class Search:
     """Looks for examples of a composite that its rule accepts, and holds them to the reference. `accepted` were held. `exercised`
     are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why; `undeclared` those in
-    one whose requantisation the target has not. `first` has an accepted example for each operator."""
+    one whose requantisation the target has not. `plainest` has an accepted example for each operator."""
 
     subject: Subject
     rule: OpRule
@@ -110,7 +112,7 @@ class Search:
     fitting: set[tuple[str, bool]] = field(default_factory=set)
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    first: dict[str, tuple[Variant, Draw, Made]] = field(default_factory=dict)
+    plainest: dict[str, tuple[Variant, Draw, Made]] = field(default_factory=dict)
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
@@ -120,8 +122,10 @@ class Search:
         self._given(every)
         for number, variant in enumerate(every):
             self._try(variant, number)
-        for name, (variant, draw, made) in self.first.items():
-            self._explore(name, variant, draw, made)
+        for name, (variant, draw, made) in self.plainest.items():
+            operator = TABLE.get(name)
+            if operator is not None and (not operator.elementwise or operator is multiply_fixed):
+                self._explore(name, variant, draw, made)
         if not self.accepted:
             why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
             raise Failed(f"no example was found that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
@@ -164,10 +168,15 @@ class Search:
                         self.several |= len(made.function.params) > 1
                         self.recipes.update(made.recipes)
                         wanted -= 1
-                        if not variant.single:
-                            self.first.update({name: (variant, draw, made) for name in made.recipes if name not in self.first})
+                        self._remember(variant, draw, made)
                     if not wanted:
                         break
+
+    def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
+        """Keep an accepted example for each of its operators: one of few, since all that is around one asks something of it."""
+        for name in () if variant.single else made.recipes:
+            if name not in self.plainest or len(made.recipes) < len(self.plainest[name][2].recipes):
+                self.plainest[name] = variant, draw, made
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
         """An example of a variant, None where there is none."""
@@ -193,7 +202,8 @@ class Search:
             claim = self.subject.claim(neighbour.made.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
-        explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS)
+        origins = ((), made.recipes[name].chosen)
+        explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
         explorer.run(())
         plain = facts(made.function, name)
         for neighbour in selected(explorer.trials, () if plain is None else (plain,), PAIRED):

@@ -9,6 +9,8 @@ import pytest
 
 from inlaid import ops
 from inlaid.conformance.case import Outcome
+from inlaid.conformance.levels import chains, composites
+from inlaid.conformance.patterned import facts
 from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import cases, run
 from inlaid.driver import build_package, compile_module, cut
@@ -17,6 +19,7 @@ from inlaid.driver.context import DriverContext
 from inlaid.driver.measure import MeasuredCosts
 from inlaid.driver.shadow import shadow
 from inlaid.graph import ir
+from inlaid.graph.interp import evaluate
 from inlaid.partitioning.explain import explain
 from inlaid.plugins import Region
 from inlaid.settings import Isolation, Settings
@@ -213,6 +216,37 @@ def test_code_generators_in_processes_of_their_own_have_borders(vendors):
     apart, here = (build_package(whole, ["lanes"], vendors, settings=Settings(isolation=each)) for each in (Isolation(), None))
     found, wanted = ({item.symbol: (item.code, item.signature) for item in package.artifacts} for package in (apart, here))
     assert found == wanted and any(item.format == "lanes-program" for item in apart.artifacts)
+
+
+def examples(vendors, monkeypatch, level, name):
+    """What the suite holds to the reference, without being run, of a case."""
+    held = []
+    monkeypatch.setattr(level, "hold", lambda subject, what, *rest: held.append(what))
+    subject = Subject("lanes", vendors)
+    (case,) = (case for case in cases(subject) if case.id == name)
+    case.check(subject)
+    return held
+
+
+def test_composites_are_varied(vendors, monkeypatch):
+    found = [facts(made.function, "conv") for made in examples(vendors, monkeypatch, composites, "operators/composite[conv]")]
+    assert {"one", "depthwise"} <= {each["groups"] for each in found}
+    assert {"all 1", "all 2", "mixed"} <= {each["strides"] for each in found}
+
+
+def test_examples_show_what_they_compute(vendors, monkeypatch):
+    every = examples(vendors, monkeypatch, composites, "operators/composite[matmul]")
+    results = [np.asarray(evaluate(made.function, made.inputs)) for made in every]
+    assert sum(len(np.unique(result)) > 8 for result in results) > 3
+
+
+def test_composites_are_chained(vendors, monkeypatch):
+    found = examples(vendors, monkeypatch, chains, "operators/chains")
+    assert max(len(chain.names) for chain in found) > 2
+    for chain in found:
+        calls = [expr for expr in ir.in_order(chain.composed.body) if isinstance(expr, ir.Call)]
+        assert len(calls) == len(chain.names)
+        np.testing.assert_array_equal(evaluate(chain.composed, chain.inputs), evaluate(chain.plain, chain.inputs))
 
 
 @pytest.mark.slow
