@@ -221,8 +221,8 @@ class _Attempt:
         raise Stuck(reason)
 
     def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
-        """The arguments that are computed, or known already, by number, of the types of a draft if they can be. A dequantised bias comes last: its scale is that of the
-        product that it is added to."""
+        """The arguments that are computed, or known already, by number, of the types of a draft if they can be. A dequantised bias
+        comes last: its scale is that of the product that it is added to."""
         order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
