@@ -92,7 +92,7 @@ class Traits:
         Whether an element takes longer to compute than to look up in a table.
     monotone
         Whether the result never decreases as the first operand increases, while the others, parameters, stay.
-    interval(*intervals) -> Interval or None
+    `interval(*intervals) -> Interval or None`
         For element-wise operators on integers: the bounds of the result before it wraps, given those of the operands.
     idempotent
         Whether f(f(x)) is f(x), or of two operands f(x, x) is x.
@@ -119,19 +119,19 @@ class Operator:
 
     name
         As it prints; a vendor's own are `vendor.name`.
-    infer(attrs, *argument_types) -> Type
+    `infer(attrs, *argument_types) -> Type`
         The type relation. Raises `TypeInferenceError` (or ValueError, which is turned into one).
     attrs
         The class of its attributes.
-    reference(attrs, *arrays) -> array or tuple of arrays
+    `reference(attrs, *arrays) -> array or tuple of arrays`
         The numpy meaning; the oracle of every other implementation.
-    compute(attrs, *te.Tensor) -> te.Tensor or tuple of them
+    `compute(attrs, *te.Tensor) -> te.Tensor or tuple of them`
         The tensor-level meaning (typed as object here: the graph does not know the tensor level). None when `decompose` or the
-        host alone says it. Inputs are `tensor.te.Tensor`s, the result is what loop-level targets schedule.
-    update(attrs, *te.Tensor) -> te.Tensor
+        host alone says it. Inputs are `tensor.te.Tensor` objects, the result is what loop-level targets schedule.
+    `update(attrs, *te.Tensor) -> te.Tensor`
         `compute` in place, for operators that change some elements of their first argument: the result's buffer holds that argument
         already, and only the changed elements are written. None for all others.
-    decompose(attrs, args) -> Expr
+    `decompose(attrs, args) -> Expr`
         The same in simpler operators, used wherever no target claims the operator whole.
     fusion
         How the fusion pass may treat it.
