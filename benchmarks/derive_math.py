@@ -1,8 +1,8 @@
-"""Derives the polynomial coefficients of `inlaid.tensor.polynomials` and prints that module.
+"""Derives the polynomial coefficients of `inlaid.tensor.math.polynomials` and prints that module.
 
     pip install mpmath
-    python benchmarks/derive_math.py > core/inlaid/tensor/polynomials.py
-    ruff format core/inlaid/tensor/polynomials.py
+    python benchmarks/derive_math.py > core/inlaid/tensor/math/polynomials.py
+    ruff format core/inlaid/tensor/math/polynomials.py
 
 Each polynomial is the weighted minimax approximation of a function that is left when exact leading terms are taken off, found by
 the exchange algorithm of Remez (E. Ya. Remez, 1934; as in J.-M. Muller, "Elementary Functions", chapter 3) in 60-digit arithmetic

@@ -19,10 +19,10 @@ from inlaid.codegen.c_values import ATOM, Text
 from inlaid.errors import CompileError, Unsupported
 from inlaid.names import unique
 from inlaid.tensor import ir
-from inlaid.tensor.legalise import legalise
+from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
-from inlaid.tensor.ranges import Range, Ranges, narrow
 from inlaid.tensor.region import size_vars
+from inlaid.tensor.transform.legalise import legalise
 from inlaid.types import dtype
 
 STACK_LIMIT = 1 << 16

@@ -26,8 +26,8 @@ from inlaid.plugins import Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
+from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
-from inlaid.tensor.memory_scopes import check_scopes
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 Programs = dict[str, dict[Any, LoopProgram]]

@@ -9,7 +9,7 @@ from typing import Literal
 from inlaid.arith import Dim
 from inlaid.memory.order import Step, Work
 from inlaid.memory.planner import Lifetime, aligned
-from inlaid.tensor.in_place import head_start
+from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.ir import Buffer, LoopProgram
 from inlaid.tensor.region import KernelCall
 

@@ -10,13 +10,13 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.tensor import ir
-from inlaid.tensor.align import align_buffers
-from inlaid.tensor.compact import compact_buffers
-from inlaid.tensor.divisions import hoist_divisions
-from inlaid.tensor.guards import free_registers, nest_guards
-from inlaid.tensor.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
-from inlaid.tensor.peel import peel_loops
-from inlaid.tensor.vthread import lower_vthreads
+from inlaid.tensor.transform.align import align_buffers
+from inlaid.tensor.transform.compact import compact_buffers
+from inlaid.tensor.transform.divisions import hoist_divisions
+from inlaid.tensor.transform.guards import free_registers, nest_guards
+from inlaid.tensor.transform.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
+from inlaid.tensor.transform.peel import peel_loops
+from inlaid.tensor.transform.vthread import lower_vthreads
 
 LoopPass = Pass[ir.LoopProgram]
 

@@ -1,7 +1,8 @@
 """Concatenations whose parts kernels write where they belong in the result, instead of elsewhere to be copied.
 
 A part that is one run of memory is a view of the result (`run_starts`). With a batch before the axis it is one run for each image:
-kernels that write such a part, or read it, access the whole result, at indices moved along the axis (`tensor.layouts.within`).
+kernels that write such a part, or read it, access the whole result, at indices moved along the axis
+(`tensor.transform.layouts.within`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import within
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
+from inlaid.tensor.transform.layouts import within
 from inlaid.types import ROW_MAJOR, DType, Layout
 
 

@@ -31,8 +31,8 @@ from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import relayout
 from inlaid.tensor.region import KernelCall, KernelSchedule, Predicate, RegionBuffer, RegionProgram, size_vars
+from inlaid.tensor.transform.layouts import relayout
 from inlaid.types import ROW_MAJOR, Layout, TensorType, Type, type_vars
 
 

@@ -9,8 +9,8 @@ from inlaid import arith
 from inlaid.lowering.calls import Calls, Part
 from inlaid.memory.order import bytes_of
 from inlaid.tensor import ir
-from inlaid.tensor.interleave import Interleaved, Member, interleave
 from inlaid.tensor.region import KernelCall
+from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
 
 MOST = 6
 """Calls that become one."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import bound_iters, conjuncts, joined, truth
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.transform.lower_blocks import bound_iters, conjuncts, joined, truth
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> ir.LoopProgram:

@@ -10,9 +10,9 @@ from inlaid.arith import Var
 from inlaid.names import unique
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, with_footprint, writes
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import nest
+from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
+from inlaid.tensor.transform.paths import nest
+from inlaid.tensor.transform.rewrite import Rewriter
 
 Pair = tuple[object, object]
 """Two neighbouring dimensions: a buffer and the place of the first, or two iteration variables."""

@@ -40,8 +40,8 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import with_layouts
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4

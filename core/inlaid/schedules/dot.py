@@ -17,10 +17,10 @@ from inlaid.schedules.shape import (
     mark_tile,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structurally_equal
-from inlaid.tensor.layouts import with_layouts
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import Layout, dtype
 
 LONGEST_ROW = 8

@@ -10,7 +10,7 @@ from inlaid.arith import Var
 from inlaid.schedules.collapse import accesses, stores
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) -> tuple[ir.LoopProgram, dict[str, int]] | None:

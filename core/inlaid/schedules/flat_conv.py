@@ -19,10 +19,10 @@ from inlaid.arith import Const, Expr, Var
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import conjuncts, joined, truth
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import block_nest, remapped, unique_name
+from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
+from inlaid.tensor.transform.rewrite import Rewriter
 
 FLAT_PIXELS = 16
 """Pixels of a tile at most, which end two lines at most."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import conjuncts, joined, truth
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, extent: arith.Expr) -> ir.LoopProgram:

@@ -25,10 +25,10 @@ from inlaid.schedules.shape import (
     present,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import with_layouts
-from inlaid.tensor.peel import REMAINDERS
 from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
+from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 PACKED_ROWS = 64

@@ -14,11 +14,11 @@ from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, blocks_of, expected_extent, is_constant, present
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import joined
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.row_windows import RowWindow, over_vectors, reduce_rows
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform import unique_name
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import unique_name
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.row_windows import RowWindow, over_vectors, reduce_rows
 from inlaid.types import ROW_MAJOR
 
 LONGEST_STEP = 4

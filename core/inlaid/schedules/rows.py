@@ -15,9 +15,9 @@ from inlaid.schedules.collapse import collapse, without_empty
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, loop_extent, present, worth_inlining
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR
 
 ACCUMULATORS = 8

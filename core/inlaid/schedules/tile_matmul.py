@@ -23,8 +23,8 @@ from inlaid.schedules.tile_nest import (
 )
 from inlaid.schedules.tiles import TileUnit, find_unit
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import with_layouts
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 

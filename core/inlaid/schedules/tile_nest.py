@@ -20,11 +20,11 @@ from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
 from inlaid.schedules.tiles import TileUnit
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
-from inlaid.tensor.footprint import whole
-from inlaid.tensor.lower_blocks import joined, truth
-from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.lower_blocks import joined, truth
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 LEAST_ROWS = 4

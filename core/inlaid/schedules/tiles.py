@@ -13,9 +13,9 @@ from inlaid import arith
 from inlaid.arith import Expr, SizeVar, Var
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.transform import nest
+from inlaid.tensor.transform.paths import nest
 from inlaid.types import MemoryScope, dtype
 
 

@@ -6,8 +6,8 @@ from inlaid.arith import Var
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.copies import Dimension, between, copy_program
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.copies import Dimension, between, copy_program
 from inlaid.types import ROW_MAJOR
 
 

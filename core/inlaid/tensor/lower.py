@@ -8,8 +8,8 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.names import unique
 from inlaid.tensor import ir, te
-from inlaid.tensor.footprint import reads, whole, writes
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import reads, whole, writes
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 

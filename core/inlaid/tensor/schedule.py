@@ -29,7 +29,7 @@ from inlaid.names import unique
 from inlaid.tensor import ir, primitives
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
 from inlaid.tensor.primitives.place import block_path
-from inlaid.tensor.transform import loops_around
+from inlaid.tensor.transform.paths import loops_around
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from inlaid.lowering.kernel import KernelSource, build
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.schedules.tile_matmul import TileMatmulRule
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
-from inlaid.tensor.footprint import whole
 from inlaid.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86 import amx, cpu, runtime
 from inlaid_x86.cpu import LEVELS, TILE, processor_features

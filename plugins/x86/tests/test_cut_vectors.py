@@ -16,7 +16,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import truth
+from inlaid.tensor.transform.lower_blocks import truth
 from inlaid.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout

@@ -17,11 +17,11 @@ from inlaid.passes.manager import After, UnitPass, Verify
 from inlaid.plugins import Phase
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.tensor import interp, ir
-from inlaid.tensor.footprint import whole
-from inlaid.tensor.keys import structurally_equal
-from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program
+from inlaid.tensor.analysis.footprint import whole
+from inlaid.tensor.analysis.keys import structurally_equal
+from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.verify import verify
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.types import ROW_MAJOR, TensorType
 
 from .loop_target import lowered, registry_of

@@ -16,11 +16,12 @@ from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
-from inlaid.tensor import ir, values
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.interp import values
+from inlaid.tensor.interp.to_python import translate
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.region import Predicate, RegionProgram, size_vars
-from inlaid.tensor.to_python import translate
-from inlaid.tensor.verify import verify
 
 Array = np.ndarray[Any, Any]
 CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2, branches=True)

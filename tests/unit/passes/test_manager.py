@@ -16,8 +16,8 @@ from inlaid.passes.manager import Diff, Dump, FunctionPass, ModulePass, PassMana
 from inlaid.tensor import te
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.lower import lower
-from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.text import show as show_program
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.types import TensorType
 
 X = var("x", TensorType((), "float32"))

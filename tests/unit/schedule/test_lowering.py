@@ -9,12 +9,12 @@ import numpy as np
 from inlaid import arith
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir
-from inlaid.tensor.align import align_buffers
 from inlaid.tensor.build import Builder
-from inlaid.tensor.compact import compact_buffers
-from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.vthread import lower_vthreads
+from inlaid.tensor.transform.align import align_buffers
+from inlaid.tensor.transform.compact import compact_buffers
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.transform.vthread import lower_vthreads
 from inlaid.types import dtype
 
 Same = Callable[[ir.LoopProgram, ir.LoopProgram], None]

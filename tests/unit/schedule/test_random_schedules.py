@@ -17,16 +17,16 @@ from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.errors import ScheduleError
 from inlaid.tensor import interp, ir, primitives, te
-from inlaid.tensor.align import align_buffers
-from inlaid.tensor.compact import compact_buffers
-from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.lower import lower
-from inlaid.tensor.lower_blocks import flatten_blocks, simplify_program, unroll_loops
 from inlaid.tensor.parse import parse
 from inlaid.tensor.schedule import Schedule, replay
 from inlaid.tensor.text import show
-from inlaid.tensor.transform import sites
-from inlaid.tensor.vthread import lower_vthreads
+from inlaid.tensor.transform.align import align_buffers
+from inlaid.tensor.transform.compact import compact_buffers
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.transform.paths import sites
+from inlaid.tensor.transform.vthread import lower_vthreads
 
 Draw = Callable[[st.SearchStrategy], object]
 

@@ -6,7 +6,7 @@ import pytest
 
 from inlaid.errors import ParseError, ScheduleError
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import AnnotationKey
 from inlaid.tensor.schedule import Schedule, parse_trace, replay
 

@@ -19,9 +19,9 @@ from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.tensor import interp, ir
-from inlaid.tensor.layouts import relayout
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.layouts import relayout
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR, Layout, TensorType, dtype
 
 PAIRS = (

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from inlaid import arith
 from inlaid.tensor import interp, ir
-from inlaid.tensor.copies import between, copy_program
-from inlaid.tensor.layouts import relayout
-from inlaid.tensor.verify import verify
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.transform.copies import between, copy_program
+from inlaid.tensor.transform.layouts import relayout
 from inlaid.types import ROW_MAJOR, Layout, dtype
 
 LAYOUTS = (ROW_MAJOR, Layout(((1, 4),)), Layout(((1, 8),)), Layout(((1, 16),)))

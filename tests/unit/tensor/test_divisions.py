@@ -10,8 +10,8 @@ import pytest
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
-from inlaid.tensor.divisions import hoist_divisions
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.divisions import hoist_divisions
+from inlaid.tensor.transform.rewrite import Rewriter
 
 HEIGHT, WIDTH = SizeVar("h", 1), SizeVar("w", 3)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir, te
-from inlaid.tensor.generalise import generalise
 from inlaid.tensor.lower import lower
+from inlaid.tensor.transform.generalise import generalise
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "shl", "shr", "and", "or", "xor")
 INPUT = np.arange(-8, 8, dtype=np.int32) * 12_345

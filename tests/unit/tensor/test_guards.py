@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
-from inlaid.tensor.guards import RUN, free_registers, nest_guards
-from inlaid.tensor.lower_blocks import guarded, simplify_program
+from inlaid.tensor.transform.guards import RUN, free_registers, nest_guards
+from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 
 N = SizeVar("n", 0)
 ROWS, COLUMNS = 10, 6

@@ -14,8 +14,8 @@ from inlaid.graph.ir import Expr, constant, var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
-from inlaid.tensor.in_place import head_start
+from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import TensorType, dtype
 

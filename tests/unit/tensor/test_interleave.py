@@ -16,8 +16,8 @@ from inlaid.graph.ir import Expr, constant, var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.tensor import interp, ir
-from inlaid.tensor.interleave import Interleaved, Member, interleave
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
 from inlaid.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,9 @@ import pytest
 
 from inlaid import arith
 from inlaid.errors import InputError, KernelFault
-from inlaid.tensor import ir, te, values
+from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.tensor.interp import evaluate_vector, run
+from inlaid.tensor.interp import evaluate_vector, run, values
 from inlaid.tensor.lower import lower
 from inlaid.types import dtype
 

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from inlaid.tensor import interp, ir, te
-from inlaid.tensor.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, carrier, decode, encode, legalise, round_to_odd
 from inlaid.tensor.lower import lower
+from inlaid.tensor.transform.legalise import (
+    EXPONENT_ONLY,
+    FORMATS,
+    NARROW_INTEGERS,
+    carrier,
+    decode,
+    encode,
+    legalise,
+    round_to_odd,
+)
 from inlaid.types import DTYPES, dtype
 
 NATIVE = frozenset({"float32", "float64", "bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64))})

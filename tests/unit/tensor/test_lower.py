@@ -8,9 +8,9 @@ import pytest
 from inlaid import arith
 from inlaid.errors import InputError, KernelFault
 from inlaid.tensor import ir, te
+from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
 from inlaid.tensor.lower import lower
-from inlaid.tensor.verify import verify
 
 RNG = np.random.default_rng(7)
 

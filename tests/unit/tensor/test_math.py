@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid.tensor import ir, te, values
-from inlaid.tensor.interp import evaluate_vector, run
+from inlaid.tensor import ir, te
+from inlaid.tensor.interp import evaluate_vector, run, values
 from inlaid.tensor.lower import lower
 from inlaid.tensor.math import expand, expand_program
 from inlaid.types import dtype

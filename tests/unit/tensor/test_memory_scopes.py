@@ -9,7 +9,7 @@ import pytest
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid.tensor.memory_scopes import check_scopes, places
+from inlaid.tensor.analysis.memory_scopes import check_scopes, places
 from inlaid.tensor.parse import parse
 from inlaid.types import MemoryScope, dtype
 

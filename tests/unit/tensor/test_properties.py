@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.keys import structural_key
+from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
-from inlaid.tensor.keys import structural_key
-from inlaid.tensor.legalise import legalise
 from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
-from inlaid.tensor.verify import verify
+from inlaid.tensor.transform.legalise import legalise
 from inlaid.types import dtype
 
 from .strategies import NARROW, NATIVE, Array, Example, computes, inputs_of, programs

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid.tensor import interp, ir, te
+from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
-from inlaid.tensor.ranges import Ranges, narrow
 from inlaid.types import dtype
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "div", "mod", "shl", "shr", "and", "or", "xor")

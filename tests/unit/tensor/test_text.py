@@ -10,13 +10,13 @@ import pytest
 from inlaid import arith
 from inlaid.errors import ParseError, VerifyError
 from inlaid.tensor import ir, te
+from inlaid.tensor.analysis.keys import structural_key, structurally_equal
+from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.build import Builder
 from inlaid.tensor.interp import run
-from inlaid.tensor.keys import structural_key, structurally_equal
 from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show, show_expr, show_stmt
-from inlaid.tensor.verify import verify
 from inlaid.types import dtype
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import whole
+from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.interp import run
+from inlaid.tensor.interp.thread_order import ThreadOrder
 from inlaid.tensor.parse import parse
-from inlaid.tensor.thread_order import ThreadOrder
 
 SEEDS = range(20)
 AXES = ("threadIdx.x", "blockIdx.x")

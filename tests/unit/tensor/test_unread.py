@@ -9,9 +9,9 @@ from inlaid import arith
 from inlaid.codegen.c_kernel import print_kernel
 from inlaid.errors import KernelFault
 from inlaid.tensor import interp, ir
+from inlaid.tensor.analysis.ranges import narrow
 from inlaid.tensor.build import Builder
-from inlaid.tensor.ranges import narrow
-from inlaid.tensor.unread import without_unread
+from inlaid.tensor.transform.unread import without_unread
 from inlaid.types import dtype
 
 

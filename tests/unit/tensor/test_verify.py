@@ -10,8 +10,8 @@ import pytest
 from inlaid import arith
 from inlaid.errors import VerifyError
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.parse import parse
-from inlaid.tensor.verify import verify
 from inlaid.types import dtype
 
 X, Y = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("y", (4,), dtype("float32"))

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.primitives.place import block_of, failed, named_buffer, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import Spans, domain_of, produced_box, regenerated, touched_box
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import (
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import (
     Path,
     Ranges,
     Site,
@@ -25,6 +24,7 @@ from inlaid.tensor.transform import (
     unique_name,
     with_body,
 )
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = "") -> tuple[ir.LoopProgram, str]:

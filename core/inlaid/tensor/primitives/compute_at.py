@@ -5,10 +5,10 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.primitives.place import block_of, check_lasting, failed, loop_of, outer_block, outer_loop, writers
 from inlaid.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
-from inlaid.tensor.transform import (
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import (
     Path,
     Ranges,
     Site,

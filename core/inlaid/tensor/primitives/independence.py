@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import inside
-from inlaid.tensor.lower_blocks import bound_iters
+from inlaid.tensor.analysis.footprint import inside
 from inlaid.tensor.primitives.place import failed, loop_of
 from inlaid.tensor.primitives.regions import covers, produced_box, touched_box
-from inlaid.tensor.transform import Path, Ranges, Site, loop_ranges, loops_around, sites, spans_of
+from inlaid.tensor.transform.lower_blocks import bound_iters
+from inlaid.tensor.transform.paths import Path, Ranges, Site, loop_ranges, loops_around, sites, spans_of
 
 
 def check_independent(program: ir.LoopProgram, path: Path) -> None:

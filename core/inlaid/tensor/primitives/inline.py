@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, with_footprint, writes
-from inlaid.tensor.lower_blocks import conjuncts
+from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives.place import (
     block_of,
     block_path,
@@ -20,8 +19,19 @@ from inlaid.tensor.primitives.place import (
     written_buffer,
 )
 from inlaid.tensor.primitives.regions import index_limits
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import Path, allocated, find, loop_ranges, loops_around, rebuilt, replace_allocs, sites, with_body
+from inlaid.tensor.transform.lower_blocks import conjuncts
+from inlaid.tensor.transform.paths import (
+    Path,
+    allocated,
+    find,
+    loop_ranges,
+    loops_around,
+    rebuilt,
+    replace_allocs,
+    sites,
+    with_body,
+)
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import writes
-from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.analysis.footprint import writes
 from inlaid.tensor.primitives.cache import nest_of
 from inlaid.tensor.primitives.independence import determined
 from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
-from inlaid.tensor.transform import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
 
 ALIGNMENTS = "storage_align"
-"""Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.align` reads it."""
+"""Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.transform.align` reads it."""
 
 
 def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: int | float | None = None) -> ir.LoopProgram:
@@ -80,7 +80,7 @@ def storage_align(program: ir.LoopProgram, buffer: str, axis: int, factor: int, 
     """Steps along an axis of an intermediate buffer are `offset` elements more than a multiple of `factor`.
 
         alloc t[8, 30]
-    storage_align("t", 0, 32, 1) gives, once buffers have their final sizes (`tensor.align`),
+    storage_align("t", 0, 32, 1) gives, once buffers have their final sizes (`tensor.transform.align`),
         alloc t[8, 33]
 
     Raises `ScheduleError` for parameters and for the last axis, whose step is always one element.

@@ -10,7 +10,7 @@ from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.independence import check_independent
 from inlaid.tensor.primitives.place import failed, loop_of, loop_path
-from inlaid.tensor.transform import Path, loops_around, rebuilt, with_body
+from inlaid.tensor.transform.paths import Path, loops_around, rebuilt, with_body
 
 
 @dataclass(frozen=True, slots=True)

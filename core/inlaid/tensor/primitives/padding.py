@@ -7,12 +7,12 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, writes
-from inlaid.tensor.lower_blocks import joined
+from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import nest_of
 from inlaid.tensor.primitives.place import check_open, failed, outer_block
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import nest, rebuilt, unique_name, with_body
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import nest, rebuilt, unique_name, with_body
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:

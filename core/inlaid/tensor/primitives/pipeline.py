@@ -8,12 +8,11 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import joined, mapped
+from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.primitives.place import check_open, failed, loop_of, outer_block, outer_loop, written_buffer
 from inlaid.tensor.primitives.regions import touched_box
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import (
+from inlaid.tensor.transform.lower_blocks import joined, mapped
+from inlaid.tensor.transform.paths import (
     Ranges,
     fresh_copy,
     loop_ranges,
@@ -26,6 +25,7 @@ from inlaid.tensor.transform import (
     uses,
     with_body,
 )
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 PREFETCH = "prefetch"

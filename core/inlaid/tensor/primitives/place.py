@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir, text
-from inlaid.tensor.transform import Path, Site, find, sites
+from inlaid.tensor.transform.paths import Path, Site, find, sites
 
 
 def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:

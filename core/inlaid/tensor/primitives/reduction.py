@@ -7,11 +7,10 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, writes
-from inlaid.tensor.lower_blocks import conjuncts, joined
+from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.place import block_of, failed, outer_block
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import (
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined
+from inlaid.tensor.transform.paths import (
     Path,
     fresh_iters,
     loops_around,
@@ -21,6 +20,7 @@ from inlaid.tensor.transform import (
     unique_name,
     with_body,
 )
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:

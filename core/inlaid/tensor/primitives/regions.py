@@ -5,9 +5,9 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import Box, inside
-from inlaid.tensor.lower_blocks import conjuncts
-from inlaid.tensor.transform import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
+from inlaid.tensor.analysis.footprint import Box, inside
+from inlaid.tensor.transform.lower_blocks import conjuncts
+from inlaid.tensor.transform.paths import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
 
 Spans = list[arith.Span]
 """First and last index per dimension."""

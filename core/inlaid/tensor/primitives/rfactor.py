@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, writes
-from inlaid.tensor.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import last_box, nest_of
 from inlaid.tensor.primitives.place import block_of, failed, outer_block, written_buffer
 from inlaid.tensor.primitives.reduction import check_start
 from inlaid.tensor.primitives.regions import domain_of, regenerated
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import add_alloc, fresh_iters, loop_ranges, loops_around, rebuilt, unique_name, with_body
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.transform.paths import add_alloc, fresh_iters, loop_ranges, loops_around, rebuilt, unique_name, with_body
+from inlaid.tensor.transform.rewrite import Rewriter
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 """Binary operators by which a reduction may combine."""

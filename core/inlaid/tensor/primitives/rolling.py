@@ -9,7 +9,7 @@ from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import block_of, block_path, check_open, failed, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import offset_of, produced_box
-from inlaid.tensor.transform import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
+from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 
 
 def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:

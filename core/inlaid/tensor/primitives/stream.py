@@ -7,11 +7,11 @@ from math import prod
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import joined
 from inlaid.tensor.primitives.pipeline import PREFETCH
 from inlaid.tensor.primitives.place import failed, loop_of, outer_loop
 from inlaid.tensor.primitives.regions import touched_box
-from inlaid.tensor.transform import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.paths import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
 
 LINE = 64
 """Bytes of a cache line."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import reads, writes
-from inlaid.tensor.lower_blocks import conjuncts, flatten_blocks
+from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import (
+from inlaid.tensor.transform.lower_blocks import conjuncts, flatten_blocks
+from inlaid.tensor.transform.paths import (
     Site,
     fresh_iters,
     loop_ranges,
@@ -22,6 +21,7 @@ from inlaid.tensor.transform import (
     with_bindings,
     with_body,
 )
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 @dataclass(frozen=True, slots=True)

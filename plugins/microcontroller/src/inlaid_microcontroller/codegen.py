@@ -12,11 +12,11 @@ from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
 from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
-from inlaid.tensor.generalise import generalise
+from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
-from inlaid.tensor.legalise import carrier
-from inlaid.tensor.ranges import Range
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram
+from inlaid.tensor.transform.generalise import generalise
+from inlaid.tensor.transform.legalise import carrier
 from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support

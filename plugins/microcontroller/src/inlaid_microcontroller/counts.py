@@ -10,7 +10,7 @@ from math import prod
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
+from inlaid.tensor.analysis.footprint import values_of
 
 MANY = 1 << 12
 """Iterations up to which it is counted in how many a condition holds."""

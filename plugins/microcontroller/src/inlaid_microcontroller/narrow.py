@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from inlaid.tensor import ir
-from inlaid.tensor.ranges import Range
+from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.region import KernelCall, RegionProgram
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 from inlaid_microcontroller.intrinsics.exactness import shifts
 

@@ -10,9 +10,9 @@ from inlaid.artifact import Artifact
 from inlaid.codegen.library import LibraryCodegen, LibraryFunction
 from inlaid.plugins import CompileContext, KernelInfo
 from inlaid.tensor import ir
-from inlaid.tensor.legalise import legalise
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import RegionLoop, RegionProgram
+from inlaid.tensor.transform.legalise import legalise
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.conversions import expand_conversions

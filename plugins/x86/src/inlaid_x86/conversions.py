@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from inlaid.tensor import ir
-from inlaid.tensor.floats import FLOAT64, at_least
 from inlaid.tensor.ir import Expr, bitcast, cast, const, select, unary
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.math.floats import FLOAT64, at_least
+from inlaid.tensor.transform.rewrite import Rewriter
 
 _HALF = 2.0**32
 _LIMIT = 2.0**63

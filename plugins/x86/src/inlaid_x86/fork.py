@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import mapped
+from inlaid.tensor.transform.lower_blocks import mapped
 
 WORTH_CYCLES = 3000.0
 """Cycles of work, on one thread, from which on a loop is shared out: a microsecond at 3 GHz. Opening a job for a worker that spins

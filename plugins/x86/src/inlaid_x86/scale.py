@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inlaid.tensor.floats import FLOAT32, FLOAT64
+from inlaid.tensor.math.floats import FLOAT32, FLOAT64
 from inlaid_x86.llvm.function import FunctionPrinter, mangle
 from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.values import Value, literal, splat, vector_type

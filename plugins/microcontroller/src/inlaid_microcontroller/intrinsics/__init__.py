@@ -18,8 +18,8 @@ from functools import cache
 from inlaid import arith
 from inlaid.codegen.c_kernel import Emitter, Place
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.ranges import Range
 from inlaid_microcontroller.counts import Cost
 from inlaid_microcontroller.intrinsics import arithmetic
 from inlaid_microcontroller.intrinsics.exactness import is_exact, used_in

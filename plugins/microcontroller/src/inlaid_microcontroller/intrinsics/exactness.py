@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from inlaid.tensor import ir
-from inlaid.tensor.ranges import Range
+from inlaid.tensor.analysis.ranges import Range
 from inlaid_microcontroller.schedules.vector_depthwise import window_sums
 
 LARGEST = 1 << 29

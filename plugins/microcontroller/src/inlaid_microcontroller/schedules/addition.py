@@ -10,7 +10,7 @@ from inlaid.ops.fixed_point import fixed_value
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, is_static, merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, dtype

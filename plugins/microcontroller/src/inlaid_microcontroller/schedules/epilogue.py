@@ -9,8 +9,8 @@ from inlaid import arith
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import inline_all, last_of
 from inlaid.tensor import ir
-from inlaid.tensor.rewrite import Rewriter
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 from inlaid_microcontroller.schedules.product import Product
 from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_for, requantisation, requantised, rescaling

@@ -9,7 +9,7 @@ from inlaid.arith import Var
 from inlaid.ops.fixed_point import fixed_value
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structurally_equal
+from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import dtype
 

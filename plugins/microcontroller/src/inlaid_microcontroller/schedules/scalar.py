@@ -20,8 +20,8 @@ from inlaid.schedules.shape import (
     present,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.layouts import with_layouts
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 CHANNEL = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 
 _NOTHING = ir.Seq(())
 

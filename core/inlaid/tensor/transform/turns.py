@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.accesses import UnknownAccessError, accesses
+from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
 
 LONGEST = 16
 """Pieces of kernels after which an order may repeat: more would be more code than memory is worth."""

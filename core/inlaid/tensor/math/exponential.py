@@ -6,8 +6,9 @@ small interval, exact to working precision, then a polynomial (J.-M. Muller, "El
 
 from __future__ import annotations
 
-from inlaid.tensor import polynomials
-from inlaid.tensor.floats import (
+from inlaid.tensor.ir import Expr, bitcast, cast, const, fma, math, select, unary
+from inlaid.tensor.math import polynomials
+from inlaid.tensor.math.floats import (
     FLOAT32,
     FLOAT64,
     INFINITY,
@@ -25,7 +26,6 @@ from inlaid.tensor.floats import (
     where_tiny,
     with_sign,
 )
-from inlaid.tensor.ir import Expr, bitcast, cast, const, fma, math, select, unary
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}

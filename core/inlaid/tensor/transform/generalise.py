@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.keys import structural_key
-from inlaid.tensor.ranges import INT32
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.keys import structural_key
+from inlaid.tensor.analysis.ranges import INT32
+from inlaid.tensor.transform.rewrite import Rewriter
 
 _KEPT = ("div", "mod")
 """Operations whose constants stay: what divides by one that is known multiplies."""

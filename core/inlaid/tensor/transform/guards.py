@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import conjuncts, guarded, joined, mapped, truth
+from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped, truth
 
 RUN = 4
 """Rows of a tile that may end anywhere: loops for 1, 2, 3 and 4 rows are ten rows of code."""

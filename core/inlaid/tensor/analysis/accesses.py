@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
+from inlaid.tensor.analysis.footprint import values_of
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from functools import reduce
 from inlaid import arith
 from inlaid.arith import Analyzer
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import truth
 from inlaid.tensor.primitives import PREFETCH, AnnotationKey
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.strips import STRIP, in_strips
+from inlaid.tensor.transform.lower_blocks import truth
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.strips import STRIP, in_strips
 from inlaid.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]

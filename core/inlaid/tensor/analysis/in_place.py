@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.accesses import Access, Place, Turn, UnknownAccessError, accesses
+from inlaid.tensor.analysis.accesses import Access, Place, Turn, UnknownAccessError, accesses
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 

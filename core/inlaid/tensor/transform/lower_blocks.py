@@ -9,8 +9,8 @@ from operator import is_not
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 _BOOL = dtype("bool")

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.accesses import UnknownAccessError
-from inlaid.tensor.lower_blocks import guarded, simplify_program
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.turns import Member, Piece, Segment, Tape, Track, Turns, Window, turns_of, window_of
+from inlaid.tensor.analysis.accesses import UnknownAccessError
+from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.turns import Member, Piece, Segment, Tape, Track, Turns, Window, turns_of, window_of
 
 __all__ = ["Interleaved", "Member", "interleave"]
 

@@ -17,9 +17,10 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import InputError
-from inlaid.tensor import ir, values
-from inlaid.tensor.to_python import Emitter, Semantics, capacity, known_shape, translate
-from inlaid.tensor.verify import verify
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.interp import values
+from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
 

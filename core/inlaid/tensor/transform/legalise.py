@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
+from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import DType, dtype
 
 FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")

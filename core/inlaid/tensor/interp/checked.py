@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.errors import KernelFault
-from inlaid.tensor import values
+from inlaid.tensor.interp import values
 from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]

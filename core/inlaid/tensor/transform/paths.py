@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.names import unique
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import Box, with_footprint
-from inlaid.tensor.lower_blocks import bound_iters, guarded, joined, mapped
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import Box, with_footprint
+from inlaid.tensor.transform.lower_blocks import bound_iters, guarded, joined, mapped
+from inlaid.tensor.transform.rewrite import Rewriter
 
 Path = tuple[ir.Stmt, ...]
 """A statement, last, behind all those around it, outermost first."""

@@ -11,16 +11,18 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import InputError
-from inlaid.tensor import ir, values
-from inlaid.tensor.checked import OUT_OF_BOUNDS, SUPPORT
-from inlaid.tensor.independent import Nest, independent_nest
-from inlaid.tensor.thread_order import ThreadOrder
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.independent import Nest, independent_nest
+from inlaid.tensor.interp import values
+from inlaid.tensor.interp.checked import OUT_OF_BOUNDS, SUPPORT
+from inlaid.tensor.interp.thread_order import ThreadOrder
 from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 Semantics = ir.LoopProgram | Callable[..., Any]
 """What an intrinsic means. Of an `ir.Intrinsic`: a loop program; its inputs are the first regions, then the scalar arguments as 0-d
-buffers, its outputs the remaining regions. Of an `ir.CallIntrinsic`: a function of numpy values (carriers, see tensor.values)."""
+buffers, its outputs the remaining regions. Of an `ir.CallIntrinsic`: a function of numpy values (carriers, see
+`tensor.interp.values`)."""
 
 _MAX_LANES = 1 << 16
 _MIN_LANES = 16

@@ -7,8 +7,8 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid.tensor.lower_blocks import joined, mapped
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.lower_blocks import joined, mapped
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:

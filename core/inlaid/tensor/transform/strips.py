@@ -7,11 +7,11 @@ from collections.abc import Callable
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.compact import compact
-from inlaid.tensor.footprint import values_of
-from inlaid.tensor.lower_blocks import conjuncts
+from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.primitives import PREFETCH
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.compact import compact
+from inlaid.tensor.transform.lower_blocks import conjuncts
+from inlaid.tensor.transform.rewrite import Rewriter
 
 STRIP = 4
 """Rows of a strip: loops for 1, 2, 3 and 4 rows are ten rows of code."""

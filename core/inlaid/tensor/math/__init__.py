@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inlaid.tensor import exponential as e
 from inlaid.tensor import ir
-from inlaid.tensor import trigonometric as t
-from inlaid.tensor.floats import FLOAT32, FLOAT64, Format, scale
 from inlaid.tensor.ir import Expr, const, unary
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.math import exponential as e
+from inlaid.tensor.math import trigonometric as t
+from inlaid.tensor.math.floats import FLOAT32, FLOAT64, Format, scale
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 

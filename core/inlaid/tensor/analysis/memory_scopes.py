@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import values_of
+from inlaid.tensor.analysis.footprint import values_of
 from inlaid.types import MemoryScope
 
 BUILT_IN = ("", "register")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import Box, touched, touches
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.analysis.footprint import Box, touched, touches
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:

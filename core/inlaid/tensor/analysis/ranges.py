@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.unread import without_unread
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.unread import without_unread
 from inlaid.types import DType, dtype
 
 Range = tuple[int, int]

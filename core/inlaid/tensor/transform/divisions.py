@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 Division = arith.FloorDiv | arith.FloorMod

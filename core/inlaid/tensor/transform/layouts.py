@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.copies import between, copy_program, padded_program
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import remapped
+from inlaid.tensor.transform.copies import between, copy_program, padded_program
+from inlaid.tensor.transform.paths import remapped
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR, DType, Layout
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.layout import ALIGNMENTS
-from inlaid.tensor.rewrite import Rewriter
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def align_buffers(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid.tensor import polynomials
-from inlaid.tensor.floats import (
+from inlaid.tensor.ir import Expr, const, fma, select, unary
+from inlaid.tensor.math import polynomials
+from inlaid.tensor.math.floats import (
     FLOAT32,
     FLOAT64,
     at_least,
@@ -23,7 +24,6 @@ from inlaid.tensor.floats import (
     where_tiny,
     with_sign,
 )
-from inlaid.tensor.ir import Expr, const, fma, select, unary
 
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 HALF_PI_SHORT = (1.57079637050628662109375, -4.371139000186241e-08)

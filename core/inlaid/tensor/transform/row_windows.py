@@ -10,10 +10,10 @@ from itertools import product
 from inlaid import arith
 from inlaid.arith import Const, Var
 from inlaid.tensor import ir
-from inlaid.tensor.footprint import with_footprint
-from inlaid.tensor.lower_blocks import conjuncts, joined, truth
-from inlaid.tensor.rewrite import Rewriter
-from inlaid.tensor.transform import block_nest, fresh_iters, nest
+from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
+from inlaid.tensor.transform.paths import block_nest, fresh_iters, nest
+from inlaid.tensor.transform.rewrite import Rewriter
 
 
 @dataclass(frozen=True)
