@@ -33,7 +33,6 @@ from inlaid.schedules.dot import dots_of
 from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.register_tile import UNITS, choose_tile, cycles, seconds
 from inlaid.schedules.rule import KernelContext
-from inlaid.schedules.tiles import find_unit
 from inlaid.schedules.winograd import L2_BYTES, plan_winograd
 from inlaid.types import TensorType
 
@@ -167,14 +166,20 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Those of dot products over tiles of registers; none at all where the target has tiles of its own, or no dot products."""
+    """Those of dot products over tiles of registers; 0 where the target has no dot products, or multiplies matrices in scopes."""
     kinds = NARROW, NARROW, "float32"
     dots = dots_of(*kinds, context)
-    if not dots or len(problem.positions) != 2 or find_unit(context, *kinds) is not None:
+    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, kinds):
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
     outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
     return problem.images * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers)[1]
+
+
+def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
+    """Whether an intrinsic of the target takes operands of these types from memory scopes, as matrix units do."""
+    buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
+    return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:

@@ -11,15 +11,11 @@ from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
-from inlaid.schedules.tile_conv import TileConvRule
-from inlaid.schedules.tile_matmul import TileMatmulRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
-    TileMatmulRule(),
-    TileConvRule(),
     DotMatmulRule(),
     DotConvRule(),
     ConvRule(),

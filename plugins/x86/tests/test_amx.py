@@ -23,7 +23,6 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.schedules.rule import Given, KernelContext
-from inlaid.schedules.tile_matmul import TileMatmulRule
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
@@ -31,6 +30,7 @@ from inlaid.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86 import amx, cpu, runtime
 from inlaid_x86.cpu import LEVELS, TILE, processor_features
 from inlaid_x86.options import X86Options
+from inlaid_x86.tiles.matmul import TileMatmulRule
 
 from .native import compile_region, region_of
 

@@ -20,7 +20,9 @@ from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.transform.paths import nest
 from inlaid.types import TensorType
 
 VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
@@ -105,6 +107,15 @@ def dots(*lanes: int) -> tuple[TensorIntrin, ...]:
     return tuple(TensorIntrin(f"dot{n}", dot_product(BF16, BF16, "float32", n, 2)) for n in lanes)
 
 
+def matrix_unit() -> TensorIntrin:
+    """A product of two matrices that lie in a memory scope."""
+    a, b, total = (ir.Buffer(name, (4, 4), types.dtype(of), "unit") for name, of in (("a", BF16), ("b", BF16), ("t", "float32")))
+    i, j, k = arith.Var("i"), arith.Var("j"), arith.Var("k")
+    product = ir.cast(ir.load(a, (i, k)), "float32") * ir.cast(ir.load(b, (k, j)), "float32")
+    store = ir.Store(total, (i, j), ir.load(total, (i, j)) + product)
+    return TensorIntrin("unit", ir.LoopProgram("unit", (a, b), (total,), nest([(var, arith.wrap(4)) for var in (i, j, k)], store)))
+
+
 def narrow(inputs: int, outputs: int, *image: int) -> Function:
     """A convolution of bfloat16 with sums in float32."""
     return model(inputs, outputs, *image, dtype=BF16, out_dtype="float32")
@@ -117,6 +128,7 @@ def narrow(inputs: int, outputs: int, *image: int) -> Function:
         # Twice the products a cycle, and an eighth of the weights to read.
         (narrow(512, 512, 7, 7), dots(16), "direct"),
         (narrow(64, 64, 56, 56), (), "direct"),
+        (narrow(64, 64, 56, 56), (*dots(16), matrix_unit()), "direct"),
         (narrow(3, 16, 8, 8, 8), dots(16), "direct"),
     ],
 )

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlaid import arith
-from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_x86.cpu import TILE, TILES
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
 from inlaid_x86.llvm.values import Value
+from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 
 STEPS = (1, 2)
 """How far apart the rows of a left factor may stand: the strides that convolutions have."""

@@ -9,6 +9,7 @@ from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, Ta
 from inlaid_x86.options import X86Options, versions
 
 if TYPE_CHECKING:
+    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_x86.codegen import X86Codegen
     from inlaid_x86.runtime import X86Runtime
@@ -42,6 +43,17 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
     from inlaid_x86.rules import rules
 
     return rules()
+
+
+@hookimpl
+def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
+    """Rules for matrix tiles, which decline on processors without them."""
+    if target.kind != "x86":
+        return ()
+    from inlaid_x86.tiles.conv import TileConvRule
+    from inlaid_x86.tiles.matmul import TileMatmulRule
+
+    return (TileMatmulRule(), TileConvRule())
 
 
 @hookimpl

@@ -15,13 +15,13 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope
 from inlaid.schedules.rule import Given, KernelContext
-from inlaid.schedules.tile_conv import TileConvRule
-from inlaid.schedules.tile_matmul import TileMatmulRule
-from inlaid.schedules.tile_nest import LEAST_ROWS
-from inlaid.schedules.tiles import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import ROW_MAJOR, Layout, TensorType
+from inlaid_x86.tiles.conv import TileConvRule
+from inlaid_x86.tiles.matmul import TileMatmulRule
+from inlaid_x86.tiles.nest import LEAST_ROWS
+from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 
 TILES = MemoryScope("tile", "thread", capacity=48, count=8, row_bytes=16)
 """Smaller than any that exist, so that small products have many: 3 rows of 4 sums, of 6 or 12 elements."""

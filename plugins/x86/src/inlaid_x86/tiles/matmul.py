@@ -11,7 +11,11 @@ from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, is_constant, layouts_by_name
-from inlaid.schedules.tile_nest import (
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
+from inlaid.types import ROW_MAJOR, Layout
+from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,
     box,
@@ -21,11 +25,7 @@ from inlaid.schedules.tile_nest import (
     with_epilogue,
     with_nest,
 )
-from inlaid.schedules.tiles import TileUnit, find_unit
-from inlaid.tensor import ir
-from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_x86.tiles.unit import TileUnit, find_unit
 
 
 class TileMatmulRule:

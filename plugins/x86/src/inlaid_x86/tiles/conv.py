@@ -15,7 +15,12 @@ from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant, layouts_by_name
-from inlaid.schedules.tile_nest import (
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.layouts import with_layouts
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import ROW_MAJOR, Layout
+from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,
     box,
@@ -25,12 +30,7 @@ from inlaid.schedules.tile_nest import (
     with_epilogue,
     with_nest,
 )
-from inlaid.schedules.tiles import TileUnit, find_unit
-from inlaid.tensor import ir
-from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
-from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_x86.tiles.unit import TileUnit, find_unit
 
 
 class TileConvRule:

@@ -18,7 +18,6 @@ from inlaid import arith
 from inlaid.arith import Dim, Expr, Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
-from inlaid.schedules.tiles import TileUnit
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
@@ -26,6 +25,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.lower_blocks import joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
+from inlaid_x86.tiles.unit import TileUnit
 
 LEAST_ROWS = 4
 """Rows of a product from which on tiles pay: the right factor is loaded for each of them."""

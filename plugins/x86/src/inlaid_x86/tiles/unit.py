@@ -1,4 +1,4 @@
-"""Instructions on tiles: what they do, and which of them a target has.
+"""Instructions on tiles: what they compute, and which of them the processor has.
 
 A tile is a register of a memory scope that holds a small matrix. Instructions load and store one, row by row, and add the product
 of two to a third. The left factor lies in rows already: of a matrix, or the channels of neighbouring pixels. The right one is

@@ -1,0 +1,1 @@
+"""Schedules for AMX: products of narrow numbers through instructions on matrix tiles."""
