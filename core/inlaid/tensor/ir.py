@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, Flag
 from operator import is_not
 from typing import Any, Union
 
@@ -476,14 +476,31 @@ class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
 
+class Access(Flag):
+    """What an intrinsic does with a region. WRITE alone means all of it, so that nothing there before is of use; HINT neither reads
+    nor writes."""
+
+    HINT = 0
+    READ = 1
+    WRITE = 2
+    UPDATE = 3
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intrinsic(Stmt):
     """A target's tensor intrinsic applied to regions of buffers and to scalars; `name` is one that the target declares, whose
-    semantic loop nest says what it does."""
+    semantic loop nest says what it does, `access` what it does with each region. One that is collective over thread axes acts once
+    for all threads of a phase: it stands beside loops bound to these axes, not in them."""
 
     name: str
     regions: tuple[Region, ...]
+    access: tuple[Access, ...] = ()
     args: tuple[Expr, ...] = ()
+    over: tuple[str, ...] = ()
+
+    def touching(self, access: Access) -> Iterator[Region]:
+        """The regions that are read, or written, or either."""
+        return (region for region, found in zip(self.regions, self.access, strict=True) if found & access)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

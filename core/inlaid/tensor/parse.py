@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.arith.text import Tokens, parse_expr, unquoted
 from inlaid.errors import ParseError
 from inlaid.tensor import ir
-from inlaid.tensor.text import INFIX
+from inlaid.tensor.text import ACCESS_WORDS, INFIX
 from inlaid.types import DTYPES, DType, dtype
 
 T = TypeVar("T")
@@ -291,17 +291,24 @@ class _Parser:
         tokens = self._tokens
         tokens.expect("intrinsic")
         name = unquoted(tokens.expect_kind("string"))
-        regions: list[ir.Region] = []
-        args: list[ir.Expr] = []
-        if tokens.accept("on"):
-            regions.append(self._region())
-            while tokens.accept(","):
-                regions.append(self._region())
-        if tokens.accept("with"):
-            args.append(self._value())
-            while tokens.accept(","):
-                args.append(self._value())
-        return ir.Intrinsic(name, tuple(regions), tuple(args))
+        over = self._after("over", lambda: unquoted(tokens.expect_kind("string")))
+        operands = self._after("on", lambda: (self._access(), self._region()))
+        args = self._after("with", self._value)
+        return ir.Intrinsic(name, tuple(part for _, part in operands), tuple(part for part, _ in operands), args, over)
+
+    def _after(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """The items of a list behind a word; none without the word."""
+        found = [item()] if self._tokens.accept(word) else []
+        while found and self._tokens.accept(","):
+            found.append(item())
+        return tuple(found)
+
+    def _access(self) -> ir.Access:
+        word = self._tokens.expect_kind("name")
+        found = next((access for access, text in ACCESS_WORDS.items() if text == word), None)
+        if found is None:
+            self._tokens.fail(f"{word} is not one of {', '.join(ACCESS_WORDS.values())}")
+        return found
 
     def _block(self, line: _Line) -> ir.Stmt:
         def head() -> str:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from inlaid import arith
@@ -33,6 +34,7 @@ from inlaid.names import unique
 from inlaid.tensor import ir
 from inlaid.types import dtype
 
+ACCESS_WORDS = {access: str(access.name).lower() for access in (ir.Access.HINT, ir.Access.READ, ir.Access.WRITE, ir.Access.UPDATE)}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _NAME = re.compile(r"\??[A-Za-z_]\w*")
 _DEEP = 12
@@ -158,11 +160,14 @@ class _Printer:
                 roots = (value, *(ir.Index(dtype("int64"), index) for index in indices))
                 self._share(*roots)
                 return f"{self.name(buffer)}[{', '.join(map(self.index, indices))}] = {self.value(value)}"
-            case ir.Intrinsic(name=name, regions=regions, args=args):
+            case ir.Intrinsic(name=name, regions=regions, access=access, args=args, over=over):
                 self._share(*args)
-                places = f" on {', '.join(map(self._region, regions))}" if regions else ""
+                words = map(ACCESS_WORDS.__getitem__, access)
+                operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # programs that are wrong print too
+                places = ", ".join(map(" ".join, operands))
+                axes = f" over {', '.join(map(quoted, over))}" if over else ""
                 scalars = f" with {', '.join(map(self.value, args))}" if args else ""
-                return f"intrinsic {quoted(name)}{places}{scalars}"
+                return f"intrinsic {quoted(name)}{axes}{' on ' if places else ''}{places}{scalars}"
         raise AssertionError(f"{type(stmt).__name__} has no line")
 
     def _stmt(self, stmt: ir.Stmt) -> Iterator[str]:

@@ -198,7 +198,7 @@ def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() ->
     semantics = window.intrinsic().semantics
     regions = tuple(ir.Region(each, ((arith.ZERO, arith.wrap(each.shape[0])),)) for each in semantics.params if each.shape)
     kernel = ir.LoopProgram(
-        "kernel", tuple(each.buffer for each in regions[:-1]), semantics.outputs, ir.Intrinsic(window.name, regions)
+        "kernel", tuple(each.buffer for each in regions[:-1]), semantics.outputs, window.intrinsic().on(*regions)
     )
     good = {1: (-127, 127), 2: (-(1 << 29) + 1, 5), 4: (-30, 0)}
     for known, name in (

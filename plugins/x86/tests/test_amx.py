@@ -94,7 +94,7 @@ def tiles_at_once(shapes):
     b = Builder()
     with b.loop(4, "i", ir.ForKind.PARALLEL) as i:
         for shape in shapes:
-            b.emit(ir.Intrinsic("amx.zero.float32", (whole(b.alloc(shape, "float32", "t", cpu.TILES.name)),)))
+            b.emit(ir.Intrinsic("amx.zero.float32", (whole(b.alloc(shape, "float32", "t", cpu.TILES.name)),), (ir.Access.WRITE,)))
         b.store(y, i, ir.const(0, "float32"))
     return ir.LoopProgram("kernel", (), (y,), b.finish())
 

@@ -45,7 +45,7 @@ def by_engine(program: ir.LoopProgram) -> ir.LoopProgram:
     """A kernel that does what the engine does, by the engine."""
     if not structurally_equal(replace(program, name=DMA.name), DMA.semantics):
         return program
-    return replace(program, body=ir.Intrinsic(DMA.name, (*map(whole, program.inputs), *map(whole, program.outputs))))
+    return replace(program, body=DMA.on(*map(whole, program.params)))
 
 
 def kernel(phase: Phase, *instruments: After[ir.LoopProgram] | Verify[ir.LoopProgram]) -> ir.LoopProgram:

@@ -13,6 +13,7 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.interp import evaluate_vector, run, values
 from inlaid.tensor.lower import lower
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import dtype
 
 Array = np.ndarray[Any, Any]
@@ -342,7 +343,7 @@ def test_tensor_intrinsics_run_their_semantic_nest() -> None:
     with b.loop(3) as i:
         b.store(out, i, 10.0)
         source = ir.Region(rows, ((i, arith.ONE), (arith.ZERO, arith.Const(4))))
-        b.emit(ir.Intrinsic("dot", (source, ir.Region(out, ((i, arith.ONE),))), (te.const(2, "float32"),)))
+        b.emit(TensorIntrin("dot", dot).on(source, ir.Region(out, ((i, arith.ONE),)), args=(te.const(2, "float32"),)))
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     found = run(program([rows], [out], b), [array], intrinsics={"dot": dot})[0]
     np.testing.assert_array_equal(found, 10 + 2 * array.sum(1))

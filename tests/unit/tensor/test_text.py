@@ -89,9 +89,10 @@ program memory(x: bfloat16[]) -> (y: int4[]):
   u[] = bool(true)
   while u[]:
     u[] = and(u[], isnan(x[]))
+    intrinsic "near" on hint u[]
   if not(u[]):
     let at = int64(1) in 0..1
-    intrinsic "load.tile" on u[], y[] with (x[] + 1.0)
+    intrinsic "load.tile" over "warp", "threadIdx.x" on read u[], update y[] with (x[] + 1.0)
   else:
     pass
   y[] = int4(-3)""",

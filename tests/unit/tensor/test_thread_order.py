@@ -12,6 +12,7 @@ from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.interp import run
 from inlaid.tensor.interp.thread_order import ThreadOrder
 from inlaid.tensor.parse import parse
+from inlaid.tensor.primitives import TensorIntrin
 
 SEEDS = range(20)
 AXES = ("threadIdx.x", "blockIdx.x")
@@ -104,7 +105,7 @@ def test_threads_of_an_intrinsic_follow_the_seed() -> None:
     count = 8
     body = neighbours(count, "threadIdx.x", -1, phases=False)
     x, y, s = (ir.Buffer(buffer.name, buffer.shape, buffer.dtype) for buffer in body.params)
-    call = ir.LoopProgram("call", (x,), (y, s), ir.Intrinsic("race", tuple(map(whole, (x, y, s)))))
+    call = ir.LoopProgram("call", (x,), (y, s), TensorIntrin("race", body).on(*map(whole, (x, y, s))))
     found = {run(call, [given(count)], intrinsics={"race": body}, seed=seed)[0].tobytes() for seed in SEEDS}
     assert len(found) > 1
 

@@ -49,7 +49,9 @@ def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Pl
             raise UnknownAccessError
         analyzer = arith.Analyzer(ranges)
         here = (*place, Turn(stmt))
-        boxes = [region.ranges for region in stmt.regions if region.buffer is buffer] if isinstance(stmt, ir.Intrinsic) else []
+        access = ir.Access.READ if reads else ir.Access.WRITE
+        regions = stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ()
+        boxes = [region.ranges for region in regions if region.buffer is buffer]
         if reads:
             found = (node for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load) and node.buffer is buffer)
             boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]

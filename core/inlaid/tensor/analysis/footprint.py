@@ -16,7 +16,7 @@ _Key = tuple[ir.Buffer, Box]
 
 def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
     """The boxes that a statement reads, those of buffers that it writes left out. A box that is read under a condition may reach
-    outside its buffer. The regions of intrinsics are not among them: only the block around one says which of them it reads."""
+    outside its buffer."""
     written = {region.buffer for region in writes(stmt)}
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
@@ -29,6 +29,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
                 for load in ir.walk_exprs(*values_of(node))
                 if isinstance(load, ir.Load)
             ]
+            regions += _of_intrinsic(node, ir.Access.READ, ranges)
         for region in regions:
             if region.buffer not in written and region.buffer not in private:
                 found[region.buffer, region.ranges] = None
@@ -45,11 +46,13 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
         elif isinstance(node, ir.Block):
             for region in outside(node, node.writes, ranges):
                 found[region.buffer, region.ranges] = None
+        for region in _of_intrinsic(node, ir.Access.WRITE, ranges):
+            found[region.buffer, region.ranges] = None
     return tuple(ir.Region(buffer, box) for buffer, box in found if buffer not in private)
 
 
 def with_footprint(block: ir.Block) -> ir.Block:
-    """The block with its reads and writes worked out anew. No intrinsic is in it, and blocks inside it are right already."""
+    """The block with its reads and writes worked out anew. Blocks inside it are right already."""
     return replace(block, reads=reads(block.body), writes=writes(block.body))
 
 
@@ -67,12 +70,10 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
                 read[_box(load.indices, buffer, ranges, analyzer)] = None
         if isinstance(node, ir.Store) and node.buffer is buffer:
             written[_box(node.indices, buffer, ranges, analyzer)] = None
-        if isinstance(node, ir.Intrinsic):
-            for region in node.regions:
+        for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
+            for region in _of_intrinsic(node, access, ranges, analyzer):
                 if region.buffer is buffer:
-                    pairs = zip(region.ranges, buffer.shape, strict=True)
-                    box = tuple(_widened(*pair, dim, ranges, analyzer) for pair, dim in pairs)
-                    read[box] = written[box] = None
+                    found[region.ranges] = None
     return tuple(read), tuple(written)
 
 
@@ -86,6 +87,27 @@ def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
         if any(isinstance(load, ir.Load) and load.buffer is buffer for load in ir.walk_exprs(*values_of(node))):
             return True
     return False
+
+
+def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
+    """What an intrinsic does with each of its operands, in the order of the parameters of its semantics. An output that is stored
+    under a condition is updated: the rest keeps its values."""
+    found = dict.fromkeys(semantics.params, ir.Access.HINT)
+    stack = [(semantics.body, False)]
+    while stack:
+        stmt, partly = stack.pop()
+        partly = partly or isinstance(stmt, (ir.If, ir.While)) or (isinstance(stmt, ir.Block) and stmt.predicate != arith.ONE)
+        stack += [(inner, partly) for inner in ir.substatements(stmt)]
+        touched = [(node.buffer, ir.Access.READ) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)]
+        if isinstance(stmt, ir.Store):
+            touched.append((stmt.buffer, ir.Access.UPDATE if partly else ir.Access.WRITE))
+        if isinstance(stmt, ir.Intrinsic):
+            pairs = zip(stmt.regions, stmt.access, strict=True)
+            touched += [(region.buffer, access | ir.Access.READ if partly else access) for region, access in pairs]
+        for buffer, access in touched:
+            if buffer in found:
+                found[buffer] |= access
+    return tuple(found.values())
 
 
 def whole(buffer: ir.Buffer) -> ir.Region:
@@ -151,6 +173,13 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
             ranges = {**ranges, var: bounds}
     for part in ir.substatements(stmt):
         yield from _leaves(part, ranges)
+
+
+def _of_intrinsic(stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Iterator[ir.Region]:
+    """The boxes that a statement, if it is an intrinsic, reads or writes."""
+    for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
+        pairs = zip(region.ranges, region.buffer.shape, strict=True)
+        yield ir.Region(region.buffer, tuple(_widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
 
 
 def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Box:

@@ -159,8 +159,10 @@ class _Walk:
                 return self._number("let", self._variable(var), self._expr(value), reach, self._stmt(body))
             case ir.Alloc(buffer=buffer, body=body):
                 return self._number("alloc", self._buffer(buffer), self._stmt(body))
-            case ir.Intrinsic(name=name, regions=regions, args=args):
-                return self._number("intrinsic", name, tuple(map(self._region, regions)), tuple(map(self._expr, args)))
+            case ir.Intrinsic(name=name, regions=regions, access=access, args=args, over=over):
+                return self._number(
+                    "intrinsic", name, tuple(map(self._region, regions)), access, tuple(map(self._expr, args)), over
+                )
         raise AssertionError(f"{type(stmt).__name__} is no statement")
 
     def _block(self, block: ir.Block) -> int:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from inlaid import arith
 from inlaid.errors import VerifyError
 from inlaid.tensor import ir
-from inlaid.tensor.text import show
+from inlaid.tensor.analysis.footprint import semantic_access
+from inlaid.tensor.text import ACCESS_WORDS, show
 
+NONE: Mapping[str, object] = MappingProxyType({})
 _FLOAT_ONLY = ("sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf")
 _INTEGER_ONLY = ("popcount", "clz")
 _BITWISE = ("and", "or", "xor")
 _NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
 
 
-def verify(program: ir.LoopProgram) -> None:
+def verify(program: ir.LoopProgram, intrinsics: Mapping[str, object] = NONE) -> None:
     """Check a loop program: buffers are declared where they are used, indices are as many as dimensions, variables are in scope,
-    dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is.
+    dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is, intrinsics access
+    their regions as the semantics say, where `intrinsics` has these, and collective ones stand outside of the loops that they are
+    collective over.
 
     Raises `VerifyError`, which shows the program with the statement at fault marked.
     """
-    _Verifier(program).run()
+    _Verifier(program, intrinsics).run()
 
 
 class _Verifier:
-    def __init__(self, program: ir.LoopProgram) -> None:
+    def __init__(self, program: ir.LoopProgram, intrinsics: Mapping[str, object]) -> None:
         self._program = program
+        self._intrinsics = intrinsics
+        self._threads: set[str] = set()
         self._at: ir.Stmt = program.body
         self._buffers: set[ir.Buffer] = set()
         self._scope: set[arith.Expr] = set()
@@ -72,7 +79,10 @@ class _Verifier:
             case ir.For(var=var, extent=extent, body=body):
                 self._indices(extent)
                 self._loop(stmt)
+                around = self._threads
+                self._threads = around | {stmt.thread}
                 self._inside([var], body)
+                self._threads = around
             case ir.While(condition=condition, body=body):
                 self._condition(condition)
                 self._stmt(body)
@@ -109,8 +119,24 @@ class _Verifier:
             case ir.Intrinsic(regions=regions, args=args):
                 self._regions(regions)
                 self._values(*args)
-                # Only the target knows which regions it writes.
-                self._written |= {region.buffer for region in regions}
+                self._access(stmt)
+
+    def _access(self, stmt: ir.Intrinsic) -> None:
+        name = stmt.name
+        if len(stmt.access) != len(stmt.regions):
+            self._fail(f"intrinsic {name}: expected marks of access for {len(stmt.regions)} regions, found {len(stmt.access)}")
+        semantics = self._intrinsics.get(name)
+        if isinstance(semantics, ir.LoopProgram):
+            scalars = range(len(semantics.inputs) - len(stmt.args), len(semantics.inputs))
+            wanted = tuple(access for place, access in enumerate(semantic_access(semantics)) if place not in scalars)
+            if wanted != stmt.access:
+                expected, found = (", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (wanted, stmt.access))
+                self._fail(f"intrinsic {name}: expected regions marked {expected} as its semantics say, found {found}")
+        for axis in stmt.over:
+            if axis in self._threads:
+                self._fail(f"intrinsic {name} is collective over {axis}: expected outside of loops over it, found inside")
+        for region in stmt.touching(ir.Access.WRITE):
+            self._write(region.buffer)
 
     def _inside(self, variables: list[arith.Var], body: ir.Stmt) -> None:
         for var in self._bind(variables):

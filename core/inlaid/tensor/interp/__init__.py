@@ -44,7 +44,7 @@ def run(
     bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer, a binding outside
     its iteration variable.
     """
-    verify(program)
+    verify(program, intrinsics)
     known = bind_sizes(program, inputs, sizes or {})
     defined = {size for size, _ in program.defines}
     arrays: dict[ir.Buffer, Array] = dict(zip(program.inputs, inputs, strict=True))

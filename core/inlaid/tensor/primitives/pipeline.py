@@ -147,7 +147,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     iters = tuple(ir.IterVar(Var(f"p{place}"), arith.wrap(dim)) for place, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_prefetch")
-    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
+    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
     return with_body(program, rebuilt((*path, old.body), joined(nest(loops, asking), old.body))), name
 
 

@@ -80,7 +80,7 @@ def stream(
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
-    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,)))
+    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
     body = joined(ir.For(some, arith.Const(share), asking, ir.ForKind.UNROLLED), loop_of(path).body)
     return with_body(program, rebuilt((*path, loop_of(path).body), body)), name
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import reads, writes
+from inlaid.tensor.analysis.footprint import reads, semantic_access, writes
 from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
 from inlaid.tensor.transform.lower_blocks import conjuncts, flatten_blocks
 from inlaid.tensor.transform.paths import (
     Site,
     fresh_iters,
     loop_ranges,
+    loops_around,
     nest,
     rebuilt,
     sites,
@@ -29,11 +30,22 @@ class TensorIntrin:
     """An instruction of a target on boxes of buffers.
 
     `semantics` says what it does, and is what the interpreter runs: loops around one store, over the boxes as buffers of their own,
-    of fixed or symbolic extents. Its inputs are what the instruction reads; its output is what it writes, or updates.
+    of fixed or symbolic extents. Its inputs are what the instruction reads; its outputs are what it writes, or updates where the
+    semantics read them too, or store them under a condition. `over` names the axes of threads of which all take part at once.
     """
 
     name: str
     semantics: ir.LoopProgram
+    over: tuple[str, ...] = ()
+
+    def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
+        """The instruction on regions, in the order of the parameters of its semantics, those for scalars left out, which `args`
+        gives."""
+        access = semantic_access(self.semantics)
+        scalars = range(len(self.semantics.inputs) - len(args), len(self.semantics.inputs))
+        return ir.Intrinsic(
+            self.name, regions, tuple(item for place, item in enumerate(access) if place not in scalars), args, self.over
+        )
 
 
 def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
@@ -95,7 +107,10 @@ def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir
     problem = match.nests(pattern, target)
     if problem:
         raise failed(program, f"loop {loop} does not match intrinsic {intrinsic.name}: {problem}", tile)
-    body = ir.Intrinsic(intrinsic.name, tuple(match.region(buffer) for buffer in intrinsic.semantics.params))
+    for outer in loops_around(path):
+        if outer.thread in intrinsic.over:
+            raise failed(program, f"intrinsic {intrinsic.name} is collective over {outer.thread}, found in loop {outer.var}", outer)
+    body = intrinsic.on(*(match.region(buffer) for buffer in intrinsic.semantics.params))
     return with_body(program, rebuilt(path, replace(tile, body=body)))
 
 

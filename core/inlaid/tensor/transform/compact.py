@@ -116,7 +116,7 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
 
     def store(node: ir.Stmt) -> ir.Stmt | None:
         if isinstance(node, ir.Intrinsic):
-            return ir.Intrinsic(node.name, tuple(map(region, node.regions)), node.args)
+            return replace(node, regions=tuple(map(region, node.regions)))
         return ir.Store(small, moved(node.indices), node.value) if isinstance(node, ir.Store) and node.buffer is buffer else None
 
     return ir.Alloc(small, Rewriter(expr=load, stmt=store).stmt(body))

@@ -170,7 +170,7 @@ def _over_windows(
                     window, at = place(region.buffer, [first for first, _ in region.ranges])
                     region = ir.Region(window, ((at, region.ranges[-1][1]),))
                 regions.append(region)
-            return ir.Intrinsic(node.name, tuple(regions), node.args)
+            return replace(node, regions=tuple(regions))
         return None
 
     return Rewriter(variables, params, load, store).stmt(stmt)

@@ -9,7 +9,7 @@ from functools import reduce
 from inlaid import arith
 from inlaid.arith import Analyzer
 from inlaid.tensor import ir
-from inlaid.tensor.primitives import PREFETCH, AnnotationKey
+from inlaid.tensor.primitives import AnnotationKey
 from inlaid.tensor.transform.lower_blocks import truth
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.strips import STRIP, in_strips
@@ -168,8 +168,8 @@ def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
         match stmt:
             case ir.Store(buffer=buffer):
                 return buffer in local
-            case ir.Intrinsic(name=name):
-                return name == PREFETCH
+            case ir.Intrinsic():
+                return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
                 if any(pieces.same(_pieces(loop, part, inner)) for part in _parts(index)):
                     return otherwise is None or idle(otherwise, inner)

@@ -132,7 +132,7 @@ class Rewriter:
                 new_regions, new_args = self._regions(regions), tuple(map(self.expr, args))
                 if new_regions is regions and not any(map(is_not, new_args, args)):
                     return stmt
-                return ir.Intrinsic(stmt.name, new_regions, new_args)
+                return replace(stmt, regions=new_regions, args=new_args)
         raise AssertionError(f"{type(stmt).__name__} is no statement")
 
     def _block(self, block: ir.Block) -> ir.Block:

@@ -8,7 +8,6 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
-from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.compact import compact
 from inlaid.tensor.transform.lower_blocks import conjuncts
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -86,6 +85,8 @@ def _accesses(stmt: ir.Stmt) -> list[_Access]:
     ]
     if isinstance(stmt, ir.Store):
         found.append((stmt.buffer, stmt.indices, True))
-    if isinstance(stmt, ir.Intrinsic) and stmt.name != PREFETCH:
-        found += [(region.buffer, tuple(first for first, _ in region.ranges), True) for region in stmt.regions]
+    if isinstance(stmt, ir.Intrinsic):
+        for access in (ir.Access.READ, ir.Access.WRITE):
+            starts = ((region.buffer, tuple(first for first, _ in region.ranges)) for region in stmt.touching(access))
+            found += [(buffer, first, access is ir.Access.WRITE) for buffer, first in starts]
     return found

@@ -27,6 +27,8 @@ class _Remover(Rewriter):
         match stmt:
             case ir.Store(buffer=buffer) if buffer in self._gone:
                 return _NOTHING
+            case ir.Intrinsic() if any(region.buffer in self._gone for region in stmt.touching(ir.Access.WRITE)):
+                return _NOTHING
             case ir.Alloc(buffer=buffer, body=body) if buffer in self._gone:
                 return body
             case ir.For(extent=extent, body=body) if body is _NOTHING and not arith.reads_data(arith.wrap(extent)):
@@ -51,7 +53,10 @@ def _unread(body: ir.Stmt) -> set[ir.Buffer]:
             case ir.Alloc(buffer=buffer):
                 local.add(buffer)
             case ir.Intrinsic(regions=regions):
-                read |= {region.buffer for region in regions}
+                # One that writes a single buffer goes with it.
+                written = {region.buffer for region in stmt.touching(ir.Access.WRITE)}
+                kept = len(written) > 1 or _checks(values, wrapped)
+                read |= {region.buffer for region in regions} - (set() if kept else written)
             case ir.Store(buffer=buffer) if _checks(values, wrapped):
                 read.add(buffer)
     return local - read

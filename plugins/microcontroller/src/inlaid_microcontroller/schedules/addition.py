@@ -158,7 +158,7 @@ def _scheduled(
     def added(start: arith.Expr, count: int) -> ir.Stmt:
         places = (flat[sides[0]], flat[sides[1]], flat[-1])
         regions = tuple(ir.Region(buffer, ((start, arith.wrap(count)),)) for buffer in places)
-        return ir.Intrinsic(intrinsics[count].name, regions, scalars)
+        return intrinsics[count].on(*regions, args=scalars)
 
     parts: list[ir.Stmt] = [ir.For(i, arith.wrap(whole), added(arith.simplify(i * lanes), lanes))] if whole else []
     parts += [added(arith.wrap(whole * lanes), rest)] if rest else []

@@ -149,7 +149,7 @@ class _Columns:
             for r in range(self.paired):
                 assert self.dot is not None
                 sums = ir.Region(total, ((zero, arith.ONE), (zero, arith.ONE)))
-                body.append(ir.Intrinsic(self.dot.name, (_row(data, r), _row(self.pairs, r * taps + kx), sums)))
+                body.append(self.dot.on(_row(data, r), _row(self.pairs, r * taps + kx), sums))
             for r, place in enumerate(places[2 * self.paired :]):
                 product = _wide(self.rows.buffer, place) * ir.load(self.singles, (arith.wrap(r * taps + kx),))
                 body.append(ir.Store(total, (zero, zero), ir.load(total, (zero, zero)) + product))
@@ -158,7 +158,7 @@ class _Columns:
     def _pair(self, source: ir.Buffer, places: list[arith.Expr], target: ir.Buffer, number: int) -> ir.Stmt:
         assert self.pairing is not None
         halves = (ir.Region(source, ((arith.simplify(place), arith.ONE),)) for place in places)
-        return ir.Intrinsic(self.pairing.name, (*halves, _row(target, number)))
+        return self.pairing.on(*halves, _row(target, number))
 
 
 def _row(pairs: ir.Buffer, number: int) -> ir.Region:

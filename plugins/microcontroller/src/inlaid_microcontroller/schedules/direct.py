@@ -225,15 +225,12 @@ class _Direct:
         if plan.tile is not None and self._is_tile(total):
             data = (ir.Region(self.rows.buffer, ((place, group),)) for place in places)
             sums = ir.Region(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
-            return [ir.Intrinsic(plan.tile.name, (*data, weights, sums))]
+            return [plan.tile.on(*data, weights, sums)]
         return [
-            ir.Intrinsic(
-                plan.dot.intrinsic.name,
-                (
-                    ir.Region(self.rows.buffer, ((place, group),)),
-                    weights,
-                    ir.Region(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
-                ),
+            plan.dot.intrinsic.on(
+                ir.Region(self.rows.buffer, ((place, group),)),
+                weights,
+                ir.Region(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
             )
             for p, place in enumerate(places)
         ]

@@ -115,7 +115,7 @@ class Epilogue:
                 for pixel in pixels[:rows]
             ),
         )
-        return [ir.Intrinsic(intrinsic.name, regions, _limits(of))]
+        return [intrinsic.on(*regions, args=_limits(of))]
 
     def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
         """Store what becomes of some lanes of a row of sums, all of which are channels that there are, the first of them given. The
@@ -133,7 +133,7 @@ class Epilogue:
             *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in parts),
             ir.Region(self.flat[product.program.outputs[0]], ((place, size),)),
         )
-        return [ir.Intrinsic(intrinsic.name, regions, _limits(of))]
+        return [intrinsic.on(*regions, args=_limits(of))]
 
     def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
         """Store what becomes of one sum."""

@@ -108,4 +108,4 @@ def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
 def copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
     """A run of elements copied from one buffer to another, or to another part of the same."""
     size = arith.wrap(length)
-    return ir.Intrinsic(COPY.name, (ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),))))
+    return COPY.on(ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),)))

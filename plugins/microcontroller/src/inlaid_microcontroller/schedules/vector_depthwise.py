@@ -132,7 +132,7 @@ def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
             (epilogue.flat[product.program.outputs[0]], pixel * product.outputs + channel, lanes),
         )
         boxes = tuple(ir.Region(buffer, ((arith.simplify(first), arith.wrap(size)),)) for buffer, first, size in regions)
-        return ir.Intrinsic(wanted.name, boxes, tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high)))
+        return wanted.intrinsic().on(*boxes, args=tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high)))
 
     whole, rest = divmod(product.outputs, LANES)
     tiles: list[ir.Stmt] = [ir.For(o, arith.wrap(whole), sums(o * LANES, LANES))] if whole else []

@@ -212,7 +212,7 @@ class _Vector:
                 ),
                 ir.Region(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
             )
-            return ir.Intrinsic(intrinsic.name, regions)
+            return intrinsic.on(*regions)
 
         if self.run is not None:
             return chunks(arith.ZERO, count, self.run)

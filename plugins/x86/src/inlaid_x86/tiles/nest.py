@@ -176,15 +176,15 @@ class TiledProduct:
         for tiles, place in zip(totals, places, strict=True):
             with _where(b, place.there):
                 for tile in tiles:
-                    b.emit(ir.Intrinsic(unit.zero.name, (whole(tile),)))
+                    b.emit(unit.zero.on(whole(tile)))
         step = Builder()
         for tile, top in zip(rights, tops, strict=True):
-            step.emit(ir.Intrinsic(unit.groups.name, (self.right(batch, top), whole(tile))))
+            step.emit(unit.groups.on(self.right(batch, top), whole(tile)))
         for a, tiles, place in zip(lefts, totals, places, strict=True):
             with _where(step, place.there):
-                step.emit(ir.Intrinsic(unit.rows.name, (self.left(batch, place.line, place.tile, place.row), whole(a))))
+                step.emit(unit.rows.on(self.left(batch, place.line, place.tile, place.row), whole(a)))
                 for c, tile in zip(rights, tiles, strict=True):
-                    step.emit(ir.Intrinsic(unit.product.name, tuple(map(whole, (a, c, tile)))))
+                    step.emit(unit.product.on(*map(whole, (a, c, tile))))
         body = step.finish()
         for var, extent in reversed(self.steps):
             body = ir.For(var, arith.wrap(extent), body)
@@ -194,7 +194,7 @@ class TiledProduct:
                 for column, tile in enumerate(tiles):
                     ranges = ((number, 1), (0, rows), (column * unit.columns, unit.columns))
                     region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
-                    b.emit(ir.Intrinsic(unit.store.name, (whole(tile), region)))
+                    b.emit(unit.store.on(whole(tile), region))
 
     def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
         """Store what a row of tiles has summed; its first column is in a tile of a number."""
