@@ -13,6 +13,9 @@ from inlaid.tensor.lower import lower
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.text import show
+from inlaid.tensor.transform.compact import compact_buffers
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
+from inlaid.tensor.transform.vthread import lower_vthreads
 from inlaid.types import dtype
 
 
@@ -70,6 +73,32 @@ def marks(s: Schedule) -> None:
     i, j = s.loops("c")
     s.bind(i, "blockIdx.x")
     s.vthread(j)
+
+
+def interleaved(s: Schedule, by_task: bool) -> None:
+    """Two virtual threads that each fetch a part of `a` for each part of k."""
+    thread, _ = s.split(s.loops("product")[0], (2, None))
+    k_outer, k_inner = s.split(s.loops("product")[-1], (None, 3))
+    _, inner, j, *_ = s.loops("product")
+    s.reorder(k_outer, inner, j, k_inner)
+    s.compute_at(s.cache_read("product", "a", "local"), k_outer)
+    s.vthread(thread, *([k_outer] if by_task else []))
+
+
+def vthread(s: Schedule) -> None:
+    interleaved(s, by_task=True)
+
+
+def vthread_lowered(s: Schedule) -> None:
+    """The tasks, of a fetch and of the products, of one thread after those of the other."""
+    interleaved(s, by_task=True)
+    s.program = lower_vthreads(compact_buffers(simplify_program(flatten_blocks(s.program))))
+
+
+def vthread_innermost(s: Schedule) -> None:
+    """Without tasks, single stores of one thread after those of the other."""
+    interleaved(s, by_task=False)
+    s.program = lower_vthreads(compact_buffers(simplify_program(flatten_blocks(s.program))))
 
 
 def compute_inline(s: Schedule) -> None:
@@ -170,6 +199,9 @@ CASES: tuple[tuple[Callable[[Schedule], None], Callable[[], ir.LoopProgram]], ..
     (reorder, matmul),
     (tile, matmul),
     (marks, matmul),
+    (vthread, matmul),
+    (vthread_lowered, matmul),
+    (vthread_innermost, matmul),
     (compute_inline, scale),
     (reverse_compute_inline, scale),
     (compute_at, blur),

@@ -149,9 +149,9 @@ class Schedule:
         """Run the iterations of a loop on a thread axis, such as "threadIdx.x"."""
         self._apply(primitives.bind, loop, thread)
 
-    def vthread(self, loop: Var) -> None:
-        """Run the iterations of a loop as virtual threads."""
-        self._apply(primitives.vthread, loop)
+    def vthread(self, loop: Var, tasks: Var | None = None) -> None:
+        """Run the iterations of a loop as virtual threads, interleaved by the statements directly in the loop `tasks`."""
+        self._apply(primitives.vthread, loop, *(() if tasks is None else (tasks,)))
 
     def annotate(self, loop: Var, key: str, value: int | str | bool) -> None:
         """Leave a value for whoever declared the key."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from inlaid import arith
+from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir
 from inlaid.tensor.build import Builder
+from inlaid.tensor.parse import parse
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.compact import compact_buffers
@@ -107,6 +110,35 @@ def test_virtual_threads_are_interleaved(matmul_program: ir.LoopProgram, same: S
     assert {"a_local_0", "a_local_1"} <= shapes(program).keys()
     assert not [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VTHREAD]
     same(matmul_program, program)
+
+
+def test_threads_keep_their_own_buffers_in_tasks() -> None:
+    """A buffer that a task allocates is one for each thread, so that tasks of two threads may overlap."""
+    program = parse("""
+program own(x: int32[2, 8]) -> (y: int32[2, 8]):
+  for t in 2, vthread, "tasks" = true:
+    alloc s: int32[8]
+    for i in 8:
+      s[i] = x[t, i]
+    for i in 8:
+      alloc r: int32[]
+      r[] = (s[i] + 1)
+      y[t, i] = r[]
+""")
+    lowered = lower_vthreads(program)
+    assert set(shapes(lowered)) == {"s_0", "s_1", "r_0", "r_1"}
+    x = np.arange(16, dtype=np.int32).reshape(2, 8)
+    np.testing.assert_array_equal(interp.run(lowered, [x])[0], x + 1)
+    assert isinstance(lowered.body, ir.Alloc)
+    loops = [stmt for stmt in ir.walk_stmts(lowered.body) if isinstance(stmt, ir.For)]
+    assert len(loops) == 4
+
+
+def test_tasks_lie_inside_virtual_threads(matmul_program: ir.LoopProgram) -> None:
+    s = Schedule(matmul_program)
+    i, j, _ = s.loops("product")
+    with pytest.raises(ScheduleError, match="expected tasks in loop i1, found loop i0 outside of it"):
+        s.vthread(j, i)
 
 
 def test_register_tile(matmul_program: ir.LoopProgram, same: Same) -> None:

@@ -145,7 +145,7 @@ def one_step(schedule: Schedule, data: st.DataObject) -> None:
             "parallel": lambda: schedule.parallel(loop),
             "vectorize": lambda: schedule.vectorize(loop),
             "unroll": lambda: schedule.unroll(loop),
-            "vthread": lambda: schedule.vthread(loop),
+            "vthread": lambda: schedule.vthread(loop, draw(st.sampled_from([None, *loops]))),
             "bind": lambda: schedule.bind(loop, "threadIdx.x"),
             "decompose_reduction": lambda: schedule.decompose_reduction(block, loop),
             "rfactor": lambda: schedule.rfactor(block, loop, draw(st.integers(0, 1))),

@@ -9,7 +9,7 @@ from inlaid.tensor.primitives.compute_at import compute_at, reverse_compute_at
 from inlaid.tensor.primitives.inline import compute_inline, reverse_compute_inline
 from inlaid.tensor.primitives.layout import storage_align, transform_layout
 from inlaid.tensor.primitives.loops import fuse, reorder, split, tile
-from inlaid.tensor.primitives.marks import AnnotationKey, annotate, bind, parallel, unroll, vectorize, vthread
+from inlaid.tensor.primitives.marks import TASKS, AnnotationKey, annotate, bind, parallel, unroll, vectorize, vthread
 from inlaid.tensor.primitives.padding import pad
 from inlaid.tensor.primitives.pipeline import PREFETCH, SEMANTICS, double_buffer, prefetch, software_pipeline
 from inlaid.tensor.primitives.reduction import decompose_reduction
@@ -21,6 +21,7 @@ from inlaid.tensor.primitives.tensorize import TensorIntrin, blockize, tensorize
 __all__ = [
     "PREFETCH",
     "SEMANTICS",
+    "TASKS",
     "AnnotationKey",
     "TensorIntrin",
     "annotate",

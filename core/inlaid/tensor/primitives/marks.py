@@ -21,6 +21,10 @@ class AnnotationKey:
     type: type[int] | type[str] | type[bool]
 
 
+TASKS = AnnotationKey("tasks", bool)
+"""The statements directly in a loop are the tasks of virtual threads around them."""
+
+
 def parallel(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     """The iterations of a loop may run on several threads.
 
@@ -77,16 +81,24 @@ def bind(program: ir.LoopProgram, loop: Var, thread: str) -> ir.LoopProgram:
     return _independent(program, path, ir.ForKind.THREAD, thread)
 
 
-def vthread(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
-    """The iterations of a loop run as virtual threads, whose statements a lowering interleaves.
+def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.LoopProgram:
+    """The iterations of a loop run as virtual threads, whose tasks a lowering interleaves.
 
-        for i in 2: block    becomes    for i in 2, vthread: block
+        for i in 2: for k: block    becomes    for i in 2, vthread: for k, "tasks" = true: block
 
-    Raises `ScheduleError` where iterations are not independent or the extent is not constant.
+    Tasks are the statements directly in the loop `tasks`, which is `loop` or one inside it: each runs whole before the same task of
+    the next thread. By default the innermost statements are tasks. Raises `ScheduleError` where iterations are not independent, the
+    extent is not constant, or `tasks` is not inside.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
-    return _independent(program, path, ir.ForKind.VTHREAD)
+    program = _independent(program, path, ir.ForKind.VTHREAD)
+    if tasks is None:
+        return program
+    inner = loop_path(program, tasks)
+    if not any(outer.var is loop for outer in loops_around(inner)):
+        raise failed(program, f"expected tasks in loop {loop}, found loop {tasks} outside of it", loop_of(inner))
+    return annotate(program, tasks, TASKS, True)
 
 
 def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int | str | bool) -> ir.LoopProgram:

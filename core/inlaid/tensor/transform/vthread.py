@@ -7,18 +7,21 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid.tensor.primitives import TASKS
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Loops over virtual threads become one copy of each statement per thread, side by side inside the loops that they share.
+    """Loops over virtual threads become one copy of each task per thread, side by side inside the loops that they share.
 
         for t in 2, vthread: alloc b: for k in 8: { b[0] = a[t, k]; c[t] += b[0] }
     becomes
         alloc b_0: alloc b_1: for k in 8: { b_0[0] = a[0, k]; b_1[0] = a[1, k]; c[0] += b_0[0]; c[1] += b_1[0] }
 
-    Expects no blocks. Raises `ScheduleError` where the number of threads is not constant.
+    Where a loop in it, or the loop over threads itself, is marked `TASKS`, the statements directly in that loop are tasks, and
+    those beside the loops that hold it; else the innermost statements are. Buffers are each thread's own. Expects no blocks.
+    Raises `ScheduleError` where the number of threads is not constant.
     """
     body = _lowered(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -31,11 +34,13 @@ def _lowered(stmt: ir.Stmt) -> ir.Stmt:
     extent = arith.simplify(stmt.extent)
     if not isinstance(extent, arith.Const):
         raise ScheduleError(f"loop {stmt.var} runs virtual threads, but its extent {extent!r} is not constant")
-    return _Threads(stmt.var, extent.value).stmt(stmt.body)
+    marked = {item for item in ir.walk_stmts(stmt) if isinstance(item, ir.For) and (TASKS.name, True) in item.annotations}
+    return _Threads(stmt.var, extent.value, marked).stmt(stmt.body)
 
 
 class _Threads:
-    def __init__(self, var: arith.Var, count: int) -> None:
+    def __init__(self, var: arith.Var, count: int, marked: set[ir.For]) -> None:
+        self._marked = marked
         self._var = var
         self._count = count
         self._own: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
@@ -45,14 +50,24 @@ class _Threads:
         match stmt:
             case ir.Seq(stmts=stmts):
                 return joined(*map(self.stmt, stmts))
-            case ir.For(extent=extent) if self._var not in arith.free_vars(extent):
+            case ir.For(extent=extent) if self._var not in arith.free_vars(extent) and self._shared(stmt):
                 return mapped(stmt, self.stmt)
             case ir.Alloc(buffer=buffer, body=body):
-                for thread, own in enumerate(self._own):
-                    own[buffer] = ir.Buffer(f"{buffer.name}_{thread}", buffer.shape, buffer.dtype, buffer.scope)
+                self._copy(buffer)
                 result = self.stmt(body)
                 for own in reversed(self._own):
                     result = ir.Alloc(own[buffer], result)
                 return result
+        for node in ir.walk_stmts(stmt):
+            if isinstance(node, ir.Alloc):
+                self._copy(node.buffer)
         copies = (Rewriter({self._var: arith.Const(thread)}, self._own[thread]).stmt(stmt) for thread in range(self._count))
         return joined(*copies)
+
+    def _shared(self, loop: ir.For) -> bool:
+        """Whether threads interleave inside a loop."""
+        return not self._marked or any(stmt in self._marked for stmt in ir.walk_stmts(loop))
+
+    def _copy(self, buffer: ir.Buffer) -> None:
+        for thread, own in enumerate(self._own):
+            own[buffer] = ir.Buffer(f"{buffer.name}_{thread}", buffer.shape, buffer.dtype, buffer.scope)
