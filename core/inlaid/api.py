@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from inlaid.cache import caches
-from inlaid.errors import InputError, ModelImportError, PackageError, TargetError
+from inlaid.errors import InputError, PackageError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
+from inlaid.frontends.formats import import_model
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import compiled
 from inlaid.runtime.executable import Executable
@@ -33,44 +33,16 @@ if TYPE_CHECKING:
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
 """The targets of those who name none."""
-_MODELS = "give the path of an ONNX or TensorFlow Lite file, its bytes, an onnx.ModelProto, or an inlaid.Module or Function"
-TFLITE = b"TFL3"
-"""What stands in a TensorFlow Lite file from its fifth byte on."""
-
-_OTHERS = {
-    ".inlaid": "a compiled package: inlaid.runtime.load loads it",
-    **dict.fromkeys((".pt", ".pth", ".pt2", ".h5", ".keras"), "of a format that Inlaid does not import: convert it to ONNX"),
-}
 
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
-    """Import a model: the path of an ONNX file, or an ONNX model in memory; or the path of a TensorFlow Lite file, or its bytes.
+    """Import a model: the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are built
+    in; plugins add other formats (`inlaid formats` lists them).
 
-    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, and `InputError` for
-    arguments of a wrong kind.
+    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, `InputError` for arguments of
+    a wrong kind, and `PluginError` for a frontend that fails.
     """
-    return _load(model, dims)
-
-
-def _load(
-    model: str | Path | onnx.ModelProto | bytes,
-    dims: Mapping[str, DimSpec] | None,
-    opened: Callable[[str], None] = lambda location: None,
-) -> Module:
-    if isinstance(model, (str, Path)) and Path(model).suffix.lower() in _OTHERS:
-        raise ModelImportError(f"{model} is {_OTHERS[Path(model).suffix.lower()]}")
-    if model[4:8] == TFLITE if isinstance(model, bytes) else isinstance(model, (str, Path)) and Path(model).suffix == ".tflite":
-        from inlaid.frontends.tflite import load as load_tflite
-
-        return load_tflite(model, checked_dims(dims))
-    if not isinstance(model, (str, os.PathLike, bytes)):
-        import onnx
-
-        if not isinstance(model, onnx.ModelProto):
-            raise InputError(f"an object of type {type(model).__name__} is no model", remedy=_MODELS)
-    from inlaid.frontends.onnx import load as load_onnx
-
-    return load_onnx(model, dims=checked_dims(dims), opened=opened)
+    return import_model(model, checked_dims(dims), default_registry())
 
 
 def compile(
@@ -201,7 +173,7 @@ def compile_file(
 
     report("import", 0, 0)
     files: list[str] = []
-    module = _load(model, dims, files.append)
+    module = import_model(model, dims, registry, files.append)
     if change is not None:
         module = change(module)
     package = build_package(module, targets, registry, progress, instruments, settings, cache)

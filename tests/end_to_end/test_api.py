@@ -116,7 +116,7 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
         with pytest.raises(InputError, match="give sizes by name"):
             inlaid.compile(path / "open.onnx", dims=wrong)
     for wrong in (5, None, [path / "small.onnx"]):
-        with pytest.raises(InputError, match=f"of type {type(wrong).__name__} is no model; give the path of an ONNX"):
+        with pytest.raises(InputError, match=f"of type {type(wrong).__name__} is no model; give the path of a model file, ONNX"):
             inlaid.compile(wrong)
     for wrong in ([1], 5, None, [None]):
         for given in (path / "small.onnx", proto()):

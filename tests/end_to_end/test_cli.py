@@ -108,7 +108,7 @@ def wrong(result: tuple[int, str, str], *words: str) -> None:
 
 def test_help(run: Run) -> None:
     out = good(run("--help"))
-    for name in ("targets", "compile", "run", "bench", "export", "partition", "show", "cache"):
+    for name in ("targets", "formats", "compile", "run", "bench", "export", "partition", "show", "cache"):
         assert f"\n  {name} " in out
         assert "Usage: inlaid " + name in good(run(name, "--help"))
     assert good(run("--version")).startswith("inlaid, version ")

@@ -14,7 +14,7 @@ from inlaid.cli.new_plugin import new_plugin_command
 from inlaid.cli.partition import partition_command
 from inlaid.cli.run import run_command
 from inlaid.cli.show import show_command
-from inlaid.cli.targets import targets_command
+from inlaid.cli.targets import formats_command, targets_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -33,6 +33,7 @@ def app(debug: bool) -> None:
 
 for command in (
     targets_command,
+    formats_command,
     compile_command,
     run_command,
     bench_command,

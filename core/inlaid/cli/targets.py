@@ -1,6 +1,8 @@
-"""inlaid targets."""
+"""inlaid targets and inlaid formats: what plugins provide."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import click
 from rich.console import Console
@@ -20,7 +22,7 @@ def targets_command(as_json: bool) -> None:
     registry = default_registry()
     rows = []
     for plugin in registry.plugins():
-        for kind in plugin.kinds or ("",):
+        for kind in plugin.kinds or (() if plugin.formats else ("",)):
             status = registry.probe(registry.target(kind)) if kind and plugin.problem is None else None
             rows.append(
                 {
@@ -31,15 +33,32 @@ def targets_command(as_json: bool) -> None:
                     "detail": status.detail if status else plugin.status,
                 }
             )
+    _print(rows, ("plugin", "version", "target"), as_json)
+
+
+@click.command("formats")
+@json_option
+def formats_command(as_json: bool) -> None:
+    """List model formats, and whether each can be imported here."""
+    rows = []
+    for plugin, frontend in default_registry().frontends():
+        missing = ", ".join(frontend.missing)
+        facts = {"format": frontend.description, "files": ", ".join(frontend.suffixes), "plugin": plugin}
+        rows.append({**facts, "available": not missing, "detail": f"{missing} is missing; {frontend.remedy}" if missing else ""})
+    _print(rows, ("format", "files", "plugin"), as_json)
+
+
+def _print(rows: list[dict[str, object]], columns: Iterable[str], as_json: bool) -> None:
+    """Print rows as JSON, or as a table of columns and a status."""
     if as_json:
         print_json(rows)
         return
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH_OF_PIPES
-    table = Table("plugin", "version", "target", "status")
+    table = Table(*columns, "status")
     for row in rows:
         word = "ready" if row["available"] else "unusable"
         text = f"{word}: {row['detail']}" if row["detail"] else word
-        table.add_row(str(row["plugin"]), str(row["version"]), str(row["target"]), text)
+        table.add_row(*(str(row[column]) for column in columns), text)
     console.print(table)

@@ -34,6 +34,7 @@ from inlaid.plugins.contract import (
     Verdict,
 )
 from inlaid.plugins.device import CapturingDevice, Device, DeviceKernel, DeviceTensor, MemoryFacts
+from inlaid.plugins.frontend import Frontend, ModelSource
 from inlaid.plugins.hookspecs import hookimpl
 from inlaid.plugins.runtime_module import AllocatingKernel, Kernel, KernelTime, Loaded, RuntimeModule, TimedLaunch
 from inlaid.types import MemoryScope
@@ -60,6 +61,7 @@ __all__ = [
     "Exported",
     "Exporter",
     "Form",
+    "Frontend",
     "Kernel",
     "KernelInfo",
     "KernelTime",
@@ -68,6 +70,7 @@ __all__ = [
     "Loaded",
     "MemoryFacts",
     "MemoryScope",
+    "ModelSource",
     "NoOptions",
     "OpRule",
     "Phase",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from inlaid.plugins.contract import Codegen, Conformance, DeviceStatus, Exporter, OpRule, Phase, Target, TargetSpec
+from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.runtime_module import RuntimeModule
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ hookimpl = pluggy.HookimplMarker("inlaid")
 @hookspec
 def inlaid_targets() -> Sequence[TargetSpec]:
     """The kinds of target that this plugin provides. Called at discovery: must be cheap."""
+    raise AssertionError
+
+
+@hookspec
+def inlaid_frontends() -> Sequence[Frontend]:
+    """The model formats that this plugin imports. Called at discovery: must be cheap."""
     raise AssertionError
 
 

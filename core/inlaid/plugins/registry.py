@@ -1,35 +1,24 @@
-"""Finds plugins, keeps the broken ones from the rest, and asks each only what is its to answer.
+"""Typed access to the plugins in use, each asked only what is its to answer.
 
-This is the one module that works with pluggy's manager. It imports no compiler package, so that a program that only runs
-packages can use it.
-
-Loading is isolated. A plugin that cannot be imported, was written for another version of the contract, misspells a hook, or
-claims a kind of target that is another's is unregistered and listed with the reason; pluggy itself guards neither loading nor a
-rejected registration.
+It imports no compiler package, so that a program that only runs packages can use it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.metadata
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-import pluggy
+from typing import TYPE_CHECKING, Any, cast
 
 import inlaid
 from inlaid.cache import digest, tree_digest
 from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
-from inlaid.plugins.blame import blame, describe
+from inlaid.plugins.blame import blame
 from inlaid.plugins.contract import (
-    PLUGIN_API_VERSION,
     Capabilities,
     Codegen,
     Conformance,
@@ -41,62 +30,24 @@ from inlaid.plugins.contract import (
     TargetSpec,
     parse_options,
 )
+from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
+from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.runtime_module import RuntimeModule
 
 if TYPE_CHECKING:
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 
-DISABLED = "INLAID_DISABLED_PLUGINS"
-"""Environment variable: names of plugins, separated by commas, that are not loaded."""
-
-Stage = Literal["disabled", "import", "version", "hooks", "targets"]
-
-_KIND = re.compile(r"[a-z][a-z0-9_]*")
-_HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("inlaid_"))
-_OPTION_TYPES = (bool, int, float, str)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why a plugin is not in use: at which stage of loading it failed, and how."""
-
-    plugin: str
-    stage: Stage
-    message: str
-
-
-@dataclass(frozen=True)
-class PluginInfo:
-    """What is known of an installed plugin. `distribution` and `version` are those of the package that brought it, empty where it
-    was not installed as one; `kinds` are the targets it provides; `problem` is None for a plugin in use."""
-
-    name: str
-    distribution: str
-    version: str
-    kinds: tuple[str, ...]
-    problem: Problem | None = None
-
-    @property
-    def status(self) -> str:
-        """ "ok", or the stage at which the plugin failed and the reason."""
-        return "ok" if self.problem is None else f"{self.problem.stage}: {self.problem.message}"
-
 
 class PluginRegistry:
     """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`. `entry_points` are those
     that it was made from, the unusable ones included."""
 
-    def __init__(
-        self,
-        manager: pluggy.PluginManager,
-        plugins: Sequence[PluginInfo],
-        specs: dict[str, tuple[str, TargetSpec]],
-        entry_points: Sequence[importlib.metadata.EntryPoint],
-    ) -> None:
-        self._manager = manager
-        self._plugins = tuple(plugins)
-        self._specs = specs
+    def __init__(self, found: Found, entry_points: Sequence[importlib.metadata.EntryPoint]) -> None:
+        self._manager = found.manager
+        self._plugins = found.plugins
+        self._specs = found.specs
+        self._frontends = found.frontends
         self.entry_points = tuple(entry_points)
 
     @classmethod
@@ -104,7 +55,8 @@ class PluginRegistry:
         """Load plugins: those given, or else every installed one. Never raises on account of a plugin."""
         if entry_points is None:
             entry_points = importlib.metadata.entry_points(group=hookspecs.GROUP)
-        return _Discovery().run(tuple(entry_points))
+        points = tuple(entry_points)
+        return cls(discover(points), points)
 
     # --- facts ------------------------------------------------------------------------------------------------------------
 
@@ -150,7 +102,7 @@ class PluginRegistry:
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
-        return cast("Capabilities", _expect(result, Capabilities, owner, "capabilities"))
+        return cast("Capabilities", expect(result, Capabilities, owner, "capabilities"))
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
@@ -178,17 +130,21 @@ class PluginRegistry:
         owner, spec = self._owned(target.kind)
         with blame(owner, "surroundings"):
             result = spec.surroundings(target.options)
-        return cast("str", _expect(result, str, owner, "surroundings"))
+        return cast("str", expect(result, str, owner, "surroundings"))
 
     def versions(self, target: Target) -> tuple[Target, ...]:
         """The targets that a region for this one is compiled for, the least demanding first. Raises `PluginError` when its plugin
         gives none, or fails to say."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "versions"):
-            found = _sequence(spec.versions(target.options), spec.options, owner, "versions")
+            found = sequence(spec.versions(target.options), spec.options, owner, "versions")
             if not found:
                 raise PluginError(f"target {target} has no versions, and compiles to at least one")
         return tuple(Target(target.kind, options) for options in found)
+
+    def frontends(self) -> tuple[tuple[str, Frontend], ...]:
+        """The frontends, each with the name of its plugin: those of the core first, then others', by name of plugin."""
+        return tuple(self._frontends.values())
 
     # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
 
@@ -215,7 +171,7 @@ class PluginRegistry:
         try:
             answer = self.ask(owner, "inlaid_probe", target=target)
             return (
-                DeviceStatus(True) if answer is None else cast("DeviceStatus", _expect(answer, DeviceStatus, owner, "inlaid_probe"))
+                DeviceStatus(True) if answer is None else cast("DeviceStatus", expect(answer, DeviceStatus, owner, "inlaid_probe"))
             )
         except InlaidError as error:
             return DeviceStatus(False, str(error))
@@ -223,13 +179,13 @@ class PluginRegistry:
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
         """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
         owner = self.owner(target.kind)
-        return _sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
+        return sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
         """What the target's plugin says to the conformance suite; nothing where it does not implement the hook."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_conformance", target=target)
-        return Conformance() if answer is None else cast("Conformance", _expect(answer, Conformance, owner, "inlaid_conformance"))
+        return Conformance() if answer is None else cast("Conformance", expect(answer, Conformance, owner, "inlaid_conformance"))
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
 
@@ -283,11 +239,11 @@ class PluginRegistry:
         owner = self.owner(target.kind)
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
         for plugin in (owner, *others):
-            yield plugin, _sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
+            yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
     def ask(self, plugin: str, hook: str, **arguments: object) -> object:
         """What a plugin's implementation of a hook returns, as it is; None where it has none. Raises `PluginError`."""
-        return _call(self._manager, plugin, hook, **arguments)
+        return call(self._manager, plugin, hook, **arguments)
 
     def _unknown(self, kind: str) -> TargetError:
         facts = [f"installed: {', '.join(self.kinds()) or 'none'}"]
@@ -311,187 +267,11 @@ def default_registry() -> PluginRegistry:
     return PluginRegistry.discover()
 
 
-class _Rejected(Exception):
-    """A plugin is unusable."""
-
-    def __init__(self, stage: Stage, message: str) -> None:
-        super().__init__(message)
-        self.stage = stage
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    name: str
-    distribution: str
-    version: str
-    entry_point: importlib.metadata.EntryPoint
-
-
-class _Discovery:
-    """One run of discovery."""
-
-    def __init__(self) -> None:
-        self.manager = pluggy.PluginManager("inlaid")
-        self.manager.add_hookspecs(hookspecs)
-        self.problems: list[tuple[_Candidate, Problem]] = []
-
-    def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> PluginRegistry:
-        disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
-        loaded: dict[str, _Candidate] = {}
-        for candidate in sorted(map(_candidate, entry_points), key=_rank):
-            try:
-                if candidate.name in disabled:
-                    raise _Rejected("disabled", f"disabled by {DISABLED}")
-                if candidate.name in loaded:
-                    raise _Rejected("import", f"{_whence(loaded[candidate.name])} has a plugin of the same name")
-                self._load(candidate)
-                loaded[candidate.name] = candidate
-            except _Rejected as error:
-                self._reject(candidate, error)
-        self._reject_misspelt(loaded)
-        declared: dict[str, tuple[TargetSpec, ...]] = {}
-        for name, candidate in list(loaded.items()):
-            try:
-                declared[name] = _declared_targets(self.manager, name)
-            except _Rejected as error:
-                self._reject(candidate, error)
-        specs = self._share_kinds(declared, loaded)
-        infos = [PluginInfo(c.name, c.distribution, c.version, (), problem) for c, problem in self.problems]
-        for name in sorted(set(declared) & set(self._registered())):
-            candidate = loaded[name]
-            kinds = tuple(spec.kind for spec in declared[name])
-            infos.append(PluginInfo(name, candidate.distribution, candidate.version, kinds))
-        return PluginRegistry(self.manager, sorted(infos, key=lambda info: info.name), specs, entry_points)
-
-    def _registered(self) -> list[str]:
-        return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
-
-    def _reject(self, candidate: _Candidate, error: _Rejected) -> None:
-        self.problems.append((candidate, Problem(candidate.name, error.stage, str(error))))
-        # A plugin that has the name of one already in use was never registered: leave the other one alone.
-        if error.stage not in ("disabled", "import") and self.manager.has_plugin(candidate.name):
-            self.manager.unregister(name=candidate.name)
-
-    def _load(self, candidate: _Candidate) -> None:
-        try:
-            plugin = candidate.entry_point.load()
-        except (Exception, SystemExit) as error:
-            raise _Rejected("import", describe(error)) from error
-        version = getattr(plugin, "PLUGIN_API_VERSION", None)
-        if version != PLUGIN_API_VERSION:
-            written = (
-                "does not state PLUGIN_API_VERSION"
-                if version is None
-                else f"was written for version {version!r} of the plugin contract"
-            )
-            raise _Rejected("version", f"{written}; this Inlaid has version {PLUGIN_API_VERSION}")
-        for hook in _HOOKS:
-            function = getattr(plugin, hook, None)
-            if function is not None and not hasattr(function, "inlaid_impl"):
-                raise _Rejected("hooks", f"{hook} is not marked with @hookimpl")
-        try:
-            self.manager.register(plugin, name=candidate.name)
-        except (Exception, SystemExit) as error:
-            raise _Rejected("hooks", describe(error)) from error
-
-    def _reject_misspelt(self, loaded: dict[str, _Candidate]) -> None:
-        while True:
-            try:
-                self.manager.check_pending()
-                return
-            except pluggy.PluginValidationError as error:
-                name = self.manager.get_name(error.plugin)
-                assert name is not None
-                self._reject(loaded.pop(name), _Rejected("hooks", f"{error}; the hooks are {', '.join(_HOOKS)}"))
-
-    def _share_kinds(
-        self, declared: dict[str, tuple[TargetSpec, ...]], loaded: dict[str, _Candidate]
-    ) -> dict[str, tuple[str, TargetSpec]]:
-        """Give each kind to one plugin. A plugin named like one of its kinds comes before others, so that no plugin takes over
-        the target of another by its name's place in the alphabet."""
-        specs: dict[str, tuple[str, TargetSpec]] = {}
-        for name in sorted(declared, key=lambda name: (name not in {spec.kind for spec in declared[name]}, name)):
-            taken = [spec.kind for spec in declared[name] if spec.kind in specs]
-            if taken:
-                owner = specs[taken[0]][0]
-                self._reject(loaded[name], _Rejected("targets", f"target {taken[0]} is provided by plugin {owner} already"))
-                continue
-            specs.update({spec.kind: (name, spec) for spec in declared[name]})
-        return specs
-
-
 def _folder(plugin: object) -> Path | None:
     """The folder of the package that a plugin's module is in."""
     name = getattr(plugin, "__name__", "").partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
     return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
-
-
-def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:
-    dist = getattr(entry_point, "dist", None)
-    return _Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
-
-
-def _rank(candidate: _Candidate) -> tuple[object, ...]:
-    """By name; the core's own plugins before others of the same name."""
-    return candidate.name, candidate.distribution != "inlaid", candidate.distribution, candidate.entry_point.value
-
-
-def _whence(candidate: _Candidate) -> str:
-    return f"distribution {candidate.distribution}" if candidate.distribution else candidate.entry_point.value
-
-
-def _declared_targets(manager: pluggy.PluginManager, plugin: str) -> tuple[TargetSpec, ...]:
-    try:
-        specs = cast(
-            "tuple[TargetSpec, ...]", _sequence(_call(manager, plugin, "inlaid_targets"), TargetSpec, plugin, "inlaid_targets")
-        )
-    except InlaidError as error:
-        raise _Rejected("targets", error.message) from error
-    for index, spec in enumerate(specs):
-        if not _KIND.fullmatch(spec.kind):
-            raise _Rejected("targets", f"{spec.kind!r} is not a kind: lower-case letters, digits and underscores are")
-        if any(spec.kind == other.kind for other in specs[:index]):
-            raise _Rejected("targets", f"inlaid_targets gives {spec.kind} twice")
-        if not callable(spec.capabilities):
-            raise _Rejected("targets", f"the capabilities of {spec.kind} are not a function of its options")
-        _check_options(spec)
-    return specs
-
-
-def _check_options(spec: TargetSpec) -> None:
-    options = spec.options
-    if not (dataclasses.is_dataclass(options) and getattr(options, "__dataclass_params__").frozen):  # noqa: B009
-        raise _Rejected("targets", f"the options of {spec.kind} are not a frozen dataclass")
-    for item in dataclasses.fields(options):
-        if type(item.default) not in _OPTION_TYPES:
-            raise _Rejected("targets", f"option {item.name} of {spec.kind} has no default that is a bool, int, float or string")
-
-
-def _call(manager: pluggy.PluginManager, plugin: str, hook: str, **arguments: object) -> object:
-    """What one plugin's implementation of a hook returns; None when it has none."""
-    module = manager.get_plugin(plugin)
-    others = [other for other in manager.get_plugins() if other is not module]
-    caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=others)
-    with blame(plugin, hook):
-        answers = caller(**arguments)
-    return answers[0] if answers else None
-
-
-def _sequence(answer: object, element: type, plugin: str, hook: str) -> tuple[Any, ...]:
-    if answer is None:
-        return ()
-    if not isinstance(answer, (list, tuple)):
-        raise PluginError(f"{hook} returned {type(answer).__name__}, not a list or tuple", plugin=plugin)
-    for item in answer:
-        _expect(item, element, plugin, hook)
-    return tuple(answer)
-
-
-def _expect(value: object, wanted: type, plugin: str, hook: str) -> object:
-    if not isinstance(value, wanted):
-        raise PluginError(f"{hook} gave {type(value).__name__} where {wanted.__name__} is due", plugin=plugin)
-    return value
 
 
 def _extras() -> set[str]:

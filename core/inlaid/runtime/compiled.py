@@ -8,7 +8,6 @@ model took data from, with their hashes.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from inlaid.cache import Caches, digest, file_digest
 from inlaid.errors import PackageError
+from inlaid.plugins.frontend import version_of
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.package import Package, write_package
 
@@ -48,7 +48,7 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
     request = {
         "asked": {name: asked[name] for name in sorted(asked)},
         "targets": [(str(target), registry.surroundings(target)) for target in resolved],
-        "libraries": _libraries(),
+        "libraries": _libraries(registry),
     }
     return Recipe(model, digest(model.name, content, sources, json.dumps(request, sort_keys=True)), stamp)
 
@@ -105,10 +105,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _libraries() -> list[str]:
-    """The libraries whose results packages may hold."""
-    try:
-        onnx = importlib.metadata.version("onnx")
-    except importlib.metadata.PackageNotFoundError:
-        onnx = ""
-    return [np.__version__, ml_dtypes.__version__, onnx]
+def _libraries(registry: PluginRegistry) -> list[str]:
+    """The versions of libraries whose results packages may hold: those of arithmetic, and what frontends read models with."""
+    required = sorted({name for _, frontend in registry.frontends() for name in frontend.requires})
+    return [np.__version__, ml_dtypes.__version__, *(version_of(name) or "" for name in required)]

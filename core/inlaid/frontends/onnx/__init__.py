@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import ModelImportError
 from inlaid.graph.ir import Module
+from inlaid.plugins import ModelSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,16 +49,10 @@ def load(
     from inlaid.frontends.onnx.external import ExternalData
     from inlaid.frontends.onnx.importer import Importer
 
-    folder = None
-    file = "<model>"
-    if isinstance(model, (str, os.PathLike)):
-        path = Path(model)
-        folder, file = path.parent, path.name
-        try:
-            model = path.read_bytes()
-        except OSError as error:
-            raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
-    parsed = proto.parse_model(model, file) if isinstance(model, bytes) else model
+    given = Path(model) if isinstance(model, (str, os.PathLike)) else model
+    folder, source = given.parent if isinstance(given, Path) else None, ModelSource(given, {})
+    file = source.name
+    parsed = proto.parse_model(source.read(), file) if isinstance(given, (Path, bytes)) else given
     try:
         return Importer(parsed, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}).module()
     except ModelImportError:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.dims import DimSpec
 from inlaid.graph.ir import Module
+from inlaid.plugins import ModelSource
 
 __all__ = ["first_states", "load"]
 
@@ -45,10 +45,5 @@ def first_states(model: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray[
 
 
 def _read(model: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
-    if isinstance(model, bytes):
-        return model, "<model>"
-    path = Path(model)
-    try:
-        return path.read_bytes(), path.name
-    except OSError as error:
-        raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
+    source = ModelSource(model if isinstance(model, bytes) else Path(model), {})
+    return source.read(), source.name

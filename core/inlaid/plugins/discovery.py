@@ -1,0 +1,290 @@
+"""Loads plugins, and keeps the broken ones from the rest.
+
+A plugin that cannot be imported, was written for another version of the contract, misspells a hook, or declares what is another's
+is unregistered and listed with the reason; pluggy itself guards neither loading nor a rejected registration. This is the one module
+that works with pluggy's manager.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pluggy
+
+from inlaid.errors import InlaidError, PluginError
+from inlaid.plugins import hookspecs
+from inlaid.plugins.blame import blame, describe
+from inlaid.plugins.contract import PLUGIN_API_VERSION, TargetSpec
+from inlaid.plugins.frontend import Frontend
+
+DISABLED = "INLAID_DISABLED_PLUGINS"
+"""Environment variable: names of plugins, separated by commas, that are not loaded."""
+
+Stage = Literal["disabled", "import", "version", "hooks", "targets", "frontends"]
+
+CORE = "inlaid"
+"""The distribution of the core: its plugins come before others in the same place."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
+_HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("inlaid_"))
+_OPTION_TYPES = (bool, int, float, str)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a plugin is not in use: at which stage of loading it failed, and how."""
+
+    plugin: str
+    stage: Stage
+    message: str
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """What is known of an installed plugin. `distribution` and `version` are those of the package that brought it, empty where it
+    was not installed as one; `kinds` are the targets it provides, `formats` the names of its frontends; `problem` is None for a
+    plugin in use."""
+
+    name: str
+    distribution: str
+    version: str
+    kinds: tuple[str, ...]
+    problem: Problem | None = None
+    formats: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """ "ok", or the stage at which the plugin failed and the reason."""
+        return "ok" if self.problem is None else f"{self.problem.stage}: {self.problem.message}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Pluggy's manager with the plugins in use; what is known of every plugin, by name; and targets by kind and frontends by name,
+    each with the plugin that provides it. Frontends of the core come first."""
+
+    manager: pluggy.PluginManager
+    plugins: tuple[PluginInfo, ...]
+    specs: dict[str, tuple[str, TargetSpec]]
+    frontends: dict[str, tuple[str, Frontend]]
+
+
+def discover(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Found:
+    """Load plugins. Never raises on account of one."""
+    return _Discovery().run(tuple(entry_points))
+
+
+class _Rejected(Exception):
+    """A plugin is unusable."""
+
+    def __init__(self, stage: Stage, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+    distribution: str
+    version: str
+    entry_point: importlib.metadata.EntryPoint
+
+
+class _Discovery:
+    """One run of discovery."""
+
+    def __init__(self) -> None:
+        self.manager = pluggy.PluginManager("inlaid")
+        self.manager.add_hookspecs(hookspecs)
+        self.problems: list[tuple[_Candidate, Problem]] = []
+
+    def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> Found:
+        disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
+        loaded: dict[str, _Candidate] = {}
+        for candidate in sorted(map(_candidate, entry_points), key=_rank):
+            try:
+                if candidate.name in disabled:
+                    raise _Rejected("disabled", f"disabled by {DISABLED}")
+                if candidate.name in loaded:
+                    raise _Rejected("import", f"{_whence(loaded[candidate.name])} has a plugin of the same name")
+                self._load(candidate)
+                loaded[candidate.name] = candidate
+            except _Rejected as error:
+                self._reject(candidate, error)
+        self._reject_misspelt(loaded)
+        targets: dict[str, tuple[TargetSpec, ...]] = {}
+        formats: dict[str, tuple[Frontend, ...]] = {}
+        for name, candidate in list(loaded.items()):
+            try:
+                targets[name], formats[name] = _declared_targets(self.manager, name), _declared_frontends(self.manager, name)
+            except _Rejected as error:
+                self._reject(candidate, error)
+        frontends = self._share_formats(formats, loaded)
+        specs = self._share_kinds({name: specs for name, specs in targets.items() if self.manager.has_plugin(name)}, loaded)
+        infos = [PluginInfo(c.name, c.distribution, c.version, (), problem) for c, problem in self.problems]
+        for name in sorted(set(formats) & set(self._registered())):
+            candidate = loaded[name]
+            kinds, names = tuple(spec.kind for spec in targets[name]), tuple(item.name for item in formats[name])
+            infos.append(PluginInfo(name, candidate.distribution, candidate.version, kinds, formats=names))
+        usable = {name: found for name, found in frontends.items() if self.manager.has_plugin(found[0])}
+        return Found(self.manager, tuple(sorted(infos, key=lambda info: info.name)), specs, usable)
+
+    def _registered(self) -> list[str]:
+        return [name for name, plugin in self.manager.list_name_plugin() if plugin is not None]
+
+    def _reject(self, candidate: _Candidate, error: _Rejected) -> None:
+        self.problems.append((candidate, Problem(candidate.name, error.stage, str(error))))
+        # A plugin that has the name of one already in use was never registered: leave the other one alone.
+        if error.stage not in ("disabled", "import") and self.manager.has_plugin(candidate.name):
+            self.manager.unregister(name=candidate.name)
+
+    def _load(self, candidate: _Candidate) -> None:
+        try:
+            plugin = candidate.entry_point.load()
+        except (Exception, SystemExit) as error:
+            raise _Rejected("import", describe(error)) from error
+        version = getattr(plugin, "PLUGIN_API_VERSION", None)
+        if version != PLUGIN_API_VERSION:
+            written = (
+                "does not state PLUGIN_API_VERSION"
+                if version is None
+                else f"was written for version {version!r} of the plugin contract"
+            )
+            raise _Rejected("version", f"{written}; this Inlaid has version {PLUGIN_API_VERSION}")
+        for hook in _HOOKS:
+            function = getattr(plugin, hook, None)
+            if function is not None and not hasattr(function, "inlaid_impl"):
+                raise _Rejected("hooks", f"{hook} is not marked with @hookimpl")
+        try:
+            self.manager.register(plugin, name=candidate.name)
+        except (Exception, SystemExit) as error:
+            raise _Rejected("hooks", describe(error)) from error
+
+    def _reject_misspelt(self, loaded: dict[str, _Candidate]) -> None:
+        while True:
+            try:
+                self.manager.check_pending()
+                return
+            except pluggy.PluginValidationError as error:
+                name = self.manager.get_name(error.plugin)
+                assert name is not None
+                self._reject(loaded.pop(name), _Rejected("hooks", f"{error}; the hooks are {', '.join(_HOOKS)}"))
+
+    def _share_kinds(
+        self, declared: dict[str, tuple[TargetSpec, ...]], loaded: dict[str, _Candidate]
+    ) -> dict[str, tuple[str, TargetSpec]]:
+        """Give each kind to one plugin. A plugin named like one of its kinds comes before others, so that no plugin takes over
+        the target of another by its name's place in the alphabet."""
+        specs: dict[str, tuple[str, TargetSpec]] = {}
+        for name in sorted(declared, key=lambda name: (name not in {spec.kind for spec in declared[name]}, name)):
+            taken = [spec.kind for spec in declared[name] if spec.kind in specs]
+            if taken:
+                owner = specs[taken[0]][0]
+                self._reject(loaded[name], _Rejected("targets", f"target {taken[0]} is provided by plugin {owner} already"))
+                continue
+            specs.update({spec.kind: (name, spec) for spec in declared[name]})
+        return specs
+
+    def _share_formats(
+        self, declared: dict[str, tuple[Frontend, ...]], loaded: dict[str, _Candidate]
+    ) -> dict[str, tuple[str, Frontend]]:
+        """Give each name of a frontend to one plugin: to the core's first, then by name of plugin."""
+        found: dict[str, tuple[str, Frontend]] = {}
+        for name in sorted(declared, key=lambda name: (loaded[name].distribution != CORE, name)):
+            taken = [item.name for item in declared[name] if item.name in found]
+            if taken:
+                owner = found[taken[0]][0]
+                self._reject(loaded[name], _Rejected("frontends", f"frontend {taken[0]} is provided by plugin {owner} already"))
+                continue
+            found.update({item.name: (name, item) for item in declared[name]})
+        return found
+
+
+def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:
+    dist = getattr(entry_point, "dist", None)
+    return _Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
+
+
+def _rank(candidate: _Candidate) -> tuple[object, ...]:
+    """By name; the core's own plugins before others of the same name."""
+    return candidate.name, candidate.distribution != CORE, candidate.distribution, candidate.entry_point.value
+
+
+def _whence(candidate: _Candidate) -> str:
+    return f"distribution {candidate.distribution}" if candidate.distribution else candidate.entry_point.value
+
+
+def _declared_targets(manager: pluggy.PluginManager, plugin: str) -> tuple[TargetSpec, ...]:
+    try:
+        specs: tuple[TargetSpec, ...] = sequence(call(manager, plugin, "inlaid_targets"), TargetSpec, plugin, "inlaid_targets")
+    except InlaidError as error:
+        raise _Rejected("targets", error.message) from error
+    for index, spec in enumerate(specs):
+        if not _NAME.fullmatch(spec.kind):
+            raise _Rejected("targets", f"{spec.kind!r} is not a kind: lower-case letters, digits and underscores are")
+        if any(spec.kind == other.kind for other in specs[:index]):
+            raise _Rejected("targets", f"inlaid_targets gives {spec.kind} twice")
+        if not callable(spec.capabilities):
+            raise _Rejected("targets", f"the capabilities of {spec.kind} are not a function of its options")
+        _check_options(spec)
+    return specs
+
+
+def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Frontend, ...]:
+    try:
+        found: tuple[Frontend, ...] = sequence(call(manager, plugin, "inlaid_frontends"), Frontend, plugin, "inlaid_frontends")
+    except InlaidError as error:
+        raise _Rejected("frontends", error.message) from error
+    for index, item in enumerate(found):
+        if not _NAME.fullmatch(item.name):
+            raise _Rejected("frontends", f"{item.name!r} is not a name: lower-case letters, digits and underscores are")
+        if any(item.name == other.name for other in found[:index]):
+            raise _Rejected("frontends", f"inlaid_frontends gives {item.name} twice")
+        if not callable(item.load) or not callable(item.recognises):
+            raise _Rejected("frontends", f"load and recognises of {item.name} must be functions")
+        wrong = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
+        if wrong:
+            raise _Rejected("frontends", f"suffix {wrong[0]!r} of {item.name} must be a dot and lower-case characters, as in .onnx")
+    return found
+
+
+def _check_options(spec: TargetSpec) -> None:
+    options = spec.options
+    if not (dataclasses.is_dataclass(options) and getattr(options, "__dataclass_params__").frozen):  # noqa: B009
+        raise _Rejected("targets", f"the options of {spec.kind} are not a frozen dataclass")
+    for item in dataclasses.fields(options):
+        if type(item.default) not in _OPTION_TYPES:
+            raise _Rejected("targets", f"option {item.name} of {spec.kind} has no default that is a bool, int, float or string")
+
+
+def call(manager: pluggy.PluginManager, plugin: str, hook: str, **arguments: object) -> object:
+    """What one plugin's implementation of a hook returns; None when it has none."""
+    module = manager.get_plugin(plugin)
+    others = [other for other in manager.get_plugins() if other is not module]
+    caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=others)
+    with blame(plugin, hook):
+        answers = caller(**arguments)
+    return answers[0] if answers else None
+
+
+def sequence(answer: object, element: type, plugin: str, hook: str) -> tuple[Any, ...]:
+    if answer is None:
+        return ()
+    if not isinstance(answer, (list, tuple)):
+        raise PluginError(f"{hook} returned {type(answer).__name__}, not a list or tuple", plugin=plugin)
+    for item in answer:
+        expect(item, element, plugin, hook)
+    return tuple(answer)
+
+
+def expect(value: object, wanted: type, plugin: str, hook: str) -> object:
+    if not isinstance(value, wanted):
+        raise PluginError(f"{hook} gave {type(value).__name__} where {wanted.__name__} is due", plugin=plugin)
+    return value

@@ -1,0 +1,1 @@
+"""Models written as lines of text for Inlaid."""

@@ -1,0 +1,21 @@
+"""The plugin: a model format, cheap to import."""
+
+from inlaid.plugins import Frontend, hookimpl
+
+PLUGIN_API_VERSION = 2
+MARK = b"#!sentences"
+
+
+def _recognises(model):
+    return isinstance(model, bytes) and model.startswith(MARK)
+
+
+def _load(source):
+    from inlaid_sentences.importer import load
+
+    return load(source)
+
+
+@hookimpl
+def inlaid_frontends():
+    return [Frontend("sentences", "Sentences", _load, suffixes=(".sentences",), recognises=_recognises)]
