@@ -110,6 +110,10 @@ class ParseError(InlaidError):
     """Text is not a module, a loop program, a target or a type."""
 
 
+class ExpressionError(InlaidError, ValueError):
+    """A tensor expression is malformed: shapes, dtypes or axes do not fit."""
+
+
 class VerifyError(InlaidError):
     """An IR invariant does not hold; a bug in a pass or in hand-built IR."""
 

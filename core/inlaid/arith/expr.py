@@ -8,7 +8,8 @@ in 64 bits. `//` and `%` are floor division and its remainder, as in Python.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, Union
+from operator import index
+from typing import Protocol, SupportsIndex, Union
 
 Dim = Union[int, "Expr"]
 
@@ -48,50 +49,85 @@ class Expr:
             return False
         return self.operands == other.operands
 
+    # With anything but an integer on the other side, these leave the operation to that side: `i * a[i]` is a value.
+
     def __add__(self, other: Dim) -> Expr:
-        return add(self, other)
+        return add(self, other) if isinstance(other, INTEGERS) else NotImplemented
 
     def __radd__(self, other: Dim) -> Expr:
-        return add(other, self)
+        return add(other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def __sub__(self, other: Dim) -> Expr:
-        return add(self, mul(other, -1))
+        return add(self, mul(other, -1)) if isinstance(other, INTEGERS) else NotImplemented
 
     def __rsub__(self, other: Dim) -> Expr:
-        return add(other, mul(self, -1))
+        return add(other, mul(self, -1)) if isinstance(other, INTEGERS) else NotImplemented
 
     def __mul__(self, other: Dim) -> Expr:
-        return mul(self, other)
+        return mul(self, other) if isinstance(other, INTEGERS) else NotImplemented
 
     def __rmul__(self, other: Dim) -> Expr:
-        return mul(other, self)
+        return mul(other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def __neg__(self) -> Expr:
         return mul(self, -1)
 
     def __floordiv__(self, other: Dim) -> Expr:
-        return floordiv(self, other)
+        return floordiv(self, other) if isinstance(other, INTEGERS) else NotImplemented
 
     def __rfloordiv__(self, other: Dim) -> Expr:
-        return floordiv(other, self)
+        return floordiv(other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def __mod__(self, other: Dim) -> Expr:
-        return floormod(self, other)
+        return floormod(self, other) if isinstance(other, INTEGERS) else NotImplemented
 
     def __rmod__(self, other: Dim) -> Expr:
-        return floormod(other, self)
+        return floormod(other, self) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __lt__(self, other: Dim) -> Expr:
+        return compare("<", self, other) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __le__(self, other: Dim) -> Expr:
+        return compare("<=", self, other) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __gt__(self, other: Dim) -> Expr:
+        return compare("<", other, self) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __ge__(self, other: Dim) -> Expr:
+        return compare("<=", other, self) if isinstance(other, INTEGERS) else NotImplemented
+
+    def equal(self, other: Dim) -> Expr:
+        """The condition self == other (`==` itself compares structure)."""
+        return compare("==", self, other)
+
+    def not_equal(self, other: Dim) -> Expr:
+        """The condition self != other."""
+        return compare("!=", self, other)
+
+    def __and__(self, other: Dim) -> Expr:
+        return logical_and(self, other) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __or__(self, other: Dim) -> Expr:
+        return logical_or(self, other) if isinstance(other, INTEGERS) else NotImplemented
+
+    def __invert__(self) -> Expr:
+        return logical_not(self)
 
     def __repr__(self) -> str:
         return f"({f' {self.symbol} '.join(map(repr, self.operands))})"
 
 
+INTEGERS = (Expr, int, SupportsIndex)
+"""What integer arithmetic takes: `Dim`, and integers of numpy."""
+
+
 class Const(Expr):
-    """An integer constant."""
+    """An integer constant. Raises TypeError for what is no integer."""
 
     __slots__ = ("value",)
 
     def __init__(self, value: int) -> None:
-        self.value = int(value)
+        self.value = index(value)
         self.operands = ()
         self._hash = hash((Const, self.value))
 
@@ -252,6 +288,9 @@ class Compare(Expr):
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Compare and self.op == other.op and self.operands == other.operands
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"whether {self!r} holds is known when the program runs: use select")
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return compare(self.op, *operands)

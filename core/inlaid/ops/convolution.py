@@ -94,7 +94,7 @@ def _convolve(
 
     def element(n: arith.Var, o: arith.Var, *position: arith.Var) -> ir.Expr:
         group = o if per_group_out == 1 else o // per_group_out
-        source = channel.var if groups == 1 else group * per_group_in + channel.var
+        source = channel if groups == 1 else group * per_group_in + channel
         data = padded[(n, source, *window_index(axes, position, taps))]
         weight = w[(o, channel, *taps)]
         total: ir.Expr = te.sum_(te.cast(data, acc) * te.cast(weight, acc), (channel, *taps))

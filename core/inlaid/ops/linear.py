@@ -67,8 +67,8 @@ def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor
         outer, rest = index[: len(batch)], list(index[len(batch) :])
         row = (rest.pop(0),) if a.rank > 1 else ()
         column = (rest.pop(0),) if b.rank > 1 else ()
-        left = broadcast_read(a, (*batch, *a.shape[-2:]), (*outer, *row, k.var))
-        right = broadcast_read(b, (*batch, *b.shape[-2:]), (*outer, k.var, *column))
+        left = broadcast_read(a, (*batch, *a.shape[-2:]), (*outer, *row, k))
+        right = broadcast_read(b, (*batch, *b.shape[-2:]), (*outer, k, *column))
         total: ir.Expr = te.sum_(te.cast(left, acc) * te.cast(right, acc), k)
         return total
 

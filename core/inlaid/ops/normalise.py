@@ -160,7 +160,7 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
     k = te.reduce_axis(attrs.size, "k")
 
     def square(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
-        at = c + k.var - before
+        at = c + k - before
         inside = arith.logical_and(arith.compare(">=", at, 0), arith.compare("<", at, x.shape[1]))
         value = widen(x[(n, at, *rest)])
         total: ir.Expr = te.sum_(te.select(inside, value * value, te.const(0, acc)), k)
@@ -224,7 +224,7 @@ def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> 
     reduced = tuple(te.reduce_axis(dim, f"k{place}") for place, dim in enumerate(x.shape[axis:]))
     acc = working_dtype(x.dtype)
     of = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
-    total = te.compute(x.shape[:axis], lambda *i: te.sum_(value(*i, *(item.var for item in reduced)), reduced), f"{name}_sum")
+    total = te.compute(x.shape[:axis], lambda *i: te.sum_(value(*i, *reduced), reduced), f"{name}_sum")
     made: te.Tensor = te.compute(x.shape[:axis], lambda *i: total[i] / of, name)
     return made
 

@@ -149,7 +149,7 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
     taps = tap_axes(axes)
     number: Dim = 0
     for axis, tap in zip(axes, taps, strict=True):
-        number = number * axis.kernel + tap.var
+        number = number * axis.kernel + tap
 
     def tap_of(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(padded[(n, c, *window_index(axes, position, taps))], greatest.dtype)

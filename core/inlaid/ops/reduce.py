@@ -159,7 +159,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
             found = element.equal(extreme)
             if element.dtype.is_float:
                 found = found | te.unary("isnan", element)  # the extreme is NaN where any element is
-            made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k.var), none), k)
+            made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k), none), k)
             return made
 
         position = te.compute(extremes.shape, body, name)

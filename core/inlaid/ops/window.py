@@ -101,12 +101,12 @@ def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor
     return made
 
 
-def window_index(axes: Sequence[Axis], outputs: Sequence[Dim], taps: Sequence[ir.IterVar]) -> tuple[Dim, ...]:
+def window_index(axes: Sequence[Axis], outputs: Sequence[Dim], taps: Sequence[te.Axis]) -> tuple[Dim, ...]:
     """Where in the padded data the tap of a window lies."""
-    return tuple(output * axis.stride + tap.var * axis.dilation for axis, output, tap in zip(axes, outputs, taps, strict=True))
+    return tuple(output * axis.stride + tap * axis.dilation for axis, output, tap in zip(axes, outputs, taps, strict=True))
 
 
-def tap_axes(axes: Sequence[Axis]) -> tuple[ir.IterVar, ...]:
+def tap_axes(axes: Sequence[Axis]) -> tuple[te.Axis, ...]:
     """Reduction axes over the taps of a window."""
     return tuple(te.reduce_axis(axis.kernel, f"k{number}") for number, axis in enumerate(axes))
 

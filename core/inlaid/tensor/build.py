@@ -16,6 +16,7 @@ from typing import Any
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.errors import ExpressionError
 from inlaid.tensor import ir
 from inlaid.types import DType, dtype
 
@@ -42,7 +43,7 @@ class Builder:
         assert len(indices) == len(buffer.shape), f"{buffer.name} has {len(buffer.shape)} dimensions"
         expr = ir.as_expr(value, buffer.dtype)
         if expr.dtype is not buffer.dtype:
-            raise ValueError(f"store of {expr.dtype} into {buffer.name}, which holds {buffer.dtype}")
+            raise ExpressionError(f"store of {expr.dtype} into {buffer.name}, which holds {buffer.dtype}")
         self.emit(ir.Store(buffer, tuple(arith.wrap(index) for index in indices), expr))
 
     def alloc(self, shape: tuple[Dim, ...], of: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:

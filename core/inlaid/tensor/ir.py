@@ -25,6 +25,7 @@ from typing import Any, Union
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.errors import ExpressionError
 from inlaid.types import DType, dtype
 
 Operand = Union["Expr", arith.Expr, int, float, bool]
@@ -86,8 +87,14 @@ class Expr:
     def __and__(self, other: Operand) -> Expr:
         return binary("and", self, other)
 
+    def __rand__(self, other: Operand) -> Expr:
+        return binary("and", other, self)
+
     def __or__(self, other: Operand) -> Expr:
         return binary("or", self, other)
+
+    def __ror__(self, other: Operand) -> Expr:
+        return binary("or", other, self)
 
     def __xor__(self, other: Operand) -> Expr:
         return binary("xor", self, other)
@@ -258,11 +265,11 @@ def as_expr(value: Operand, like: DType | None = None) -> Expr:
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
-    """A binary node. Raises ValueError when the dtypes differ."""
+    """A binary node. Raises `ExpressionError` when the dtypes differ."""
     like = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else None
     a, b = as_expr(a, like), as_expr(b, like)
     if a.dtype is not b.dtype:
-        raise ValueError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
+        raise ExpressionError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
     return Binary(dtype("bool") if op in COMPARISONS else a.dtype, op, a, b)
 
 
@@ -292,7 +299,7 @@ def bitcast(a: Expr, to: str | DType) -> Expr:
     """The bits of a value as another dtype of the same width."""
     to = dtype(to)
     if to.bytes != a.dtype.bytes:
-        raise ValueError(f"bitcast of {a.dtype} to {to}: the widths differ")
+        raise ExpressionError(f"bitcast of {a.dtype} to {to}: the widths differ")
     return a if a.dtype is to else Bitcast(to, a)
 
 
@@ -301,7 +308,7 @@ def select(condition: Operand, then: Operand, otherwise: Operand) -> Expr:
     like = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else None
     then, otherwise = as_expr(then, like), as_expr(otherwise, like)
     if then.dtype is not otherwise.dtype:
-        raise ValueError(f"select between {then.dtype} and {otherwise.dtype}: cast one of them")
+        raise ExpressionError(f"select between {then.dtype} and {otherwise.dtype}: cast one of them")
     return Select(then.dtype, as_expr(condition, dtype("bool")), then, otherwise)
 
 
@@ -323,7 +330,7 @@ def maximum(a: Operand, b: Operand) -> Expr:
 def load(buffer: Buffer, indices: tuple[Any, ...]) -> Load:
     """An element of a buffer. An index may be an integer, an integer expression, or a `checked` value."""
     if len(indices) != len(buffer.shape):
-        raise ValueError(f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices")
+        raise ExpressionError(f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices")
     return Load(buffer.dtype, buffer, tuple(arith.wrap(index) for index in indices))
 
 
@@ -331,7 +338,7 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
     """A value as an index, known to lie in [lower, upper] because generated code checks it: outside, the kernel reports an error
     code and never reads. The value's dtype is an integer. A constant in range needs no check."""
     if not value.dtype.is_int:
-        raise ValueError(f"an index is an integer, not {value.dtype}")
+        raise ExpressionError(f"an index is an integer, not {value.dtype}")
     checked_index = arith.Opaque(value, lower, upper)
     if isinstance(value, (Index, Const)):
         known = value.index if isinstance(value, Index) else arith.wrap(int(value.value))

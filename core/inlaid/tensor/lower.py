@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inlaid import arith
+from inlaid.errors import ExpressionError
 from inlaid.names import unique
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads, whole, writes
@@ -13,8 +14,8 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 
-def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str) -> ir.LoopProgram:
-    """The loop program that computes `outputs` from `inputs`.
+def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, named: bool = False) -> ir.LoopProgram:
+    """The loop program that computes `outputs` from `inputs`. Loops of spatial axes are `named` after them, or i0, i1 and so on.
 
     Every compute on the way becomes a perfect loop nest around one block; every extern becomes a block without iteration variables
     around its body, and the sizes it defines become further outputs (see `ir.LoopProgram`). Tensors in between are allocated around
@@ -22,9 +23,9 @@ def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str) 
     stored first by a nest of its own, under a condition. A scan becomes a loop over its steps around the nests of one step; their
     blocks have an opaque iteration variable for the number of the step.
 
-    Raises ValueError when a placeholder that is needed is not among the inputs.
+    Raises `ExpressionError` when a placeholder that is needed is not among the inputs.
     """
-    lowering = _Lowering(tuple(outputs), tuple(inputs), set(), ())
+    lowering = _Lowering(tuple(outputs), tuple(inputs), set(), (), named)
     params, results = lowering.run(name)
     sizes = tuple(buffer for _, buffer in lowering.defines)
     program = ir.LoopProgram(name, params, results + sizes, lowering.body(), tuple(lowering.defines))
@@ -35,13 +36,19 @@ class _Lowering:
     """One run. `names` are those of blocks, unique in a program; `steps` are the scans around, by their step numbers."""
 
     def __init__(
-        self, outputs: tuple[te.Tensor, ...], inputs: tuple[te.Tensor, ...], names: set[str], steps: tuple[ir.IterVar, ...]
+        self,
+        outputs: tuple[te.Tensor, ...],
+        inputs: tuple[te.Tensor, ...],
+        names: set[str],
+        steps: tuple[ir.IterVar, ...],
+        named: bool,
     ) -> None:
         self.defines: list[tuple[arith.SizeVar, ir.Buffer]] = []
         self._outputs = outputs
         self._inputs = inputs
         self._names = names
         self._steps = steps
+        self._named = named
         self._stmts: list[ir.Stmt] = []
         self._allocs: list[ir.Buffer] = []
 
@@ -74,7 +81,7 @@ class _Lowering:
                 case te.Scan():
                     written = self._scan(op)
                 case _:
-                    raise ValueError(f"{name} needs {op.name}, which is not among its inputs")
+                    raise ExpressionError(f"{name} needs {op.name}, which is not among its inputs")
             self._allocs += [buffer for buffer in written if buffer not in external]
         for tensor, copy in copies:
             self._copy(tensor.buffer, copy)
@@ -102,7 +109,7 @@ class _Lowering:
 
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
         if op.defines and self._steps:
-            raise ValueError(f"{op.name} works out a size, which differs from step to step of the scan around it")
+            raise ExpressionError(f"{op.name} works out a size, which differs from step to step of the scan around it")
         self.defines += op.defines
         read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
         self._stmts.append(ir.Block(unique(op.name, self._names), (), (), read, written, op.body))
@@ -115,7 +122,7 @@ class _Lowering:
             self._copy(tensor.buffer, state)
         step = ir.IterVar(op.time, op.length, ir.IterKind.OPAQUE)
         inputs = (*op.states, *op.inputs[len(states) :])
-        inner = _Lowering(op.results, inputs, self._names, (*self._steps, step))
+        inner = _Lowering(op.results, inputs, self._names, (*self._steps, step), self._named)
         _, results = inner.run(op.name)
         # Only when all next states are there may the present ones be overwritten.
         for result, state in zip(results, states, strict=True):
@@ -128,7 +135,7 @@ class _Lowering:
 
     def _copy(self, source: ir.Buffer, target: ir.Buffer, at: tuple[arith.Expr, ...] = ()) -> None:
         """target[at] = source."""
-        axes = tuple(ir.IterVar(arith.Var(f"i{n}"), arith.wrap(extent)) for n, extent in enumerate(source.shape))
+        axes = tuple(self._iter(f"i{n}", arith.wrap(extent)) for n, extent in enumerate(source.shape))
         indices = tuple(axis.var for axis in axes)
         steps, rename = self._own_steps()
         place = tuple(rename.get(index, index) for index in at)
@@ -137,14 +144,18 @@ class _Lowering:
 
     def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
         """Iteration variables of one block for the numbers of steps, and what to put for those numbers in it."""
-        own = tuple(ir.IterVar(arith.Var(step.var.name), step.extent, step.kind) for step in self._steps)
+        own = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
         return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
+
+    def _iter(self, name: str, extent: arith.Expr, kind: ir.IterKind = ir.IterKind.SPATIAL) -> ir.IterVar:
+        """An iteration variable for a loop of that name, with a letter more where loops are named."""
+        return ir.IterVar(arith.Var(f"v{name}" if self._named else name), extent, kind)
 
     def _nest(
         self, name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None, steps: tuple[ir.IterVar, ...]
     ) -> ir.Stmt:
         """Loops over the axes around a block, which also has the step numbers of scans around."""
-        loops = tuple(arith.Var(axis.var.name) for axis in axes)
+        loops = tuple(arith.Var(axis.var.name[1:] if self._named else axis.var.name) for axis in axes)
         bindings = (*(step.var for step in self._steps), *loops)
         stmt: ir.Stmt = ir.Block(name, steps + axes, bindings, reads(body), writes(body), body, init)
         for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
@@ -155,8 +166,9 @@ class _Lowering:
         first = op.body[0]
         reduction = first.reduction if isinstance(first, te.Reduce) else None
         axes = op.axes + (reduction.axes if reduction else ())
+        names = [axis.var.name if self._named or place >= len(op.axes) else f"i{place}" for place, axis in enumerate(axes)]
         # Every block has iteration variables of its own: two computes may share the variables of a reduction axis.
-        fresh = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent, axis.kind) for axis in axes)
+        fresh = tuple(self._iter(name, axis.extent, axis.kind) for name, axis in zip(names, axes, strict=True))
         steps, rename = self._own_steps()
         rename |= {old.var: new.var for old, new in zip(axes, fresh, strict=True)}
         rewriter = Rewriter(rename, expr=_forget_tensor)
@@ -176,7 +188,7 @@ class _Lowering:
         name = unique(op.name, self._names)
         empty = _may_be_empty(reduction.axes)
         if empty != arith.ZERO:
-            spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in op.axes)
+            spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in fresh[: len(op.axes)])
             fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
             nest = self._nest(unique(f"{op.name}_empty", self._names), spare, fill, None, self._own_steps()[0])
             self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))

@@ -3,8 +3,10 @@
     a = placeholder((n, k), "float32", "a")
     k_ = reduce_axis(k, "k")
     c = compute((n, m), lambda i, j: sum_(a[i, k_] * b[k_, j], k_), "c")
+    print(text.show(program([a, b], [c], "matmul")))
 
-A `Tensor` is indexed with integers, integer expressions, iteration variables or `checked` values, and yields a value expression.
+A `Tensor` is indexed with integers, index expressions or `checked` values, and yields a value expression. Index expressions are
+made of axes and sizes with `+`, `-`, `*`, `//` and `%`; comparisons of them, with `&`, `|` and `~`, are conditions of `select`.
 `compute` may read tensors anywhere in its body; a reduction stands only at the root of the body.
 
 | names | what they make |
@@ -19,8 +21,9 @@ A `Tensor` is indexed with integers, integer expressions, iteration variables or
 | `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values, by name where they are many |
 | `checked` | a value as an index that faults out of range |
 | `Tensor` | what all of these give and read |
+| `program` | the loop program of outputs, for `inlaid.Schedule` |
 
-Values also have Python's operators.
+Values also have Python's operators. `x.equal(y)` is a comparison, of values and of index expressions; `x == y` is not.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ from typing import Any
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.errors import ExpressionError, InlaidError
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.tensor.ir import (
     Expr,
+    Operand,
     bitcast,
     cast,
     checked,
@@ -50,7 +55,7 @@ from inlaid.types import DType, dtype
 
 __all__ = [
     "Reducer", "Tensor", "bitcast", "cast", "checked", "comm_reducer", "compute", "const", "extern", "fma", "math", "max_",
-    "maximum", "min_", "minimum", "placeholder", "prod", "reduce_axis", "scan", "select", "sum_", "unary",
+    "maximum", "min_", "minimum", "placeholder", "prod", "program", "reduce_axis", "scan", "select", "sum_", "unary",
 ]  # fmt: skip
 
 
@@ -78,8 +83,7 @@ class Tensor:
     def __getitem__(self, indices: Any) -> Expr:
         if isinstance(self.op, Compute) and isinstance(value := self.op.body[self.index], ir.Const):
             return value
-        indices = indices if isinstance(indices, tuple) else (indices,)
-        plain = ir.load(self.buffer, tuple(item.var if isinstance(item, ir.IterVar) else item for item in indices))
+        plain = ir.load(self.buffer, indices if isinstance(indices, tuple) else (indices,))
         return Read(plain.dtype, plain.buffer, plain.indices, self)
 
     def __repr__(self) -> str:
@@ -91,6 +95,16 @@ class Read(ir.Load):
     """A load that remembers which tensor it reads."""
 
     tensor: Tensor
+
+
+class Axis(arith.Var):
+    """An axis to reduce over: [0, extent)."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self, name: str, extent: Dim) -> None:
+        super().__init__(name)
+        self.extent = arith.wrap(extent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,11 +166,14 @@ class Reducer:
     combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
 
-    def __call__(self, values: Expr | tuple[Expr, ...], axes: ir.IterVar | Sequence[ir.IterVar]) -> Any:
+    def __call__(self, values: Operand | tuple[Operand, ...], axes: Axis | Sequence[Axis]) -> Any:
         """The reduction of a value, or of several together, over reduction axes."""
-        axes = (axes,) if isinstance(axes, ir.IterVar) else tuple(axes)
-        several = values if isinstance(values, tuple) else (values,)
-        shared = Reduction(self, several, axes)
+        over = (axes,) if isinstance(axes, Axis) else tuple(axes)
+        for axis in over:
+            if not isinstance(axis, Axis):
+                raise ExpressionError(f"{self.name} reduces over axes of reduce_axis, got {axis!r}")
+        several = tuple(map(ir.as_expr, values if isinstance(values, tuple) else (values,)))
+        shared = Reduction(self, several, tuple(ir.IterVar(axis, axis.extent, ir.IterKind.REDUCTION) for axis in over))
         items = tuple(Reduce(value.dtype, shared, index) for index, value in enumerate(several))
         return items if isinstance(values, tuple) else items[0]
 
@@ -179,24 +196,37 @@ class Reduce(Expr):
 
 
 def placeholder(shape: Sequence[Dim], of: str | DType, name: str = "x") -> Tensor:
-    """An input tensor."""
-    return Tensor(ir.Buffer(name, tuple(shape), dtype(of)), Placeholder(name, ()))
+    """An input tensor. Raises `ExpressionError` for what is no shape, and what `inlaid.types.dtype` raises."""
+    return Tensor(ir.Buffer(name, _shape(shape, name), dtype(of)), Placeholder(name, ()))
 
 
-def reduce_axis(extent: Dim, name: str = "k") -> ir.IterVar:
-    """An axis to reduce over: [0, extent). Usable as an index."""
-    return ir.IterVar(arith.Var(name), arith.wrap(extent), ir.IterKind.REDUCTION)
+def reduce_axis(extent: Dim, name: str = "k") -> Axis:
+    """An axis to reduce over: [0, extent). Usable as an index. Raises `ExpressionError` for what is no extent."""
+    return Axis(name, *_shape((extent,), name))
+
+
+def _shape(shape: Sequence[Dim], name: str) -> tuple[Dim, ...]:
+    """A shape that a user gives. Raises `ExpressionError`."""
+    if isinstance(shape, Sequence) and all(isinstance(dim, arith.Expr) or (isinstance(dim, int) and dim >= 0) for dim in shape):
+        return tuple(shape)
+    raise ExpressionError(f"the shape of {name} must be a sequence of integers >= 0 or inlaid.SizeVar, got {shape!r}")
 
 
 def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
     """A tensor (or several of one shape, when the body returns a tuple) given element by element.
 
-    `body` gets one `arith.Var` per dimension. Raises ValueError when a reduction stands below the root of the body, or when the
-    outputs are not components of one reduction.
+    `body` gets one `arith.Var` per dimension, of the name of the parameter that takes it. Raises `ExpressionError` when a reduction
+    stands below the root of the body, when the outputs are not components of one reduction, or when the body fails.
     """
-    axes = tuple(ir.IterVar(arith.Var(f"i{index}"), arith.wrap(extent)) for index, extent in enumerate(shape))
-    result = body(*(axis.var for axis in axes))
-    values = result if isinstance(result, tuple) else (result,)
+    shape = _shape(shape, name)
+    axes = tuple(ir.IterVar(arith.Var(of), arith.wrap(extent)) for of, extent in zip(_names(body, len(shape)), shape, strict=True))
+    try:
+        result = body(*(axis.var for axis in axes))
+        values = tuple(map(ir.as_expr, result if isinstance(result, tuple) else (result,)))
+    except InlaidError:
+        raise
+    except Exception as error:
+        raise ExpressionError(f"the body of {name} raised {type(error).__name__}: {error}") from error
     _check_reductions(name, values)
     buffers = tuple(
         ir.Buffer(name if len(values) == 1 else f"{name}_{index}", tuple(shape), value.dtype) for index, value in enumerate(values)
@@ -206,16 +236,23 @@ def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], 
     return tensors if isinstance(result, tuple) else tensors[0]
 
 
+def _names(body: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """The names of the first parameters of a function, or i0, i1 and so on where it has not so many."""
+    code = getattr(body, "__code__", None)
+    names: tuple[str, ...] = () if code is None else code.co_varnames[: min(code.co_argcount, count)]
+    return names if len(names) == count else tuple(f"i{place}" for place in range(count))
+
+
 def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
     roots = [value for value in values if isinstance(value, Reduce)]
     if roots:
         if len(roots) < len(values) or any(root.reduction is not roots[0].reduction for root in roots):
-            raise ValueError(f"the outputs of {name} are not components of one reduction: give each its own compute")
+            raise ExpressionError(f"the outputs of {name} are not components of one reduction: give each its own compute")
         if len({root.component for root in roots}) < len(roots):
-            raise ValueError(f"{name} returns a component of its reduction twice")
+            raise ExpressionError(f"{name} returns a component of its reduction twice")
     below = roots[0].reduction.values if roots else values
     if any(isinstance(node, Reduce) for node in ir.walk_exprs(*below)):
-        raise ValueError(f"a reduction stands below the root of {name}: compute it as a tensor of its own, then read that")
+        raise ExpressionError(f"a reduction stands below the root of {name}: compute it as a tensor of its own, then read that")
 
 
 def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
@@ -262,15 +299,15 @@ def scan(
 
         (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
 
-    What a step computes from neither states nor its number is computed once. Only computes read the number. Raises ValueError when
-    the next states do not have the shapes and dtypes of the initial ones.
+    What a step computes from neither states nor its number is computed once. Only computes read the number. Raises
+    `ExpressionError` when the next states do not have the shapes and dtypes of the initial ones.
     """
     time = arith.Var("t")
     states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
     results = tuple(step(time, states))
     wanted, found = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
     if wanted != found:
-        raise ValueError(f"a step of {name} turns states {wanted} into {found}")
+        raise ExpressionError(f"a step of {name} turns states {wanted} into {found}")
     buffers = tuple(
         ir.Buffer(f"{name}_{index}", (arith.unwrap(length), *tensor.shape), tensor.dtype) for index, tensor in enumerate(init)
     )
@@ -302,6 +339,22 @@ def _free_in(op: Operation) -> frozenset[arith.Expr]:
         return frozenset().union(*(_free_in(tensor.op) for tensor in op.results))
     roots = _roots(op.body) if isinstance(op, Compute) else ()
     return frozenset().union(*map(ir.free_vars, roots))
+
+
+def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "main") -> ir.LoopProgram:
+    """The loop program that computes `outputs` from `inputs`, unscheduled: one block per compute, named after it, in loops named
+    after its axes. Raises `ExpressionError` for a placeholder that is not among the inputs, or a name that two parameters share."""
+    from inlaid.tensor.lower import lower
+
+    for tensor in (*inputs, *outputs):
+        if not isinstance(tensor, Tensor):
+            raise ExpressionError(f"program {name} is made of sequences of tensors, got {tensor!r}")
+    made = lower(outputs, inputs, name, named=True)
+    names = [buffer.name for buffer in made.params]
+    for taken in names:
+        if names.count(taken) > 1:
+            raise ExpressionError(f"parameters of program {name} need names of their own, got {taken} twice")
+    return made
 
 
 def comm_reducer(

@@ -37,9 +37,7 @@ def conv_relu() -> ir.LoopProgram:
 
     padded = te.compute((1, 4, 7, 7), lambda n, c, h, q: te.select(inside(h, q), x[n, c, h - 1, q - 1], 0), "padded")
     c, r, s = (te.reduce_axis(extent, name) for extent, name in ((4, "c"), (3, "r"), (3, "s")))
-    conv = te.compute(
-        (1, 6, 5, 5), lambda n, o, h, q: te.sum_(padded[n, c, h + r.var, q + s.var] * w[o, c, r, s], (c, r, s)), "conv"
-    )
+    conv = te.compute((1, 6, 5, 5), lambda n, o, h, q: te.sum_(padded[n, c, h + r, q + s] * w[o, c, r, s], (c, r, s)), "conv")
     relu = te.compute((1, 6, 5, 5), lambda n, o, h, q: te.maximum(conv[n, o, h, q], 0), "relu")
     return lower([relu], [x, w], "conv_relu")
 

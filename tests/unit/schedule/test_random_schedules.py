@@ -78,7 +78,7 @@ def convolution(size: int, dtype: str) -> ir.LoopProgram:
 
     p = te.compute((2, size + 2, 6), padded, "p")
     c, r, s = te.reduce_axis(2, "c"), te.reduce_axis(3, "r"), te.reduce_axis(2, "s")
-    conv = te.compute((3, size, 5), lambda o, h, q: te.sum_(p[c, h + r.var, q + s.var] * w[o, c, r, s], (c, r, s)), "conv")
+    conv = te.compute((3, size, 5), lambda o, h, q: te.sum_(p[c, h + r, q + s] * w[o, c, r, s], (c, r, s)), "conv")
     relu = te.compute((3, size, 5), lambda o, h, q: te.maximum(conv[o, h, q], 0), "relu")
     return lower([relu], [x, w], "convolution")
 
@@ -92,7 +92,7 @@ def argmax(size: int, dtype: str) -> ir.LoopProgram:
         return te.select(better, new[0], old[0]), te.select(better, new[1], old[1])
 
     reducer = te.comm_reducer(combine, lambda types: (te.const(-100, types[0]), te.const(-1, types[1])), "argmax")
-    value, index = te.compute((4,), lambda i: reducer((a[i, k], ir.as_expr(k.var, ir.dtype("int64"))), k), "argmax")
+    value, index = te.compute((4,), lambda i: reducer((a[i, k], ir.as_expr(k, ir.dtype("int64"))), k), "argmax")
     plus = te.compute((4,), lambda i: index[i] + 1, "plus")
     return lower([value, plus], [a], "argmax")
 

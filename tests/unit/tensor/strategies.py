@@ -118,7 +118,7 @@ def _compute(draw: st.DrawFn, known: list[tuple[te.Tensor, Array]], of: str, nam
     result: list[Array] = []
 
     def body(*indices: arith.Var) -> ir.Expr:
-        variables = [*indices, axis.var] if reducer else list(indices)
+        variables = [*indices, axis] if reducer else list(indices)
         both = _value(draw, known, of, list(zip(variables, grids, extents, strict=True)), 3)
         full = np.broadcast_to(both.value, extents)
         if not reducer:

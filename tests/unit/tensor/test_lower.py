@@ -86,7 +86,7 @@ def test_argmax(components: str) -> None:
     k = te.reduce_axis(7)
 
     def body(i: arith.Var) -> ir.Expr | tuple[ir.Expr, ...]:
-        pair: tuple[ir.Expr, ...] = argmax_reducer()((a[i, k], ir.as_expr(k.var)), k)
+        pair: tuple[ir.Expr, ...] = argmax_reducer()((a[i, k], ir.as_expr(k)), k)
         return pair if components == "both" else pair[components == "indices"]
 
     result = te.compute((6,), body, "best")

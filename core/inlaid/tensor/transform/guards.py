@@ -300,4 +300,4 @@ def _begun(stmt: ir.Stmt) -> ir.Stmt:
     cut, condition = _cut(stmt), _guard(stmt)
     if cut is None:
         return stmt
-    return guarded(cut[0], arith.logical_and(condition or arith.ONE, cut[1]))
+    return guarded(cut[0], arith.logical_and(arith.ONE if condition is None else condition, cut[1]))
