@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from inlaid import ops as ops
     from inlaid import runtime as runtime
+    from inlaid.api import build as build
+    from inlaid.api import capabilities as capabilities
     from inlaid.api import compile as compile
     from inlaid.api import estimate as estimate
+    from inlaid.api import interpret as interpret
+    from inlaid.api import intrinsics as intrinsics
     from inlaid.api import load as load
     from inlaid.api import partition as partition
     from inlaid.api import quantize as quantize
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
     from inlaid.quantization.report import QuantizationReport as QuantizationReport
     from inlaid.quantization.settings import Quantization as Quantization
     from inlaid.runtime.executable import Executable as Executable
+    from inlaid.tensor import te as te
+    from inlaid.tensor.primitives import AnnotationKey as AnnotationKey
+    from inlaid.tensor.primitives import TensorIntrin as TensorIntrin
+    from inlaid.tensor.schedule import Schedule as Schedule
     from inlaid.types import FunctionType as FunctionType
     from inlaid.types import TensorType as TensorType
     from inlaid.types import TupleType as TupleType
@@ -55,11 +63,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "compile": "inlaid.api",
-    "estimate": "inlaid.api",
-    "load": "inlaid.api",
-    "partition": "inlaid.api",
-    "quantize": "inlaid.api",
+    **dict.fromkeys(
+        ("build", "capabilities", "compile", "estimate", "interpret", "intrinsics", "load", "partition", "quantize"), "inlaid.api"
+    ),
     "SizeVar": "inlaid.arith",
     "InlaidError": "inlaid.errors",
     "LockWarning": "inlaid.errors",
@@ -72,14 +78,19 @@ _HOMES = {
     "QuantizationReport": "inlaid.quantization.report",
     "Quantization": "inlaid.quantization.settings",
     "Executable": "inlaid.runtime.executable",
+    "AnnotationKey": "inlaid.tensor.primitives",
+    "TensorIntrin": "inlaid.tensor.primitives",
+    "Schedule": "inlaid.tensor.schedule",
     **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid.types"),
 }
 _PACKAGES = ("onnx_backend", "ops", "runtime")
 
-__all__ = ["__version__", *_HOMES, *_PACKAGES]
+__all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "te":
+        return importlib.import_module("inlaid.tensor.te")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _PACKAGES:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+import numpy as np
+
 from inlaid.cache import caches
 from inlaid.errors import InputError, PackageError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
@@ -21,12 +23,16 @@ from inlaid.settings import DEFAULT, Settings
 if TYPE_CHECKING:
     import onnx
 
+    from inlaid.arith import SizeVar
     from inlaid.driver import Progress
     from inlaid.graph.ir import Function, Module
     from inlaid.partitioning.report import Report
     from inlaid.passes.manager import Instrument
+    from inlaid.plugins.contract import Capabilities
     from inlaid.quantization.quantize import QuantizedModule
     from inlaid.quantization.settings import Quantization
+    from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.schedule import Schedule
 
 # The compiler is imported where it is used: a model that was compiled before needs none of it.
 
@@ -86,6 +92,69 @@ def compile(
 
     return compile_module(
         _module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache, devices=devices
+    )
+
+
+def build(
+    schedule: Schedule,
+    target: str = "x86",
+    *,
+    instructions: Sequence[Any] = (),
+    cache: bool = True,
+    devices: Mapping[str, int] | None = None,
+) -> Executable:
+    """Compile a schedule for one target that takes loop programs, such as "x86:threads=1", as it stands: no schedule rule is asked.
+
+    The inputs and outputs of the executable are those of `schedule.program`, by name, in the layouts that the schedule gives them.
+    `instructions` are the tensor intrinsics of the schedule that the target does not have already (see `intrinsics`), in the form
+    that its plugin declares, such as `inlaid_x86.llvm.intrinsics.Instruction`. `cache` and `devices` as of `compile`. Raises
+    `TargetError`, `Unsupported` where the target takes no loop programs or lacks what the schedule asks for, `ScheduleError` for a
+    program that cannot be lowered, such as one with a register buffer that is indexed by a loop, and what the plugin raises.
+    """
+    from inlaid.driver.by_hand import build_scheduled
+
+    registry = default_registry()
+    package = build_scheduled(_scheduled(schedule).program, _target(target), registry, instructions, cache)
+    return Executable(package, devices=devices)
+
+
+def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[SizeVar, int] | None = None) -> Any:
+    """Run a schedule by the interpreter: slowly, every index and every read of memory checked, loops that are marked parallel or
+    bound to threads in other orders than the loops say. `arrays` are the inputs in order, `sizes` the dimensions that none of them
+    shows. Returns the output, or a tuple of several. Raises `InputError` for arrays that do not fit, `KernelFault` for an index
+    read from data that is out of range, and `ScheduleError` for a program that is malformed or does what none may."""
+    from inlaid.errors import ScheduleError, VerifyError
+    from inlaid.tensor import interp
+
+    program, given = _scheduled(schedule).program, tuple(map(np.asarray, arrays))
+    try:
+        results = interp.run(program, given, sizes, schedule.semantics)[: len(program.outputs) - len(program.defines)]
+    except (VerifyError, AssertionError) as error:
+        raise ScheduleError(f"{program.name} cannot be run: {error}", remedy="print the schedule's program and trace") from error
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def capabilities(target: str = "x86") -> Capabilities:
+    """What a target can do: width and number of its vector registers, cores, memory scopes, types. Raises `TargetError`."""
+    registry = default_registry()
+    return registry.capabilities(registry.target(_target(target)))
+
+
+def intrinsics(target: str = "x86") -> tuple[TensorIntrin, ...]:
+    """The tensor intrinsics that a target has, for schedules that are built for it. Raises `TargetError`."""
+    registry = default_registry()
+    return registry.intrinsics(registry.target(_target(target)))
+
+
+def _scheduled(schedule: Any) -> Schedule:
+    """A schedule that a user gives. Raises `InputError` for what is none."""
+    from inlaid.tensor.schedule import Schedule
+
+    if isinstance(schedule, Schedule):
+        return schedule
+    raise InputError(
+        f"expected an inlaid.Schedule, got {type(schedule).__name__}",
+        remedy="make one by inlaid.Schedule(te.program(inputs, outputs))",
     )
 
 
@@ -253,6 +322,13 @@ def _targets(targets: Sequence[str]) -> tuple[str, ...]:
     if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
         return tuple(found)
     raise TargetError(f"targets are strings, not {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]')
+
+
+def _target(target: Any) -> str:
+    """One target. Raises `TargetError`."""
+    if isinstance(target, str):
+        return target
+    raise TargetError(f"expected one target, got {target!r}", remedy='give it as a string, such as "x86:threads=1"')
 
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:

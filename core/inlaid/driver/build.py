@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from inlaid import ops
 from inlaid.artifact import Artifact
@@ -48,11 +49,13 @@ def build_regions(
     isolated: Isolated | None = None,
     bound: bool = False,
     instruments: Sequence[Instrument[ir.Module]] = (),
+    instructions: Sequence[Any] = (),
 ) -> Package:
     """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
 
     Where regions are compiled `isolated`, one that fails is cut anew for the other targets, and a `FallbackWarning` says so; not so
     where regions are `bound` to their targets, which then raise. `instruments` watch the passes over regions, but not in isolation.
+    `instructions`: see `CompileContext`.
     """
     artifacts: dict[str, Artifact] = {}
     infos = []
@@ -68,8 +71,9 @@ def build_regions(
         target = takers[index].target
         region = bordered.region(name, partitioned.module[name], target)
         context = DriverContext(
-            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, instruments
-        )
+            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, instruments,
+            instructions=instructions,
+        )  # fmt: skip
         try:
             if isolated is None or target.kind == FALLBACK:
                 artifacts[name] = compile_region(region, context)

@@ -24,6 +24,7 @@ from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager
 from inlaid.plugins import Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.schedules.by_hand import ByHandRule
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor.analysis.memory_scopes import check_scopes
@@ -52,7 +53,8 @@ def _inside(region: Region) -> Region:
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
     every operator is a kernel of its own. `programs` are shared by regions of each target. `instruments` watch the passes over a
-    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels."""
+    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels. `instructions` are tensor
+    intrinsics that the user declares, each with how this target's code generator prints it."""
 
     target: Target
     registry: PluginRegistry
@@ -63,6 +65,7 @@ class DriverContext:
     programs: Programs = field(default_factory=dict)
     instruments: Sequence[Instrument[Module]] = ()
     kernel_instruments: Sequence[Instrument[LoopProgram]] = ()
+    instructions: Sequence[Any] = ()
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """What a code generator of loop level is given for the region."""
@@ -99,7 +102,7 @@ class DriverContext:
     def _sources(self, region: Region) -> tuple[RegionSource, tuple[ScheduleRule, ...], KernelContext]:
         """A region after its rewrites, the rules for its kernels, and what those may know."""
         capabilities = self.registry.capabilities(self.target)
-        rules = (*self.registry.schedules(self.target), *SHARED_RULES)
+        rules = (ByHandRule(), *self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion), self.instruments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from inlaid.errors import CompileError, InlaidError
 from inlaid.graph import ir as graph
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import Attrs, Operator
 from inlaid.names import unique
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
@@ -28,9 +28,22 @@ class KernelSource:
     in_place: bool = False
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The `compute` of an operator that is a kernel by itself: its loop program."""
+
+    program: ir.LoopProgram
+
+    def __call__(self, attrs: Attrs, *tensors: te.Tensor, **given: Any) -> ir.LoopProgram:
+        return self.program
+
+
 def build(source: KernelSource) -> ir.LoopProgram:
     """The loop program of a kernel: the tensor-level meanings of its operators, composed. Inputs are the parameters in order,
     outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or whose `compute` fails."""
+    callee = source.body.callee if isinstance(source.body, graph.Call) else None
+    if isinstance(callee, Operator) and isinstance(callee.compute, Whole):
+        return callee.compute.program
     values: dict[int, Any] = {}
     names: set[str] = set()
     inputs = []

@@ -352,6 +352,11 @@ class CompileContext(Protocol):
         """The canonical operator of that name."""
 
     @property
+    def instructions(self) -> Sequence[Any]:
+        """Tensor intrinsics that the user declares beside those of `inlaid_intrinsics`, each with how it is printed, in the form
+        that the target's own have: see `inlaid.build`."""
+
+    @property
     def objects(self) -> Store:
         """Where code generators keep what they made, by `inlaid.cache.digest` of all that it depends on."""
 

@@ -102,6 +102,14 @@ class Executable:
             return {self._output_names[0]: results[0]}
         return dict(zip(self._output_names, results, strict=True))
 
+    def __call__(self, *values: Any) -> Any:
+        """The output for inputs in order, or a tuple of several outputs. Raises as `run` does."""
+        if len(values) != len(self._input_names):
+            listed = ", ".join(map(_describe, self.inputs)) or "none"
+            raise InputError(f"expected {len(self._input_names)} inputs, got {len(values)}", remedy=f"the inputs are {listed}")
+        results = tuple(self.run(dict(zip(self._input_names, values, strict=True))).values())
+        return results[0] if len(results) == 1 else results
+
     def to_device(self, name: str, value: Any) -> Any:
         """The value of an input in the memory of the device that alone reads it, for runs that have it there: a `DeviceArray`; the
         value as it is where that is no device. Raises `InputError` for a name or a value that the model does not take, and what the

@@ -17,7 +17,7 @@ and `replay(program, text)` does the same again. Blocks and buffers go by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, TypeVar
@@ -26,7 +26,8 @@ from inlaid.arith import Var
 from inlaid.arith.text import Tokens, quoted, unquoted
 from inlaid.errors import ScheduleError
 from inlaid.names import unique
-from inlaid.tensor import ir, primitives
+from inlaid.tensor import ir, primitives, text
+from inlaid.tensor.arguments import checked, program_of
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
 from inlaid.tensor.primitives.place import block_path
 from inlaid.tensor.transform.paths import loops_around
@@ -90,7 +91,7 @@ class Schedule:
         intrinsics: tuple[TensorIntrin, ...] = (),
         annotation_keys: tuple[AnnotationKey, ...] = (),
     ) -> None:
-        self.program = program
+        self.program = program_of(program)
         self._intrinsics = {intrinsic.name: intrinsic for intrinsic in intrinsics}
         self._keys = {key.name: key for key in annotation_keys}
         self._steps: list[Step] = []
@@ -101,6 +102,14 @@ class Schedule:
     def trace(self) -> Trace:
         """What was done so far."""
         return Trace(tuple(self._steps))
+
+    @property
+    def semantics(self) -> Mapping[str, ir.LoopProgram]:
+        """What the intrinsics of the program mean, by name, for the interpreter."""
+        return {**primitives.SEMANTICS, **{name: item.semantics for name, item in self._intrinsics.items()}}
+
+    def __str__(self) -> str:
+        return text.show(self.program)
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -250,10 +259,12 @@ class Schedule:
     # --- recording --------------------------------------------------------------------------------------------------------
 
     def _apply(self, primitive: Callable[..., ir.LoopProgram], *args: Any) -> None:
+        args = checked(primitive, args)
         self.program = primitive(self.program, *args)
         self._record(primitive.__name__, args)
 
     def _returning(self, primitive: Callable[..., tuple[ir.LoopProgram, T]], *args: Any) -> T:
+        args = checked(primitive, args)
         self.program, result = primitive(self.program, *args)
         loops = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
         self._record(primitive.__name__, args, loops)
@@ -279,7 +290,9 @@ class Schedule:
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
-PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in ("trace", "blocks", "program"))
+PRIMITIVES = frozenset(
+    name for name in vars(Schedule) if not name.startswith("_") and name not in ("trace", "blocks", "program", "semantics")
+)
 """What a trace may call."""
 
 

@@ -350,11 +350,36 @@ def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "ma
         if not isinstance(tensor, Tensor):
             raise ExpressionError(f"program {name} is made of sequences of tensors, got {tensor!r}")
     made = lower(outputs, inputs, name, named=True)
+    for stmt in ir.walk_stmts(made.body):
+        if isinstance(stmt, ir.Block):
+            _check_reads(name, stmt)
     names = [buffer.name for buffer in made.params]
     for taken in names:
         if names.count(taken) > 1:
             raise ExpressionError(f"parameters of program {name} need names of their own, got {taken} twice")
     return made
+
+
+def _check_reads(name: str, block: ir.Block) -> None:
+    """Raise `ExpressionError` for an index that is linear in the axes of a block and leaves its buffer, unless a select may keep it
+    from being read."""
+    inside = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
+    axes = {item.var for item in block.iters}
+    seen: set[Expr] = set()
+    stack = [value for stmt in ir.walk_stmts(block.body) for value in ir.statement_operands(stmt)[0]]
+    while stack:
+        node = stack.pop()
+        if node in seen or isinstance(node, ir.Select):
+            continue
+        seen.add(node)
+        stack += ir.operands(node)
+        if isinstance(node, ir.Load):
+            for index, dim in zip(node.indices, node.buffer.shape, strict=True):
+                low, high = inside.bounds(index)
+                out = (low is not None and low < 0) or (high is not None and isinstance(dim, int) and high >= dim)
+                if out and axes.issuperset(inside.linear(index).terms):
+                    found = f"{node.buffer} is read at {index!r}, from {low} to {high}"
+                    raise ExpressionError(f"{block.name} of program {name}: {found}, but its extent there is {dim}")
 
 
 def comm_reducer(

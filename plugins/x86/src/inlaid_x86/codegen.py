@@ -48,7 +48,7 @@ class X86Codegen(LibraryCodegen):
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
-        instructions = {each.intrinsic.name: each for each in tensor_instructions(self.features)}
+        instructions = {each.intrinsic.name: each for each in (*tensor_instructions(self.features), *context.instructions)}
         emitted, tiles = {name: each.emitter for name, each in instructions.items()}, amx.register_files(self.features)
         math, check = math_emitters(self.features), self.options.check
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math, check)

@@ -1,0 +1,60 @@
+"""A loop program that was scheduled by hand as a model of one kernel, by the way that every model takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from inlaid.driver.build import ALONE, build_regions
+from inlaid.driver.context import candidate
+from inlaid.errors import ScheduleError, Unsupported, VerifyError
+from inlaid.graph import ir
+from inlaid.graph.operator import Attrs, Operator
+from inlaid.lowering.kernel import Whole
+from inlaid.lowering.plan import OUTPUT_NAMES
+from inlaid.partitioning import Partitioned
+from inlaid.partitioning.outline import call_by_name, outlined
+from inlaid.plugins import Level
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.package import Package
+from inlaid.schedules.by_hand import scheduled
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.ir import LoopProgram
+from inlaid.types import TensorType, TupleType, Type
+
+
+def build_scheduled(
+    program: LoopProgram, target: str, registry: PluginRegistry, instructions: Sequence[Any] = (), keep: bool = True
+) -> Package:
+    """The package of a scheduled program for a target that takes loop programs. Its inputs and outputs are the program's, by name.
+    Without `keep` objects are neither taken from the user's cache nor put there. Raises `Unsupported` for a target of another kind,
+    `ScheduleError` for a program that is malformed, and as `compile.build_package` does."""
+    taker = candidate(registry.target(target), registry)
+    if registry.spec(taker.target.kind).level is not Level.LOOP:
+        able = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
+        raise Unsupported(
+            f"target {taker.target.kind} takes graphs, not loop programs",
+            remedy=f"build for {' or '.join(able) or 'x86, once it is installed'}, or run the schedule by inlaid.interpret",
+        )
+    try:
+        verify(program)
+    except VerifyError as error:
+        raise ScheduleError(f"{program.name} is malformed: {error.message}") from error
+    results = [TensorType(buffer.shape, buffer.dtype) for buffer in program.outputs[: len(program.outputs) - len(program.defines)]]
+    type_: Type = results[0] if len(results) == 1 else TupleType(tuple(results))
+    operator = Operator(program.name, partial(_typed, type_), compute=Whole(scheduled(program)), arity=(0, None), existential=True)
+    params = [ir.var(buffer.name, TensorType(buffer.shape, buffer.dtype)) for buffer in program.inputs]
+    region = outlined(ir.function(params, operator(*params)), taker.target)
+    outer = [ir.var(param.name, param.type) for param in params]
+    names = json.dumps([buffer.name for buffer in program.outputs[: len(results)]])
+    called = call_by_name(ALONE, region, outer)
+    body = ir.tuple_item(called, 0) if len(results) == 1 else called
+    main = ir.function(outer, body, ((OUTPUT_NAMES, names),))
+    partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
+    return build_regions(partitioned, (taker,), registry, keep=keep, bound=True, instructions=instructions)
+
+
+def _typed(type_: Type, attrs: Attrs, *types: Type) -> Type:
+    return type_

@@ -1,0 +1,60 @@
+"""What users give to schedule primitives, checked before the primitives see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from typing import Any
+
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "Var": ("a loop, as schedule.loops(block) gives it", lambda value: isinstance(value, Var)),
+    "str": ("a name", lambda value: isinstance(value, str)),
+    "int": ("an integer", _integer),
+    "int | float | None": ("a number", lambda value: value is None or _integer(value) or isinstance(value, float)),
+    "tuple[Var, ...]": ("loops", lambda value: _all(value, lambda item: isinstance(item, Var)) and value != ()),
+    "tuple[int, ...]": ("a tuple of integers", lambda value: _all(value, _integer)),
+    "tuple[int | None, ...]": (
+        "a tuple of integers and at most one None",
+        lambda value: _all(value, lambda item: item is None or _integer(item)),
+    ),
+    "tuple[str, ...]": ("a tuple of names", lambda value: _all(value, lambda item: isinstance(item, str))),
+}
+"""By annotation of a primitive's parameter: what it takes, in words, and whether a value is that."""
+
+
+def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, tuple) and all(map(fits, value))
+
+
+def program_of(value: Any) -> ir.LoopProgram:
+    """What a schedule is made of. Raises `ScheduleError` for what is no loop program."""
+    if isinstance(value, ir.LoopProgram):
+        return value
+    found = type(value).__name__
+    raise ScheduleError(f"expected a loop program, got {found}", remedy="make one by te.program(inputs, outputs)")
+
+
+def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a primitive besides its program, lists as tuples. Raises `ScheduleError` for one of a wrong kind."""
+    args = tuple(tuple(value) if isinstance(value, list) else value for value in args)
+    for (name, (words, fits)), value in zip(_parameters(primitive), args, strict=False):
+        if not fits(value):
+            raise ScheduleError(f"{name} of {primitive.__name__} must be {words}, got {value!r}")
+    return args
+
+
+@cache
+def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Callable[[Any], bool]]], ...]:
+    """The names of a primitive's positional parameters besides its program, and what each takes."""
+    every = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
+    return tuple((item.name, _KINDS[item.annotation]) for item in every[1:])
