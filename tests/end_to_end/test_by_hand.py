@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import inlaid
 from inlaid import te
 from inlaid.plugins.registry import default_registry
+from inlaid.tensor.schedule import PRIMITIVES
 
 needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
 TARGET = "x86:threads=1"
@@ -267,3 +270,13 @@ def test_the_interpreter_runs_threads():
 def test_capabilities_are_data():
     assert "float32" in inlaid.capabilities("reference").dtypes
     assert inlaid.intrinsics("reference") == ()
+
+
+def test_the_arguments_of_every_primitive_are_checked():
+    """A primitive with a parameter of a kind that `arguments` does not know would fail with a KeyError."""
+    schedule = chain()
+    for name in sorted(PRIMITIVES - {"annotate", "loops", "tensorize"}):
+        method = getattr(schedule, name)
+        parameters = [item for item in signature(method).parameters.values() if item.default is item.empty]
+        with pytest.raises(inlaid.InlaidError, match=f"of {name} must be"):
+            method(*(object() for _ in parameters))

@@ -20,7 +20,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Var": ("a loop, as schedule.loops(block) gives it", lambda value: isinstance(value, Var)),
     "str": ("a name", lambda value: isinstance(value, str)),
     "int": ("an integer", _integer),
-    "int | float | None": ("a number", lambda value: value is None or _integer(value) or isinstance(value, float)),
+    "int | float": ("a number", lambda value: _integer(value) or isinstance(value, float)),
     "tuple[Var, ...]": ("loops", lambda value: _all(value, lambda item: isinstance(item, Var)) and value != ()),
     "tuple[int, ...]": ("a tuple of integers", lambda value: _all(value, _integer)),
     "tuple[int | None, ...]": (
@@ -57,4 +57,11 @@ def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
 def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Callable[[Any], bool]]], ...]:
     """The names of a primitive's positional parameters besides its program, and what each takes."""
     every = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
-    return tuple((item.name, _KINDS[item.annotation]) for item in every[1:])
+    return tuple((item.name, _kind(item.annotation)) for item in every[1:])
+
+
+def _kind(annotation: str) -> tuple[str, Callable[[Any], bool]]:
+    words, fits = _KINDS[annotation.removesuffix(" | None")]
+    if not annotation.endswith(" | None"):
+        return words, fits
+    return f"{words}, or None", lambda value: value is None or fits(value)
