@@ -89,6 +89,16 @@ def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     return False
 
 
+def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """The buffers that a statement reads or writes itself, or hints at."""
+    found = {node.buffer for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)}
+    if isinstance(stmt, ir.Store):
+        found.add(stmt.buffer)
+    if isinstance(stmt, ir.Intrinsic):
+        found |= {region.buffer for region in stmt.regions}
+    return found
+
+
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
     """What an intrinsic does with each of its operands, in the order of the parameters of its semantics. An output that is stored
     under a condition is updated: the rest keeps its values."""
@@ -121,7 +131,7 @@ def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> 
     for region in regions:
         box = tuple((substitute(first, bound), substitute(extent, bound)) for first, extent in region.ranges)
         yield ir.Region(
-            region.buffer, tuple(_widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
+            region.buffer, tuple(widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
         )
 
 
@@ -179,7 +189,7 @@ def _of_intrinsic(stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: ar
     """The boxes that a statement, if it is an intrinsic, reads or writes."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
         pairs = zip(region.ranges, region.buffer.shape, strict=True)
-        yield ir.Region(region.buffer, tuple(_widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
+        yield ir.Region(region.buffer, tuple(widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
 
 
 def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Box:
@@ -189,13 +199,13 @@ def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, ana
 def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None) -> tuple[arith.Expr, arith.Expr]:
     """First index and extent of what an index may touch."""
     if isinstance(index, arith.Opaque):
-        return _widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
+        return widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
     if arith.reads_data(index):
         return arith.ZERO, arith.wrap(dim)
-    return _widened(index, arith.ONE, dim, ranges, analyzer)
+    return widened(index, arith.ONE, dim, ranges, analyzer)
 
 
-def _widened(
+def widened(
     first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
 ) -> tuple[arith.Expr, arith.Expr]:
     """A range over all values of the variables that range. `analyzer` knows their bounds."""

@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.types import MemoryScope
 
 BUILT_IN = ("", "register")
@@ -78,7 +78,7 @@ class _Uses:
         start = self._step = self._step + 1
         if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == self._scope.name:
             self._allocate(stmt.buffer, loops)
-        own = {buffer for buffer in _touched(stmt) if buffer in self.found}
+        own = {buffer for buffer in buffers_of(stmt) if buffer in self.found}
         for buffer in own:
             self._check_shared(self.found[buffer], loops)
         inside = (*loops, stmt) if isinstance(stmt, ir.For) else loops
@@ -116,16 +116,6 @@ def _rank(loop: ir.For, serial: int) -> int:
         case ir.ForKind.VECTORIZED:
             return 3
     return serial
-
-
-def _touched(stmt: ir.Stmt) -> set[ir.Buffer]:
-    """The buffers that a statement reads or writes itself."""
-    found = {node.buffer for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)}
-    if isinstance(stmt, ir.Store):
-        found.add(stmt.buffer)
-    if isinstance(stmt, ir.Intrinsic):
-        found |= {region.buffer for region in stmt.regions}
-    return found
 
 
 def _offsets(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> dict[ir.Buffer, int]:

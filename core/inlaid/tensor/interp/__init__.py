@@ -18,8 +18,10 @@ from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import InputError
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
+from inlaid.tensor.interp.stages import in_some_order
 from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
@@ -34,8 +36,10 @@ def run(
     sizes: Mapping[SizeVar, int] | None = None,
     intrinsics: Mapping[str, Semantics] = NONE,
     seed: int = 0,
+    stages: Sequence[Stage] = (),
 ) -> list[Array]:
-    """The outputs of a program, in the order of `program.outputs`. The order of threads follows from `seed`.
+    """The outputs of a program, in the order of `program.outputs`. The order of threads follows from `seed`, and that of the tasks
+    of `stages`, which the tokens of the program allow.
 
     `inputs` have the shapes and dtypes of `program.inputs`; a dimension that is a bare size variable is read from them, further
     ones are given in `sizes`. Outputs whose shape holds a size that the program works out come back at that size.
@@ -53,7 +57,8 @@ def run(
     for output, given in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
-        translate(program, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
+        ordered = in_some_order(program, stages, known, seed) if stages else program
+        translate(ordered, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         known[size] = int(arrays[buffer][()])
     return [_trimmed(arrays[buffer], buffer, known, defined) for buffer in program.outputs]

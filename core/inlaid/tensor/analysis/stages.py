@@ -1,0 +1,194 @@
+"""Loop programs for decoupled access-execute hardware: which of its stages runs which statement.
+
+Such hardware has a few stages, such as units that load, compute and store. Each runs its own statements in order, and waits for
+another only where a dependence token says so. A *task* is a statement of one stage, as large as it can be; loops and conditions
+around tasks of several stages are *control*, which whoever issues the tasks runs through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from inlaid import arith
+from inlaid.errors import VerifyError
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import Box, buffers_of, touched
+from inlaid.tensor.analysis.memory_scopes import places
+from inlaid.tensor.text import show
+from inlaid.types import MemoryScope
+
+Queue = tuple[int, int]
+"""The numbers of the stages that push and that pop its tokens."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A unit of hardware that runs its statements in order: all that write buffers of some memory scopes, of which "" is main
+    memory. Stages that a target declares one after the other are neighbours, with a queue of tokens in each direction."""
+
+    name: str
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Touch:
+    """A box of a buffer that a task of a stage reads or writes, in terms of the loops around the task."""
+
+    stage: int
+    buffer: ir.Buffer
+    box: Box
+    written: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A task, or a token where `queue` is given, and the values of the loop variables around it."""
+
+    stage: int
+    stmt: ir.Stmt
+    values: Mapping[arith.Expr, arith.Expr]
+    queue: Queue | None = None
+    push: bool = False
+
+
+class Staged:
+    """A program without blocks, virtual threads lowered, and the stages that run it. Raises `VerifyError` for statements that no
+    stage runs."""
+
+    def __init__(self, program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
+        """`scopes` whose buffers may share bytes: see `memory_scopes.places`."""
+        self.program = program
+        self.names = [stage.name for stage in stages]
+        self.queues: list[Queue] = [queue for one, other in pairwise(range(len(stages))) for queue in ((one, other), (other, one))]
+        self._tokens = {self.token(queue, push).name: (queue, push) for queue in self.queues for push in (True, False)}
+        self._stage_of = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
+        self._of: dict[ir.Stmt, frozenset[int]] = {}
+        self._touches: dict[ir.Stmt, tuple[Touch, ...]] = {}
+        self._shared = _shared(program, scopes)
+
+    def token(self, queue: Queue, push: bool) -> ir.Intrinsic:
+        """The statement that pushes, or pops, a token."""
+        return ir.Intrinsic(f"{'push' if push else 'pop'}.{self.names[queue[0]]}.{self.names[queue[1]]}", ())
+
+    def queue_of(self, stmt: ir.Stmt) -> tuple[Queue, bool] | None:
+        """The queue of a token, and whether it is pushed; None for what is no token."""
+        return self._tokens.get(stmt.name) if isinstance(stmt, ir.Intrinsic) else None
+
+    def of(self, stmt: ir.Stmt) -> frozenset[int]:
+        """The stages that run parts of a statement."""
+        if stmt not in self._of:
+            inner = frozenset[int]().union(*map(self.of, ir.substatements(stmt)))
+            self._of[stmt] = inner | self._own(stmt)
+        return self._of[stmt]
+
+    def _own(self, stmt: ir.Stmt) -> set[int]:
+        token = self.queue_of(stmt)
+        if token is not None:
+            (source, target), push = token
+            return {source if push else target}
+        written = [stmt.buffer] if isinstance(stmt, ir.Store) else []
+        if isinstance(stmt, ir.Intrinsic):
+            written = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
+            if not written and stmt.regions == ():
+                raise self.error(f"expected an intrinsic that writes, or a token, found {stmt.name}", stmt)
+        written = [buffer for buffer in written if buffer.scope != "register"]  # every stage has its own
+        for buffer in written:
+            if buffer.scope not in self._stage_of:
+                raise self.error(f"expected a scope that a stage writes, found {buffer} in {buffer.scope!r}", stmt)
+        found = {self._stage_of[buffer.scope] for buffer in written}
+        if len(found) > 1:
+            raise self.error(f"expected writes of one stage, found {', '.join(self.names[stage] for stage in sorted(found))}", stmt)
+        return found
+
+    def is_task(self, stmt: ir.Stmt) -> bool:
+        """Whether one stage runs all of a statement, which holds no token."""
+        return len(self.of(stmt)) < 2 and not any(self.queue_of(inner) for inner in ir.walk_stmts(stmt))
+
+    def touches(self, task: ir.Stmt) -> tuple[Touch, ...]:
+        """What a task reads and writes of buffers that others can see."""
+        if task not in self._touches:
+            statements = list(ir.walk_stmts(task))
+            own = {stmt.buffer for stmt in statements if isinstance(stmt, ir.Alloc)}
+            used = set[ir.Buffer]().union(*map(buffers_of, statements)) - own
+            stage = next(iter(self.of(task)), 0)
+            self._touches[task] = tuple(
+                Touch(stage, buffer, box, bool(written))
+                for buffer in sorted(used, key=str)
+                for written, boxes in enumerate(touched(task, buffer))
+                for box in boxes
+            )
+        return self._touches[task]
+
+    def sharing(self, buffer: ir.Buffer) -> frozenset[ir.Buffer]:
+        """The buffers that have bytes in common with one, itself included."""
+        return self._shared.get(buffer, frozenset((buffer,)))
+
+    def allocations(self) -> Iterator[ir.Buffer]:
+        """The buffers that are allocated outside of tasks."""
+        stack = [self.program.body]
+        while stack:
+            stmt = stack.pop()
+            if not self.is_task(stmt):
+                stack += ir.substatements(stmt)
+                if isinstance(stmt, ir.Alloc):
+                    yield stmt.buffer
+
+    def expand(self, decide: Callable[[ir.Stmt, arith.Expr | None], int]) -> Iterator[Task]:
+        """The tasks and tokens of a run, in the order of the program. `decide` gives the iterations of a control loop, or whether a
+        control condition holds, from its value in terms of sizes; None where data decides."""
+        yield from self._expand(self.program.body, {}, decide)
+
+    def _expand(
+        self, stmt: ir.Stmt, values: Mapping[arith.Expr, arith.Expr], decide: Callable[[ir.Stmt, arith.Expr | None], int]
+    ) -> Iterator[Task]:
+        token = self.queue_of(stmt)
+        if token is not None or self.is_task(stmt):
+            for stage in self.of(stmt):
+                yield Task(stage, stmt, values, *(token or ()))
+            return
+        match stmt:
+            case ir.For(var=var, extent=extent):
+                for number in range(decide(stmt, self._value(extent, values))):
+                    yield from self._expand(stmt.body, {**values, var: arith.Const(number)}, decide)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                index = condition.index if isinstance(condition, ir.Index) else None
+                holds = decide(stmt, None if index is None else self._value(index, values))
+                if holds or otherwise is not None:
+                    yield from self._expand(then if holds or otherwise is None else otherwise, values, decide)
+            case ir.Let(var=var, value=ir.Index(index=index), body=body):
+                value = self._value(index, values)
+                if value is None:
+                    raise self.error("expected control that depends on sizes alone, found data", stmt)
+                yield from self._expand(body, {**values, var: value}, decide)
+            case ir.Seq() | ir.Alloc():
+                for part in ir.substatements(stmt):
+                    yield from self._expand(part, values, decide)
+            case _:
+                raise self.error(f"expected loops around tasks of several stages, found {type(stmt).__name__}", stmt)
+
+    @staticmethod
+    def _value(index: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> arith.Expr | None:
+        return None if arith.reads_data(index) else arith.simplify(arith.substitute(index, values))
+
+    def error(self, problem: str, stmt: ir.Stmt) -> VerifyError:
+        return VerifyError(f"{self.program.name}: {problem}\n{show(self.program, mark=stmt)}")
+
+
+def _shared(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> dict[ir.Buffer, frozenset[ir.Buffer]]:
+    """The buffers that share bytes, or a register, with each."""
+    found: dict[ir.Buffer, frozenset[ir.Buffer]] = {}
+    for scope in scopes:
+        spans = {
+            buffer: (first, first + (1 if scope.count else _bytes(buffer))) for buffer, first in places(program, scope).items()
+        }
+        for buffer, (first, end) in spans.items():
+            found[buffer] = frozenset({other for other, (start, stop) in spans.items() if start < end and first < stop} | {buffer})
+    return found
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    most = arith.bounds(arith.product(buffer.shape))[1]
+    assert most is not None, f"{buffer} has a place, so its size is bounded"
+    return most * buffer.dtype.bytes

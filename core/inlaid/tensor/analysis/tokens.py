@@ -1,0 +1,157 @@
+"""The check that dependence tokens order what stages do: none is left over or waited for in vain, and no dependence is without."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import Box
+from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.types import MemoryScope
+
+TRIPS = (0, 1, 2, 5)
+"""The numbers of iterations that stand for all of a loop of symbolic extent: as tokens balance in each iteration, the order of one
+iteration and the next repeats."""
+MOST_CHOICES = 1024
+"""Loops of symbolic extent and open conditions are tried together, in no more than so many ways."""
+
+
+def check_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
+    """Check the dependence tokens of a program without blocks.
+
+    Every queue is empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, or the extent is
+    constant, and both sides of a condition do alike. No pop waits for ever: in the order of the program it finds a token. Of any
+    two tasks of different stages that touch the same elements, or bytes of `scopes`, of which one writes, the later waits for the
+    earlier. Stages run in order, so the n-th pop of a queue takes the n-th token, and this is decided exactly where control is
+    constant; symbolic extents are tried with `TRIPS`, and an open condition with one outcome for all iterations.
+
+    Raises `VerifyError`, which shows the program with the statement at fault marked.
+    """
+    staged = Staged(program, stages, scopes)
+    for queue in staged.queues:
+        left = _added(staged, queue, program.body, 0)
+        if left:
+            raise staged.error(f"expected no token {_between(staged, queue)} at the end, found {left}", program.body)
+    for choice in _choices(staged):
+        _check_order(staged, choice)
+
+
+def _between(staged: Staged, queue: Queue) -> str:
+    return f"from {staged.names[queue[0]]} to {staged.names[queue[1]]}"
+
+
+# --- balance ----------------------------------------------------------------------------------------------------------
+
+
+def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
+    """The tokens that a statement adds to a queue, which holds `given` at its start, or more."""
+    found = staged.queue_of(stmt)
+    if found is not None:
+        if found == (queue, False) and not given:
+            raise staged.error(f"expected a token {_between(staged, queue)}, found none: this waits for ever", stmt)
+        return 0 if found[0] != queue else 1 if found[1] else -1
+    if staged.is_task(stmt):
+        return 0
+    if isinstance(stmt, ir.For):
+        return _added_by_loop(staged, queue, stmt, given)
+    if isinstance(stmt, ir.If):
+        sides = {_added(staged, queue, side, given) for side in ir.substatements(stmt)}
+        if len(sides | ({0} if stmt.otherwise is None else set())) > 1:
+            raise staged.error(f"expected as many tokens {_between(staged, queue)} on both sides of a condition", stmt)
+        return sides.pop()
+    added = 0
+    for part in ir.substatements(stmt):
+        added += _added(staged, queue, part, given + added)
+    return added
+
+
+def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, given: int) -> int:
+    extent = arith.simplify(loop.extent)
+    if isinstance(extent, arith.Const) and extent.value < 1:
+        return 0
+    each = _added(staged, queue, loop.body, given)
+    if each and not isinstance(extent, arith.Const):
+        raise staged.error(f"each iteration of loop {loop.var} adds {each} tokens {_between(staged, queue)}, expected 0", loop)
+    count = extent.value if isinstance(extent, arith.Const) else 1
+    if each < 0 and count > 1:  # the last iteration finds the fewest
+        _added(staged, queue, loop.body, max(given + (count - 1) * each, 0))
+    return count * each
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
+    """Iterations of loops of one extent, and outcomes of conditions, that control may meet."""
+    ways: dict[object, tuple[int, ...]] = {}
+    stack = [staged.program.body]
+    while stack:
+        stmt = stack.pop()
+        if staged.is_task(stmt):
+            continue
+        if isinstance(stmt, ir.For) and not isinstance(arith.simplify(stmt.extent), arith.Const):
+            ways[arith.simplify(stmt.extent)] = TRIPS
+        if isinstance(stmt, ir.If):
+            ways[stmt] = (0, 1)
+        stack += ir.substatements(stmt)
+    count = 1
+    for values in ways.values():
+        count *= len(values)
+    if count > MOST_CHOICES:
+        raise staged.error(f"expected at most {MOST_CHOICES} ways through control, found {count}", staged.program.body)
+    for chosen in product(*ways.values()):
+        yield dict(zip(ways, chosen, strict=True))
+
+
+def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
+    """Check that dependences are ordered, by vector clocks: for each stage, how many tasks of each it knows to be done."""
+
+    def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
+        if isinstance(value, arith.Const):
+            return max(value.value, 0)
+        return choice[arith.simplify(stmt.extent) if isinstance(stmt, ir.For) else stmt]
+
+    analyzer = arith.Analyzer()
+    stages = range(len(staged.names))
+    clocks = [[0] * len(stages) for _ in stages]
+    tokens: dict[Queue, deque[tuple[int, ...]]] = defaultdict(deque)
+    seen: dict[ir.Buffer, list[tuple[int, Touch, Box]]] = defaultdict(list)
+    for task in staged.expand(decide):
+        clock = clocks[task.stage]
+        if task.queue is not None and task.push:
+            tokens[task.queue].append(tuple(clock))
+        elif task.queue is not None:
+            clock[:] = map(max, clock, tokens[task.queue].popleft())
+        else:
+            clock[task.stage] += 1
+            for touch in staged.touches(task.stmt):
+                box = _box(touch.box, task.values)
+                for buffer in staged.sharing(touch.buffer):
+                    for number, other, other_box in seen[buffer]:
+                        unordered = number > clock[other.stage] and (touch.written or other.written)
+                        if unordered and not (buffer is touch.buffer and apart(box, other_box, analyzer)):
+                            verb = "writes" if touch.written else "reads"
+                            done = f"{staged.names[other.stage]} has {'written' if other.written else 'read'} {buffer}"
+                            problem = f"{staged.names[task.stage]} {verb} {touch.buffer} without waiting until {done}"
+                            raise staged.error(f"expected tokens between them: {problem}", task.stmt)
+                known = seen[touch.buffer]
+                known[:] = [item for item in known if any(item[0] > each[item[1].stage] for each in clocks)]
+                known.append((clock[task.stage], touch, box))
+
+
+def _box(box: Box, values: Mapping[arith.Expr, arith.Expr]) -> Box:
+    def known(index: arith.Expr) -> arith.Expr:
+        return arith.simplify(arith.substitute(index, values)) if arith.free_vars(index) else arith.simplify(index)
+
+    return tuple((known(first), known(extent)) for first, extent in box)
+
+
+def apart(a: Box, b: Box, analyzer: arith.Analyzer) -> bool:
+    """Whether two boxes are proved to have no element in common."""
+    return any(
+        analyzer.prove(arith.compare("<=", first + extent, other)) or analyzer.prove(arith.compare("<=", other + size, first))
+        for (first, extent), (other, size) in zip(a, b, strict=True)
+    )

@@ -1,0 +1,56 @@
+"""The orders in which the stages of decoupled access-execute hardware may run a program."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Task
+from inlaid.tensor.transform.rewrite import Rewriter
+
+
+def in_some_order(
+    program: ir.LoopProgram, stages: Sequence[Stage], sizes: Mapping[arith.SizeVar, int], seed: int
+) -> ir.LoopProgram:
+    """The tasks of a program, one after the other, in an order in which its stages may run them: each stage in the order of the
+    program, and a pop when there is a token. Which stage goes on is random, and follows from `seed`. Buffers that several stages
+    use are allocated once. Raises `VerifyError` where all stages wait."""
+    staged = Staged(program, stages)
+    known: dict[arith.Expr, int] = dict(sizes.items())
+
+    def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
+        if value is None:
+            raise staged.error("expected control that depends on sizes alone, found data", stmt)
+        return arith.evaluate(value, known)
+
+    waiting: list[deque[Task]] = [deque() for _ in stages]
+    for task in staged.expand(decide):
+        waiting[task.stage].append(task)
+    order: list[ir.Stmt] = []
+    tokens: dict[Queue, int] = defaultdict(int)
+    random = np.random.default_rng(seed)
+    weights = random.random(len(stages)) ** 3  # some stages run far ahead
+    while any(waiting):
+        ready = [
+            number
+            for number, tasks in enumerate(waiting)
+            if tasks and (tasks[0].queue is None or tasks[0].push or tokens[tasks[0].queue])
+        ]
+        if not ready:
+            stuck = next(tasks[0] for tasks in waiting if tasks)
+            raise staged.error(f"expected a token for {staged.names[stuck.stage]}, found all stages waiting", stuck.stmt)
+        share = weights[ready] / weights[ready].sum()
+        task = waiting[int(random.choice(ready, p=share))].popleft()
+        if task.queue is not None:
+            tokens[task.queue] += 1 if task.push else -1
+        else:
+            order.append(Rewriter(task.values).stmt(task.stmt))
+    body: ir.Stmt = ir.Seq(tuple(order))
+    for buffer in dict.fromkeys(staged.allocations()):
+        body = ir.Alloc(buffer, body)
+    return replace(program, body=body)

@@ -1,0 +1,233 @@
+"""Dependence tokens between the stages of decoupled access-execute hardware, made from what flows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import lcm
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import Box, widened
+from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.tensor.analysis.tokens import apart, check_tokens
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.types import MemoryScope
+
+LONGEST = 8
+"""Rings of at most so many copies of a buffer are told apart."""
+
+_Touches = tuple[Touch, ...]
+
+
+def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> ir.LoopProgram:
+    """Stages wait for one another, by tokens between neighbours, just where they touch the same elements and one writes.
+
+        for k in n: { inp = x[k]; acc = acc + inp }
+    with a stage load that writes inp and a stage compute that writes acc becomes
+        push compute to load
+        for k in n:
+            pop compute to load; inp = x[k]; push load to compute
+            pop load to compute; acc = acc + inp; push compute to load
+        pop compute to load
+
+    Expects no blocks, no virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes` count as one.
+    Allocations that several stages use go outside of all loops. Raises `VerifyError` where tokens between neighbours cannot order a
+    dependence, as between the first and the third of three stages with nothing in the second between.
+    """
+    allocated: dict[ir.Buffer, None] = {}
+    body = _Inserter(Staged(program, stages, scopes), allocated).part(program.body).stmt
+    for buffer in reversed(allocated):
+        body = ir.Alloc(buffer, body)
+    result = replace(program, body=body)
+    check_tokens(result, stages, scopes)
+    return result
+
+
+@dataclass
+class _Part:
+    """A statement with tokens of the queues `inside`. Of each queue: what the stage that pops touches `first`, before it has waited
+    in here; what the stage that pushes touches `last`, which the other does not wait for in here; whether that surely `waits`."""
+
+    stmt: ir.Stmt
+    first: dict[Queue, _Touches]
+    last: dict[Queue, _Touches]
+    inside: frozenset[Queue] = frozenset()
+    waits: frozenset[Queue] = frozenset()
+
+
+class _Inserter:
+    def __init__(self, staged: Staged, allocated: dict[ir.Buffer, None]) -> None:
+        self._staged = staged
+        self._allocated = allocated
+
+    def part(self, stmt: ir.Stmt) -> _Part:
+        """A statement with tokens in it."""
+        staged = self._staged
+        if staged.is_task(stmt):
+            touches = staged.touches(stmt)
+            first, last = ({queue: touches for queue in staged.queues if queue[end] in staged.of(stmt)} for end in (1, 0))
+            return _Part(stmt, first, last)
+        match stmt:
+            case ir.For(kind=ir.ForKind.SERIAL | ir.ForKind.UNROLLED, body=body):
+                return self._sequence(body, stmt)
+            case ir.Seq() | ir.Alloc():
+                return self._sequence(stmt, None)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                one, other = (self._sequence(side or ir.Seq(()), None) for side in (then, otherwise))
+                first, last = (
+                    {queue: a.get(queue, ()) + b.get(queue, ()) for queue in staged.queues}
+                    for a, b in ((one.first, other.first), (one.last, other.last))
+                )
+                sides = one.stmt, other.stmt if otherwise is not None else None
+                return _Part(ir.If(condition, *sides), first, last, one.inside | other.inside, one.waits & other.waits)
+        raise staged.error(f"expected serial loops around tasks of several stages, found {type(stmt).__name__}", stmt)
+
+    def _flat(self, stmt: ir.Stmt) -> Iterator[ir.Stmt]:
+        """The statements one after the other, without what is allocated for several stages."""
+        if isinstance(stmt, ir.Alloc) and not self._staged.is_task(stmt):
+            if not all(isinstance(var, arith.SizeVar) for dim in stmt.buffer.shape for var in arith.free_vars(dim)):
+                raise self._staged.error(f"expected one size of {stmt.buffer} in all iterations, found {stmt.buffer.shape}", stmt)
+            self._allocated[stmt.buffer] = None
+        elif not isinstance(stmt, ir.Seq):
+            yield stmt
+            return
+        for part in ir.substatements(stmt):
+            yield from self._flat(part)
+
+    def _sequence(self, stmt: ir.Stmt, loop: ir.For | None) -> _Part:
+        """Statements one after the other, the body of a loop for instance, with the tokens between them."""
+        staged = self._staged
+        parts = list(map(self.part, self._flat(stmt)))
+        pops: list[list[Queue]] = [[] for _ in parts]
+        pushes: list[list[Queue]] = [[] for _ in parts]
+        carried: dict[Queue, int] = {}
+        inside = frozenset[Queue]().union(*(part.inside for part in parts))
+        waits = frozenset[Queue]().union(*(part.waits for part in parts))
+        for queue in staged.queues:
+            edges = self._edges(queue, parts, loop)
+            for source, target, _ in edges:
+                pushes[source].append(queue)
+                pops[target].append(queue)
+            carried[queue] = sum(distance for *_, distance in edges)
+            if edges:
+                inside, waits = inside | {queue}, waits | {queue}
+        body = joined(
+            *(
+                joined(*self._tokens(before, False), part.stmt, *self._tokens(after, True))
+                for before, part, after in zip(pops, parts, pushes, strict=True)
+            )
+        )
+        found = _Part(body, {}, {}, inside, waits)
+        for queue in staged.queues:
+            starts = [(part.first, part, queue in own) for part, own in zip(parts, pops, strict=True)]
+            ends = [(part.last, part, queue in own) for part, own in zip(parts, pushes, strict=True)]
+            found.first[queue], found.last[queue] = _until_wait(starts, queue), _until_wait(ends[::-1], queue)
+        if loop is None:
+            return found
+        several = [queue for queue, count in carried.items() for _ in range(count)]
+        found.stmt = joined(*self._tokens(several, True), replace(loop, body=body), *self._tokens(several, False))
+        if not (isinstance(loop.extent, arith.Const) and loop.extent.value > 0):
+            found.waits = frozenset(queue for queue, count in carried.items() if count)
+        for side in (found.first, found.last):
+            for queue, touches in side.items():
+                side[queue] = tuple(_over(touch, loop) for touch in touches)
+        return found
+
+    def _tokens(self, queues: Sequence[Queue], push: bool) -> list[ir.Intrinsic]:
+        return [self._staged.token(queue, push) for queue in queues]
+
+    def _edges(self, queue: Queue, parts: Sequence[_Part], loop: ir.For | None) -> list[tuple[int, int, int]]:
+        """Between which parts a token goes, in the order of the queue: the one after which it is pushed, the one before which it is
+        popped, and how many iterations later.
+
+        Tokens of a queue have no names, so none may be on its way while a part runs that has tokens of that queue inside: it is
+        popped before that part.
+        """
+        others = [place for place, part in enumerate(parts) if queue in part.inside]
+        needed: dict[int, tuple[int, int]] = {}
+        for target, source in product(range(len(parts)), repeat=2):
+            if loop is None and source >= target:
+                continue
+            distance = self._distance(parts[source].last.get(queue, ()), parts[target].first.get(queue, ()), source >= target, loop)
+            if distance is None:
+                continue
+            between = next(((0, place) for place in others if place > source), (1, others[0]) if others else None)
+            ahead, before = min((distance, target), between) if between else (distance, target)
+            needed[before] = max(needed.get(before, (-ahead, source)), (-ahead, source))
+        kept: list[tuple[int, int, int]] = []
+        done: tuple[float, float] = (-float("inf"), 0)
+        for iteration in (0,) if loop is None else (0, 1):  # what the first iteration waits for, later ones need not
+            kept = []
+            for place, part in enumerate(parts):
+                if place in needed:
+                    ahead, source = -needed[place][0], needed[place][1]
+                    if (iteration - ahead, source) > done:
+                        done = (iteration - ahead, source)
+                        kept.append((source, place, ahead))
+                if queue in part.waits:
+                    done = max(done, (iteration, place - 0.5))
+        return kept
+
+    def _distance(self, lasts: _Touches, firsts: _Touches, least: int, loop: ir.For | None) -> int | None:
+        """The fewest iterations from a touch to one that has to wait for it, `least` or more; None where nothing has to wait."""
+        found = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
+        return min((distance for distance in found if distance is not None), default=None)
+
+    def _conflict(self, a: Touch, b: Touch, least: int, loop: ir.For | None) -> int | None:
+        if b.buffer not in self._staged.sharing(a.buffer):
+            return None
+        if a.buffer is not b.buffer:
+            return least
+        if loop is None:
+            return None if apart(a.box, b.box, arith.Analyzer()) else 0
+        ring = _ring((a, b), loop.var)
+        for distance in range(least, ring + 1):
+            if not _apart_at(a, b, loop.var, ring, arith.Const(distance)):
+                return distance
+        # Farther apart, at all distances.
+        rounds = arith.Var("rounds")
+        beyond = all(_apart_at(a, b, loop.var, ring, (rounds + 1) * ring + step, rounds) for step in range(1, ring + 1))
+        return None if beyond else ring + 1
+
+
+def _until_wait(ends: Sequence[tuple[dict[Queue, _Touches], _Part, bool]], queue: Queue) -> _Touches:
+    """What is touched up to a part that waits: before it, where a token does so itself."""
+    found: _Touches = ()
+    for touches, part, token in ends:
+        if token:
+            break
+        found += touches.get(queue, ())
+        if queue in part.waits:
+            break
+    return found
+
+
+def _over(touch: Touch, loop: ir.For) -> Touch:
+    """A touch in all iterations of a loop."""
+    ranges: dict[arith.Expr, arith.Span] = {loop.var: (arith.ZERO, loop.extent - 1)}
+    return replace(touch, box=tuple(widened(*pair, dim, ranges) for pair, dim in zip(touch.box, touch.buffer.shape, strict=True)))
+
+
+def _ring(touches: Sequence[Touch], var: arith.Var) -> int:
+    """After how many iterations of a loop the indices of rings come back; 1 without rings."""
+    count = 1
+    for node in (node for touch in touches for pair in touch.box for node in arith.walk(pair[0])):
+        match node:
+            case arith.FloorMod(operands=(index, arith.Const(value=size))) if var in arith.free_vars(index) and size > 0:
+                count = lcm(count, size)
+    return count if count <= LONGEST else 1
+
+
+def _apart_at(a: Touch, b: Touch, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
+    """Whether two touches never meet, the second some iterations after the first."""
+    turn = arith.Var("turn")
+    analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
+
+    def at(box: Box, now: arith.Expr) -> Box:
+        known: dict[arith.Expr, arith.Expr] = {var: now}
+        return tuple((analyzer.simplify(arith.substitute(first, known)), arith.substitute(size, known)) for first, size in box)
+
+    places = (turn * ring + place for place in range(ring))
+    return all(apart(at(a.box, now), at(b.box, now + distance), analyzer) for now in places)
