@@ -11,6 +11,10 @@ from pathlib import Path
 _FENCE = re.compile(r"(?:^`(?P<file>[\w./-]+)`:\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+ONE_PROGRAM = "<!-- The python blocks of this page are one program: each goes on where the one before ends. -->"
+"""The first line of a page whose blocks are not programs by themselves."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Code on a page: in which language, from which line on; the `file` that it is, "" where it is to be run."""
@@ -29,12 +33,22 @@ def blocks_of(text: str) -> list[Block]:
     ]
 
 
+def programs_of(text: str) -> list[Block]:
+    """The blocks of a page, those of python as one where the page says that they are one program."""
+    blocks = blocks_of(text)
+    if not text.startswith(ONE_PROGRAM):
+        return blocks
+    parts = [block for block in blocks if block.language == "python"]
+    joined = Block("python", "", "\n".join(block.body for block in parts), parts[0].line)
+    return [joined, *(block for block in blocks if block.language != "python")]
+
+
 def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = ("python", "sh")) -> int:
     """Do in a folder what a page says: write its files, run its commands and programs, each by itself. `path` is where commands are
     looked up. How many were run."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
     count = 0
-    for block in blocks_of(page.read_text(encoding="utf-8")):
+    for block in programs_of(page.read_text(encoding="utf-8")):
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.body, encoding="utf-8")
