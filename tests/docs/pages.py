@@ -45,10 +45,12 @@ def programs_of(text: str) -> list[Block]:
 
 def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = ("python", "sh")) -> int:
     """Do in a folder what a page says: write its files, run its commands and programs, each by itself. `path` is where commands are
-    looked up. How many were run."""
+    looked up. How many were run. A page that is one program shows as text only what that prints."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
     count = 0
-    for block in programs_of(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    blocks = programs_of(text)
+    for block in blocks:
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.body, encoding="utf-8")
@@ -57,4 +59,7 @@ def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = (
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
             assert done.returncode == 0, f"{page.name}, line {block.line}:\n{done.stdout}{done.stderr}"
             count += 1
+            if text.startswith(ONE_PROGRAM):
+                for shown in blocks:
+                    assert shown.language != "text" or shown.body in done.stdout, f"{page.name}, line {shown.line}: not printed"
     return count

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import by_hand
 import symbolic_page
 from inlaid.cli.contest import Result, Timing
 from inlaid.plugins.registry import default_registry
@@ -226,3 +227,28 @@ def test_the_sweep_of_operators(tmp_path):
     ]
     for part in ("| static | small | 3 | median ", "| softmax of rows, small | 0.", "- exp2: no operator of ONNX"):
         assert part in text.read_text()
+
+
+def test_the_table_of_schedules_by_hand():
+    rounds = [{"loops": 4.0, "tiles": 2.0, by_hand.SHIPPED: 1.0}, {"loops": 2.0, "tiles": 1.0, by_hand.SHIPPED: 0.5}]
+    assert by_hand.ratios(rounds) == {"loops": 0.25, "tiles": 0.5, by_hand.SHIPPED: 1.0}
+    lines = by_hand.table(rounds, ["loops", "tiles"], 3e9)
+    assert lines[2:] == [
+        "| loops | 3000.00 | 1.0 | 0.25 |  |",
+        "| tiles | 1500.00 | 2.0 | 0.50 | 2.00 |",
+        "| inlaid.compile | 750.00 | 4.0 | 1.00 |  |",
+    ]
+    page = by_hand.PAGE.read_text(encoding="utf-8")
+    once = by_hand.written(page, lines, "on a machine")
+    assert by_hand.written(once, lines, "on a machine") == once
+    assert once.count("| tiles |") == 1 and once.partition(by_hand.BEGIN)[0] == page.partition(by_hand.BEGIN)[0]
+    assert by_hand.picture(by_hand.ratios(rounds)).count("<rect") == 4
+
+
+@needs_x86
+@pytest.mark.slow
+def test_steps_of_a_schedule_take_turns():
+    pytest.importorskip("onnxruntime")
+    printed = run("by_hand.py", "--rounds", "1", codes=(0, 1))
+    for step in ("three loops", "reorder", "registers", "pack", "inlaid.compile", "numpy", "ONNX Runtime"):
+        assert f"| {step} | " in printed

@@ -280,3 +280,26 @@ def test_the_arguments_of_every_primitive_are_checked():
         parameters = [item for item in signature(method).parameters.values() if item.default is item.empty]
         with pytest.raises(inlaid.InlaidError, match=f"of {name} must be"):
             method(*(object() for _ in parameters))
+
+
+@needs_x86
+def test_instructions_are_tensor_intrinsics():
+    with pytest.raises(inlaid.InlaidError, match="instructions are tensor intrinsics with how they are printed, got 3"):
+        inlaid.build(chain(), TARGET, instructions=(3,))
+
+
+@needs_x86
+def test_an_intrinsic_without_an_emitter_is_refused():
+    a = te.placeholder((4,), "float32", "a")
+
+    def add(builder, inputs, outputs):
+        with builder.loop(4) as i:
+            builder.store(outputs[0], i, inputs[0][i] + 1)
+
+    increment = inlaid.TensorIntrin("increment", te.program([a], te.extern([((4,), "float32")], [a], add)))
+    x = te.placeholder((8,), "float32", "x")
+    schedule = inlaid.Schedule(te.program([x], [te.compute((8,), lambda i: x[i] + 1, "y")]), intrinsics=(increment,))
+    schedule.tensorize(schedule.split(schedule.loops("y")[0], (None, 4))[1], "increment")
+    np.testing.assert_array_equal(inlaid.interpret(schedule, integers(8)), integers(8) + 1)
+    with pytest.raises(inlaid.InlaidError, match="how it is printed, in instructions"):
+        inlaid.build(schedule, TARGET)

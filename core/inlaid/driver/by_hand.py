@@ -9,7 +9,7 @@ from typing import Any
 
 from inlaid.driver.build import ALONE, build_regions
 from inlaid.driver.context import candidate
-from inlaid.errors import ScheduleError, Unsupported, VerifyError
+from inlaid.errors import InputError, ScheduleError, Unsupported, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.lowering.kernel import Whole
@@ -22,6 +22,7 @@ from inlaid.runtime.package import Package
 from inlaid.schedules.by_hand import scheduled
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import TensorType, TupleType, Type
 
 
@@ -30,7 +31,7 @@ def build_scheduled(
 ) -> Package:
     """The package of a scheduled program for a target that takes loop programs. Its inputs and outputs are the program's, by name.
     Without `keep` objects are neither taken from the user's cache nor put there. Raises `Unsupported` for a target of another kind,
-    `ScheduleError` for a program that is malformed, and as `compile.build_package` does."""
+    `ScheduleError` for a malformed program, `InputError` for what is no instruction, and as `compile.build_package` does."""
     taker = candidate(registry.target(target), registry)
     if registry.spec(taker.target.kind).level is not Level.LOOP:
         able = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
@@ -38,6 +39,12 @@ def build_scheduled(
             f"target {taker.target.kind} takes graphs, not loop programs",
             remedy=f"build for {' or '.join(able) or 'x86, once it is installed'}, or run the schedule by inlaid.interpret",
         )
+    for item in instructions:
+        if not isinstance(getattr(item, "intrinsic", None), TensorIntrin):
+            raise InputError(
+                f"instructions are tensor intrinsics with how they are printed, got {item!r}",
+                remedy="give what the target's plugin declares its own with, such as inlaid_x86.llvm.intrinsics.Instruction",
+            )
     try:
         verify(program)
     except VerifyError as error:

@@ -156,7 +156,8 @@ class KernelPrinter(ExpressionPrinter):
                 places = (Place(self, region, self.registers.get(region.buffer)) for region in regions)
                 self.intrinsics[name](self.p, tuple(places))
             case ir.Intrinsic(name=name):
-                raise Unsupported(f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have")
+                problem = f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have"
+                raise Unsupported(problem, remedy="give inlaid.build how it is printed, in instructions")
             case _:
                 raise CompileError(f"kernel {self.name} holds a {type(stmt).__name__}, which must be lowered first")
 
