@@ -224,6 +224,15 @@ def test_dropped_tokens_are_found_and_show() -> None:
         assert not same_in_any_order(dropped, plain)
 
 
+@pytest.mark.parametrize("copies", [2, 6, 8])
+def test_rings_of_any_length_are_overwritten_after_their_use(copies: int) -> None:
+    program = staged(RING.replace("% 2)", f"% {copies})").replace("[2, 2]", f"[{copies}, 2]"))
+    assert tokens_of(program)[: copies + 1] == ["push.compute.load"] * copies + ["push.store.compute"]
+    dropped = {item: ir.Seq(()) for item in statements(program) if item.name.endswith("compute.load")}
+    with pytest.raises(VerifyError, match="load writes inp without waiting until compute has read inp"):
+        check_tokens(changed(program, dropped), STAGES)
+
+
 @pytest.mark.parametrize("text", [TILES, RING], ids=["tiles", "ring"])
 def test_swapped_statements_are_found_or_harmless(text: str) -> None:
     """Each token takes the place of a neighbour, and of each other token: most are found, and those that are not are right."""
@@ -300,7 +309,7 @@ def programs(draw: st.DrawFn) -> str:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs(), st.integers(0, 3))
 def test_any_order_of_random_programs_is_right(text: str, n: int) -> None:
     plain = lower_vthreads(parse(text))

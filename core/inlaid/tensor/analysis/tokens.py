@@ -12,9 +12,11 @@ from inlaid.tensor.analysis.footprint import Box
 from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
 from inlaid.types import MemoryScope
 
-TRIPS = (0, 1, 2, 5)
-"""The numbers of iterations that stand for all of a loop of symbolic extent: as tokens balance in each iteration, the order of one
-iteration and the next repeats."""
+LONGEST = 8
+"""Rings of at most so many copies of a buffer are told apart where extents are symbolic."""
+TRIPS = (0, 1, 2, LONGEST + 1)
+"""The numbers of iterations that stand for all of a loop of symbolic extent: as tokens balance in each iteration, the order of
+iterations and those that meet them next in a ring repeats."""
 MOST_CHOICES = 1024
 """Loops of symbolic extent and open conditions are tried together, in no more than so many ways."""
 

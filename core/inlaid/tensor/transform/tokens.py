@@ -11,12 +11,9 @@ from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, widened
 from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
-from inlaid.tensor.analysis.tokens import apart, check_tokens
+from inlaid.tensor.analysis.tokens import LONGEST, apart, check_tokens
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.types import MemoryScope
-
-LONGEST = 8
-"""Rings of at most so many copies of a buffer are told apart."""
 
 _Touches = tuple[Touch, ...]
 
