@@ -65,6 +65,7 @@ class Staged:
         self._tokens = {self.token(queue, push).name: (queue, push) for queue in self.queues for push in (True, False)}
         self._stage_of = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
         self._of: dict[ir.Stmt, frozenset[int]] = {}
+        self._tasks: dict[ir.Stmt, bool] = {}
         self._touches: dict[ir.Stmt, tuple[Touch, ...]] = {}
         self._shared = _shared(program, scopes)
 
@@ -104,7 +105,9 @@ class Staged:
 
     def is_task(self, stmt: ir.Stmt) -> bool:
         """Whether one stage runs all of a statement, which holds no token."""
-        return len(self.of(stmt)) < 2 and not any(self.queue_of(inner) for inner in ir.walk_stmts(stmt))
+        if stmt not in self._tasks:
+            self._tasks[stmt] = len(self.of(stmt)) < 2 and not any(map(self.queue_of, ir.walk_stmts(stmt)))
+        return self._tasks[stmt]
 
     def touches(self, task: ir.Stmt) -> tuple[Touch, ...]:
         """What a task reads and writes of buffers that others can see."""

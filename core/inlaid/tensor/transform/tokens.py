@@ -30,8 +30,9 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
         pop compute to load
 
     Expects no blocks, no virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes` count as one.
-    Allocations that several stages use go outside of all loops. Raises `VerifyError` where tokens between neighbours cannot order a
-    dependence, as between the first and the third of three stages with nothing in the second between.
+    Allocations that several stages use go outside of all loops, and adjacent tasks of one stage are ordered by who waits for them.
+    Raises `VerifyError` where tokens between neighbours cannot order a dependence, as between the first and the third of three
+    stages with nothing in the second between.
     """
     allocated: dict[ir.Buffer, None] = {}
     body = _Inserter(Staged(program, stages, scopes), allocated).part(program.body).stmt
@@ -96,7 +97,7 @@ class _Inserter:
     def _sequence(self, stmt: ir.Stmt, loop: ir.For | None) -> _Part:
         """Statements one after the other, the body of a loop for instance, with the tokens between them."""
         staged = self._staged
-        parts = list(map(self.part, self._flat(stmt)))
+        parts = self._gathered(list(map(self.part, self._flat(stmt))))
         pops: list[list[Queue]] = [[] for _ in parts]
         pushes: list[list[Queue]] = [[] for _ in parts]
         carried: dict[Queue, int] = {}
@@ -131,6 +132,32 @@ class _Inserter:
             for queue, touches in side.items():
                 side[queue] = tuple(_over(touch, loop) for touch in touches)
         return found
+
+    def _gathered(self, parts: list[_Part]) -> list[_Part]:
+        """The parts, with tasks of one stage that another one waits for together beside each other where that is free: of loads for
+        two virtual threads, those for the first before those for the second."""
+        staged, end = self._staged, len(parts)
+
+        def waiting(place: int) -> int:
+            """The first part that waits for a part."""
+            later = ((other, queue) for other in range(place + 1, end) for queue in staged.queues)
+            found = (
+                other for other, queue in later if self._meet(parts[place].last.get(queue, ()), parts[other].first.get(queue, ()))
+            )
+            return next(found, end)
+
+        order = [(waiting(place), part) for place, part in enumerate(parts)]
+        for place in range(end):
+            for at in range(place, 0, -1):
+                (before, a), (after, b) = order[at - 1 : at + 1]
+                alike = staged.of(a.stmt) == staged.of(b.stmt) and staged.is_task(a.stmt) and staged.is_task(b.stmt)
+                if before <= after or not alike or self._meet(staged.touches(a.stmt), staged.touches(b.stmt)):
+                    break
+                order[at - 1 : at + 1] = order[at], order[at - 1]
+        return [part for _, part in order]
+
+    def _meet(self, one: _Touches, other: _Touches) -> bool:
+        return self._distance(one, other, 0, None) is not None
 
     def _tokens(self, queues: Sequence[Queue], push: bool) -> list[ir.Intrinsic]:
         return [self._staged.token(queue, push) for queue in queues]
