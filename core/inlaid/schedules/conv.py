@@ -42,6 +42,7 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.layouts import with_layouts
+from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
@@ -173,9 +174,11 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     copies = [block.name for block in anchor.before]
+    # Threads share out tiles of all images, of which none is the last.
+    cut = len(plan.flat) == 1 and needs_copy(conv, plan.flat) and context.threads == 1
     if plan.flat and needs_copy(conv, plan.flat):
-        program, copy = flatten(s.program, name, conv.data.buffer.name, plan.flat, final, tile.pixels)
-        s, copies = Schedule(program), [copy]
+        program, copy = flatten(s.program, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
+        s, copies = Schedule(program, annotation_keys=(REMAINDERS,)), [copy]
         if plan.block:
             local[copy] = Layout(((1, plan.block),))
     elif plan.flat:
@@ -187,6 +190,8 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     blocks = c = nest.channels
     if c is not None and plan.run >= LEAST_RUN:
         blocks, c = s.split(c, (None, plan.run))
+    if cut and nest.rows is not None:
+        s.annotate(nest.rows, REMAINDERS.name, 1)
     turns = present(blocks, *nest.taps)
     s.reorder(*dict.fromkeys((*turns, *present(c), *nest.pixels, nest.vector, nest.lane)))
     init = s.decompose_reduction(name, turns[0])
@@ -197,7 +202,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         rows = None if _shares_panels(plan, context) else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
     program = s.program
-    if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW:
+    if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW and not cut:
         program = store_whole_tiles(program, final, plan.flat, tile.pixels)
     program = with_layouts(program, layouts_by_name(program, layouts, local))
     program = stream_weights(program, conv, tile, panels, turns[-1])

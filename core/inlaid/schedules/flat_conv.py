@@ -150,24 +150,26 @@ def plan_pixels(
 
 
 def flatten(
-    program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int
+    program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int, cut: bool = False
 ) -> tuple[ir.LoopProgram, str]:
     """A kernel whose sum runs over flat images, by whole tiles of so many pixels, and the name of the copy of what it sums, which
     takes the place of one that pads.
 
     `name` is the block of the sum, `data` the buffer that it sums; `final` the element-wise block that stores results, and alone
-    reads sums. Raises ValueError where it reads them otherwise than element by element.
+    reads sums. With `cut` the last tile of an image that is one line ends where the line does: few pixels
+    are most of a tile. Raises ValueError where sums are read otherwise than element by element.
     """
     anchor = find_anchor(program)
     assert anchor is not None and anchor.block.name == name
     strides = _strides(axes)
     # What lies beside the last line takes no tile of its own.
     end = sum(((axis.size - 1) * stride for axis, stride in zip(axes, strides, strict=True)), start=arith.ONE)
-    count = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
+    whole = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
+    count = axes[0].size if cut and len(axes) == 1 else whole
     # Of lines no division tells how many there are: a size that is part of every address must be cheap.
     least = arith.bounds(axes[-1].pitch)[0]
     beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
-    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else count + axes[0].reach)
+    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else whole + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     phases = [count for count in _phases(axes) if count > 1]
     length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))

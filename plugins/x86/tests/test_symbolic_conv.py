@@ -84,3 +84,20 @@ def test_symbolic_sizes_in_int8(cpu, threads, channels, outputs, kernel, stride,
             for part, weights in zip(np.split(view, groups, 1), np.split(w, groups), strict=True)
         ]
         np.testing.assert_array_equal(found, np.moveaxis(np.concatenate(parts, -1), -1, 1))
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
+def test_each_remainder_of_one_line(cpu):
+    """Lines of every length up to two tiles, on one thread, whose last tile ends where the line does."""
+    rng = np.random.default_rng(1)
+    w = rng.standard_normal((32, 16, 3)).astype(np.float32)
+    x = var("x", TensorType((SizeVar("batch"), 16, SizeVar("length")), "float32"))
+    executable = inlaid.compile(
+        function([x], ops.relu(ops.conv(x, constant(w), strides=(1,), pads=(1, 1)))), [f"x86:threads=1,cpu={cpu}"]
+    )
+    for length in range(1, 30):
+        data = rng.standard_normal((2, 16, length)).astype(np.float32)
+        (found,) = executable.run({"x": data}).values()
+        padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1)])
+        wanted = np.maximum(sum(np.einsum("oc,ncl->nol", w[:, :, tap], padded[:, :, tap : tap + length]) for tap in range(3)), 0)
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)

@@ -82,3 +82,18 @@ def test_recurrent_layers(kind, gates, cpu, options):
     for batch, length in SIZES[:7]:
         feeds = {"x": numbers(length, batch, 8)}
         np.testing.assert_allclose(executable.run(feeds)["y"], evaluate(module, feeds), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
+def test_each_number_of_rows(cpu: str) -> None:
+    """A product with constant weights, of a batch of each size up to three tiles, with an epilogue that reads rows."""
+    rng = np.random.default_rng(2)
+    w = rng.standard_normal((24, 100)).astype(np.float32)
+    batch = SizeVar("batch")
+    x, y = (var(name, TensorType((batch, width), "float32")) for name, width in (("x", 24), ("y", 100)))
+    executable = inlaid.compile(function([x, y], ops.add(ops.matmul(x, constant(w)), y)), [f"x86:threads=1,cpu={cpu}"])
+    for rows in range(27):
+        data, added = (rng.standard_normal((rows, width)).astype(np.float32) for width in (24, 100))
+        (found,) = executable.run({"x": data, "y": added}).values()
+        wanted = data.astype(np.float64) @ w + added
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
