@@ -9,36 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.planned import Planned
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
-from inlaid.tensor.region import KernelCall, Predicate, size_vars
+from inlaid.tensor.region import KernelCall, size_vars
 from inlaid.tensor.transform.layouts import within
-from inlaid.types import ROW_MAJOR, DType, Layout
-
-
-@dataclass
-class Planned:
-    """A buffer while its place is not known. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
-    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that. It is
-    written where the `predicates` hold."""
-
-    name: str
-    storage: Literal["input", "output", "constant", "arena"]
-    shape: tuple[Dim, ...]
-    dtype: DType
-    index: int = 0
-    view_of: int | None = None
-    start: int = 0
-    part: bool = False
-    layout: Layout = ROW_MAJOR
-    copies: dict[Layout, int] = field(default_factory=dict)
-    predicates: tuple[Predicate, ...] = ()
+from inlaid.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:

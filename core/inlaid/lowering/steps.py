@@ -14,8 +14,8 @@ from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
+from inlaid.lowering.bodies import source_nodes
 from inlaid.lowering.kernel import result_types
-from inlaid.lowering.region import source_nodes
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.composites import Quantised, quantisation

@@ -17,7 +17,7 @@ from inlaid.errors import CompileError
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
-from inlaid.lowering.region import inline_scalars
+from inlaid.lowering.bodies import inline_scalars
 from inlaid.tensor.region import RegionProgram, size_vars
 from inlaid.types import TensorType
 

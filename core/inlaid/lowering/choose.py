@@ -1,0 +1,234 @@
+"""The first stage of lowering a region: by which kernel, and in which layouts, each of its calls is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inlaid.artifact import ALIGNMENT
+from inlaid.errors import CompileError
+from inlaid.graph import ir as graph
+from inlaid.graph.keys import structural_key
+from inlaid.graph.operator import Operator
+from inlaid.lowering.bodies import body_of, hidden_sizes, is_operator, kernel_name, operators_of, source_nodes
+from inlaid.lowering.branches import Arms, in_arms
+from inlaid.lowering.choice import LayoutChoice, Option
+from inlaid.lowering.kernel import KernelSource, build, result_types, tensor_type
+from inlaid.lowering.updates import Exchange, in_place_calls
+from inlaid.lowering.views import slice_start, transposed
+from inlaid.plugins.contract import Capabilities
+from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelSchedule
+from inlaid.types import ROW_MAJOR, Layout, type_vars
+
+Programs = dict[Any, ir.LoopProgram]
+"""Unscheduled kernels by what they compute, and finished ones by that and their schedules."""
+
+_ROW_MAJOR = (Option((ROW_MAJOR,)),)
+
+
+@dataclass(frozen=True)
+class RegionSource:
+    """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants, tuples and
+    branches. `exchange` says which results may take over the buffers of which parameters, where the target updates in place."""
+
+    name: str
+    function: graph.Function
+    exchange: Exchange = lambda result, param: True
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a call is computed: its `body` on `args`, in `layouts` of the arguments, then of the results. `program` is the key of the
+    unscheduled kernel, `key` that of its schedules, layouts aside. Without an `offer` the result is a view of the first argument.
+    """
+
+    args: tuple[graph.Expr, ...]
+    body: graph.Expr
+    layouts: tuple[Layout, ...]
+    program: Any = None
+    key: Any = None
+    offer: Offer | None = None
+
+    @property
+    def option(self) -> Option:
+        """What the choice of layouts knows of it."""
+        return Option(self.layouts, 0.0 if self.offer is None else self.offer.cost)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The expressions of a region in the order in which they run, with the arms of branches in which they stand; the decision for
+    each call, by id, but for those whose result has the bytes of their argument; and the ids of calls that update in place."""
+
+    exprs: Sequence[tuple[graph.Expr, Arms]]
+    calls: Mapping[int, Decision]
+    in_place: frozenset[int]
+
+
+def choose(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext, programs: Programs) -> Decisions:
+    """Choose how every call is computed, so that kernels and copies between layouts take the least time together. Unscheduled
+    kernels are added to `programs`. Raises `CompileError` naming operator and node."""
+    exprs = in_arms(graph.in_order(source.function.body))
+    in_place: frozenset[int] = frozenset()
+    if context.capabilities.in_place:
+        in_place = in_place_calls(source.function, exprs, source.exchange)
+    steps = _Steps(rules, context, programs, in_place)
+    steps.read(source, tuple(expr for expr, _ in exprs))
+    return Decisions(exprs, steps.decided(), in_place)
+
+
+def schedules(decisions: Decisions, programs: Programs, capabilities: Capabilities) -> tuple[KernelSchedule, ...]:
+    """By which rules the kernels are scheduled."""
+    return tuple(
+        _schedule(decision, decision.offer, programs[decision.program], capabilities)
+        for decision in decisions.calls.values()
+        if decision.offer is not None
+    )
+
+
+def alignment_of(capabilities: Capabilities) -> int:
+    """Of buffers, in bytes."""
+    return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
+
+
+def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabilities: Capabilities) -> KernelSchedule:
+    reduces = is_bound_by_reductions(program, capabilities)
+    return KernelSchedule(
+        offer.rule,
+        tuple(operators_of(decision.body)),
+        source_nodes(decision.body, decision.body),
+        tuple(sorted({str(variable) for arg in decision.args for variable in type_vars(arg.type)})),
+        # The generic schedule reduces one element after the other.
+        predicted_seconds(program, capabilities, vectors=not (reduces and offer.rule in ("", GenericRule.name))),
+        reduces,
+    )
+
+
+class _Steps:
+    """The steps of a region, read in order. `_values` has the values that expressions are to `LayoutChoice`, None for constants;
+    `_calls` the number of each call's step, and the decisions of which one is to be chosen."""
+
+    def __init__(self, rules: Sequence[ScheduleRule], context: KernelContext, programs: Programs, in_place: frozenset[int]) -> None:
+        self._rules = rules
+        self._context = context
+        self._programs = programs
+        self._in_place = in_place
+        self._choice = LayoutChoice(context.capabilities.bandwidth / max(context.capabilities.cores, 1))
+        self._values: dict[int, tuple[int | None, ...]] = {}
+        self._calls: dict[int, tuple[int, tuple[Decision, ...]]] = {}
+        self._offers: dict[Any, tuple[Offer, ...]] = {}
+
+    def decided(self) -> dict[int, Decision]:
+        """The decisions of least cost, by id of the call."""
+        chosen = self._choice.solve()
+        return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
+
+    def read(self, source: RegionSource, exprs: tuple[graph.Expr, ...]) -> None:
+        """Add all expressions of a region, operands first, and what takes its results, row-major."""
+        choice, values = self._choice, self._values
+        constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
+        for param in source.function.params:
+            type_ = tensor_type(param.type)
+            values[id(param)] = choice.step((), ((type_.shape, type_.dtype),), _ROW_MAJOR)
+        for expr in exprs:
+            match expr:
+                case graph.Constant():
+                    values[id(expr)] = (None,)
+                case graph.Tuple(fields=fields):
+                    values[id(expr)] = tuple(item for entry in fields for item in values[id(entry)])
+                case graph.TupleItem(tuple=inner, index=index):
+                    values[id(expr)] = (values[id(inner)][index],)
+                case graph.Call(args=args, callee=graph.Function() | Operator()):
+                    results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
+                    if graph.traits_of(expr).view:
+                        base = values[id(args[0])][0]
+                        values[id(expr)] = (
+                            (None,) if base is None else choice.step((base,), results, (Option((ROW_MAJOR, ROW_MAJOR)),))
+                        )
+                        continue
+                    decisions = self._decisions(expr, constant)
+                    self._calls[id(expr)] = choice.count, decisions
+                    given = tuple(values[id(arg)][0] for arg in decisions[0].args)
+                    values[id(expr)] = choice.step(given, results, [decision.option for decision in decisions])
+                case graph.If(condition=condition, then=then, otherwise=otherwise):
+                    self._take((*values[id(condition)], *values[id(then)], *values[id(otherwise)]))
+                    results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
+                    values[id(expr)] = tuple(choice.step((), (result,), _ROW_MAJOR)[0] for result in results)
+                case _ if id(expr) not in values:
+                    raise CompileError(f"region {source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or ""))
+        self._take(values[id(source.function.body)])
+
+    def _take(self, values: tuple[int | None, ...]) -> None:
+        """Something reads values row-major."""
+        for value in values:
+            if value is not None:
+                self._choice.step((value,), (), _ROW_MAJOR)
+
+    def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
+        """The ways in which a call can be computed, at least one."""
+        capabilities = self._context.capabilities
+        params, body, args = body_of(call)
+        given = [self._values[id(arg)][0] for arg in args]
+        known = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
+        viewed = given[0] if given else None  # scalars are no arguments any more
+        if is_operator(call, "strided_slice") and viewed is not None:
+            # A part that is one run of memory is read where it lies.
+            alignment = alignment_of(capabilities)
+            fitting = (layout for layout in known[0] if slice_start(call, layout, alignment) is not None)
+            views = tuple(Decision(args, body, (layout, layout)) for layout in fitting)
+            if views:
+                return views
+        if is_operator(call, "transpose") and viewed is not None and capabilities.memory is not None:
+            pairs = ((layout, transposed(call, layout)) for layout in known[0])
+            views = tuple(Decision(args, body, (layout, view)) for layout, view in pairs if view is not None)
+            if views:
+                return views
+        in_place = id(call) in self._in_place
+        program = (structural_key(graph.function(params, body)), hidden_sizes(params, body), in_place)
+        if program not in self._programs:
+            self._programs[program] = build(KernelSource(kernel_name(body), params, body, in_place))
+        facts = tuple(id(arg) in constant for arg in args)
+        offers = self._offers_for(program, known, facts)
+        if in_place:
+            offers = {layouts: offer for layouts, offer in offers.items() if layouts[0] == layouts[len(args)]}
+        count = len(args) + len(result_types(call.type))
+        key = (program, facts)
+        return tuple(Decision(args, body, offer.layouts[:count], program, key, offer) for offer in offers.values())
+
+    def _offers_for(
+        self, program: Any, known: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
+    ) -> dict[tuple[Layout, ...], Offer]:
+        """The cheapest offers for a kernel by their layouts. Rules are asked once for every layout in which some input may lie;
+        `facts` tell which inputs are constant."""
+        offers: dict[tuple[Layout, ...], Offer] = {}
+        lie = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
+        for layout in dict.fromkeys(lie) or (ROW_MAJOR,):
+            # Where some are row-major, others may have to be copied: what keeps blocks for the sake of one would copy all others.
+            asked = tuple(
+                Given(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
+                for layouts, fact in zip(known, facts, strict=True)
+            )
+            for offer in self._offered(program, asked):
+                best = offers.setdefault(offer.layouts, offer)
+                if offer.cost < best.cost:
+                    offers[offer.layouts] = offer
+        return offers
+
+    def _offered(self, program: Any, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+        """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers."""
+        key = (program, given)
+        if key not in self._offers:
+            source = self._programs[program]
+            self._offers[key] = (Offer((ROW_MAJOR,) * len(source.params), lambda program: program),)
+            for rule in self._rules:
+                offered = rule.offer(source, self._context, given)
+                if offered:
+                    every = offered if isinstance(offered, tuple) else (offered,)
+                    self._offers[key] = tuple(replace(offer, rule=rule.name) for offer in every)
+                    break
+        return self._offers[key]

@@ -1,0 +1,306 @@
+"""The second stage of lowering a region: kernels, the calls of them in order, and the buffers that these read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.errors import CompileError
+from inlaid.graph import ir as graph
+from inlaid.lowering.bodies import is_operator, source_nodes
+from inlaid.lowering.branches import Arms, versions_of
+from inlaid.lowering.choose import Decision, Decisions, Programs, alignment_of
+from inlaid.lowering.join import Joiner, run_starts
+from inlaid.lowering.kernel import result_types, tensor_type
+from inlaid.lowering.planned import Buffers, Emitted, Planned
+from inlaid.lowering.views import slice_start
+from inlaid.ops.define import AxisAttrs
+from inlaid.schedules.rule import KernelContext, Offer
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelCall, Predicate, size_vars
+from inlaid.tensor.transform.layouts import relayout
+from inlaid.types import ROW_MAJOR, Layout, TensorType, Type
+
+Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
+"""Makes plain loops of a scheduled kernel."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """The kernels of a region, the calls of them, and the buffers that calls name by number; constants by name, packed as calls
+    read them; and which outputs take over the buffers of which inputs."""
+
+    kernels: tuple[ir.LoopProgram, ...]
+    calls: tuple[KernelCall, ...]
+    buffers: tuple[Emitted, ...]
+    weights: Mapping[str, np.ndarray[Any, Any]]
+    aliases: tuple[tuple[int, int], ...]
+
+
+def emit(
+    function: graph.Function,
+    decisions: Decisions,
+    context: KernelContext,
+    programs: Programs,
+    finish: Finish,
+    progress: Callable[[int, int], None],
+) -> Emission:
+    """Emit the calls of a region. Finished kernels are taken from `programs`, or added. `progress` is told how many expressions are
+    done, and of how many."""
+    emitter = _Emitter(decisions, context, programs, finish)
+    for number, param in enumerate(function.params):
+        emitter.input(param, number)
+    for done, (expr, arms) in enumerate(decisions.exprs):
+        progress(done, len(decisions.exprs))
+        emitter.add(expr, arms)
+    return emitter.result(function.body)
+
+
+class _Emitter:
+    """Emits expression after expression. `_values` are the buffers of expressions, `_arrays` the constants by their buffers,
+    `_numbers` the numbers of kernels by what makes them, `_joins` the concatenations that may be taken out, and their axes."""
+
+    def __init__(self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish) -> None:
+        self._decisions = decisions
+        self._context = context
+        self._programs = programs
+        self._finish = finish
+        self._buffers = Buffers()
+        self._values: dict[int, tuple[int, ...]] = {}
+        self._arrays: dict[int, graph.Constant] = {}
+        self._kernels: list[ir.LoopProgram] = []
+        self._numbers: dict[Any, int] = {}
+        self._calls: list[KernelCall] = []
+        self._joins: list[tuple[KernelCall, int]] = []
+        self._aliases: dict[int, int] = {}
+
+    def input(self, param: graph.Var, number: int) -> None:
+        """A parameter of the region."""
+        type_ = tensor_type(param.type)
+        self._values[id(param)] = (self._buffers.add(Planned(param.name, "input", type_.shape, type_.dtype, number)),)
+
+    def add(self, expr: graph.Expr, arms: Arms) -> None:
+        """An expression, in arms of branches, once its operands are there."""
+        if id(expr) in self._values:
+            return
+        self._buffers.predicates = tuple(Predicate(self._values[id(choice.condition)][0], holds) for choice, holds in arms)
+        self._values[id(expr)] = self._value(expr)
+
+    def result(self, body: graph.Expr) -> Emission:
+        """All that was emitted, the results of a body in the buffers of outputs."""
+        self._buffers.predicates = ()
+        self._outputs(self._values[id(body)])
+        kernels, calls = self._kernels, self._calls
+        if self._joins:
+            buffers = self._buffers
+            joiner = Joiner(kernels, calls, buffers.all, [buffers.owner(number)[0] for number in range(len(buffers.all))])
+            for join in self._joins:
+                joiner.join(*join)
+            kernels, calls = joiner.done()
+        weights = self._weights(calls)
+        aliases = tuple((self._buffers[root].index, given) for root, given in self._aliases.items())
+        return Emission(tuple(kernels), tuple(calls), self._buffers.settled(), weights, aliases)
+
+    def _value(self, expr: graph.Expr) -> tuple[int, ...]:
+        match expr:
+            case graph.Tuple(fields=fields):
+                return tuple(item for entry in fields for item in self._values[id(entry)])
+            case graph.TupleItem(tuple=inner, index=index):
+                return (self._values[id(inner)][index],)
+            case graph.Constant():
+                return (self._constant(expr),)
+            case graph.Call(args=args) if graph.traits_of(expr).view:
+                return (self._view(self._values[id(args[0])][0], tensor_type(expr.type)),)
+            case graph.Call():
+                return self._call(expr, self._decisions.calls[id(expr)])
+            case graph.If():
+                return self._branch(expr)
+        raise AssertionError(f"{expr!r} was let through")
+
+    def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
+        """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
+        type_ = tensor_type(constant.type)
+        name = ".".join([constant.digest()[:32], *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
+        number = self._buffers.add(Planned(name, "constant", type_.shape, type_.dtype, layout=layout))
+        self._arrays[number] = constant
+        return number
+
+    def _view(self, base: int, type_: TensorType) -> int:
+        """The same bytes under another shape."""
+        return self._buffers.alias(self._in_layout(base, ROW_MAJOR), type_.shape, ROW_MAJOR)
+
+    def _in_layout(self, number: int, layout: Layout) -> int:
+        """The buffer in a layout: itself, where it lies so or in the same bytes; a constant packed now; or a copy that a kernel
+        makes; each copy is made once."""
+        buffer = self._buffers[number]
+        if buffer.layout == layout:
+            return number
+        if layout not in buffer.copies or not self._buffers.written(buffer.copies[layout]):
+            if number in self._arrays:
+                buffer.copies[layout] = self._constant(self._arrays[number], layout)
+            elif buffer.layout.canonical(buffer.shape) == layout.canonical(buffer.shape):
+                buffer.copies[layout] = self._buffers.alias(number, buffer.shape, layout)
+            else:
+                buffer.copies[layout] = self._copy(number, layout)
+        return buffer.copies[layout]
+
+    def _copy(self, source: int, layout: Layout) -> int:
+        """A copy of a buffer in a layout. Equal copies share a kernel."""
+        buffer = self._buffers[source]
+        key = (buffer.shape, buffer.dtype, buffer.layout, layout)
+        number = self._kernel(key, lambda: relayout(*key, self._context.threads))
+        program = self._kernels[number]
+        target = self._buffers.add(Planned(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
+        self._calls.append(KernelCall(number, (source,), (target,), size_vars(program), predicates=self._buffers.predicates))
+        return target
+
+    def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram]) -> int:
+        """The number of the kernel that is made from what a key tells."""
+        if key not in self._numbers:
+            self._numbers[key] = len(self._kernels)
+            self._kernels.append(make())
+        return self._numbers[key]
+
+    def _branch(self, choice: graph.If) -> tuple[int, ...]:
+        """The results of a branch: each arm writes them where its kernels can, else copies them there."""
+        buffers, condition = self._buffers, self._values[id(choice.condition)][0]
+        outer = buffers.predicates
+        results = [buffers.add(Planned("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
+        for arm, holds in ((choice.then, True), (choice.otherwise, False)):
+            buffers.predicates = (*outer, Predicate(condition, holds))
+            for number, result in zip(self._values[id(arm)], results, strict=True):
+                chosen = self._in_layout(number, ROW_MAJOR)
+                owner, _, part = buffers.owner(chosen)
+                if part or not buffers.movable(owner):
+                    owner = self._copy(chosen, ROW_MAJOR)
+                buffers[owner].view_of = result
+        buffers.predicates = outer
+        return tuple(results)
+
+    def _call(self, call: graph.Call, decision: Decision) -> tuple[int, ...]:
+        """The results of a call: views of its first argument, a buffer that its parts are written into, or those of a kernel."""
+        layouts = decision.layouts
+        operands = (self._values[id(arg)][0] for arg in decision.args)
+        inputs = tuple(map(self._in_layout, operands, layouts))
+        if decision.offer is None:
+            shape = tensor_type(call.type).shape
+            if is_operator(call, "transpose"):
+                return (self._buffers.alias(inputs[0], shape, layouts[1]),)
+            start = slice_start(call, layouts[0], alignment_of(self._context.capabilities))
+            assert start is not None
+            return (self._buffers.alias(inputs[0], shape, layouts[0], start, part=True),)
+        if is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
+            return (joined,)
+        results = self._emit(call, decision, decision.offer, inputs)
+        alike = len(set(layouts)) == 1 and len(inputs) == len(call.args) and not decision.offer.versions
+        large = self._context.capabilities.memory is None  # scarce memory is planned by whole buffers
+        if isinstance(call.attrs, AxisAttrs) and is_operator(call, "concat") and alike and large:
+            self._joins.append((self._calls[-1], call.attrs.axis))
+        return results
+
+    def _emit(self, call: graph.Call, decision: Decision, offer: Offer, inputs: tuple[int, ...]) -> tuple[int, ...]:
+        """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several. The results."""
+        source, buffers = self._programs[decision.program], self._buffers
+        types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
+        if id(call) in self._decisions.in_place:
+            results = [self._taken_over(inputs[0], type_.shape, layout) for type_, layout in types]
+        else:
+            made = (Planned(source.name, "arena", type_.shape, type_.dtype, layout=layout) for type_, layout in types)
+            results = list(map(buffers.add, made))
+        names, defines = _names(source, decision.args, call.type)
+        nodes = source_nodes(call, decision.body)
+        for version, predicates, schedule in versions_of(source, offer, names, self._context.capabilities.branches):
+            key = (decision.key, offer.layouts, offer.cost, version)
+            number = self._kernel(key, lambda: self._finished(key, schedule, source))  # noqa: B023 - called at once
+            program = self._kernels[number]
+            sizes = tuple(names.get(size, size) for size in size_vars(program))
+            scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
+            spare = [buffers.add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
+            when = (*buffers.predicates, *predicates)
+            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
+        return tuple(results)
+
+    def _finished(self, key: Any, schedule: Finish, source: ir.LoopProgram) -> ir.LoopProgram:
+        return self._programs.get(key) or self._programs.setdefault(key, self._finish(schedule(source)))
+
+    def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
+        """The result of an update in place of a buffer."""
+        owner, _, _ = self._buffers.owner(number)
+        if self._buffers[owner].storage == "input":
+            self._aliases[owner] = self._buffers[owner].index
+        return self._buffers.alias(number, shape, layout)
+
+    def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
+        """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
+        where its parts are no runs of memory, or none can be written so."""
+        starts = run_starts(call, layouts, alignment_of(self._context.capabilities))
+        if starts is None:
+            return None
+        free = [self._buffers.movable(number) for number in inputs]
+        taken: set[int] = set()
+        for place, number in enumerate(inputs):
+            free[place] = free[place] and number not in taken
+            taken.add(number)
+        if not any(free):
+            return None
+        type_ = tensor_type(call.type)
+        result = self._buffers.add(Planned("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
+        for number, start, moves in zip(inputs, starts, free, strict=True):
+            item = self._buffers[number if moves else self._copy(number, layouts[-1])]
+            item.view_of, item.start, item.part = result, start, True
+        return result
+
+    def _outputs(self, results: tuple[int, ...]) -> None:
+        """Give every result a place with the caller, row-major: the buffer itself where it is a kernel's own, else a copy."""
+        taken: set[int] = set()
+        for number, result in enumerate(results):
+            chosen = self._in_layout(result, ROW_MAJOR)
+            owner, _, part = self._buffers.owner(chosen)
+            own = self._buffers[owner].storage == "arena" or owner in self._aliases
+            if not own or owner in taken or part:
+                owner = self._copy(chosen, ROW_MAJOR)
+            taken.add(owner)
+            self._buffers[owner].storage = "output"
+            self._buffers[owner].index = number
+        assert taken.issuperset(self._aliases), "an input is updated in place that no output takes over"
+
+    def _weights(self, calls: list[KernelCall]) -> dict[str, np.ndarray[Any, Any]]:
+        """Number the constants that calls read, and pack them."""
+        weights: dict[str, np.ndarray[Any, Any]] = {}
+        numbers: dict[str, int] = {}
+        for call in calls:
+            for number in call.inputs:
+                owner = self._buffers.owner(number)[0]
+                if owner in self._arrays:
+                    buffer = self._buffers[owner]
+                    buffer.index = numbers.setdefault(buffer.name, len(numbers))
+                    if buffer.name not in weights:
+                        weights[buffer.name] = buffer.layout.pack(self._arrays[owner].data)
+        return weights
+
+
+def _names(
+    source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
+) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
+    """The dimensions of an unscheduled kernel in terms of the region's, and those of the region that it defines: kernels that are
+    equal up to the names of dimensions are shared."""
+    names: dict[arith.Expr, arith.Expr] = {}
+    declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
+    declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]
+    for mine, theirs in declared:
+        for a, b in zip(mine, theirs, strict=True):
+            if isinstance(a, arith.SizeVar):
+                names.setdefault(a, arith.wrap(b))
+    defines = tuple(names[size] for size, _ in source.defines)
+    if not all(isinstance(size, arith.SizeVar) for size in defines):
+        raise CompileError(f"kernel {source.name} works out a dimension that the region does not name")
+    return names, tuple(size for size in defines if isinstance(size, arith.SizeVar))
+
+
+def _renamed(shape: tuple[Dim, ...], names: dict[arith.Expr, arith.Expr]) -> tuple[Dim, ...]:
+    return tuple(dim if isinstance(dim, int) else arith.unwrap(arith.substitute(dim, names)) for dim in shape)

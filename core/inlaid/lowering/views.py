@@ -1,0 +1,44 @@
+"""Results that are part of an operand's memory: slices that are one run of it, and transpositions as layouts."""
+
+from __future__ import annotations
+
+from inlaid.graph import ir as graph
+from inlaid.lowering.kernel import tensor_type
+from inlaid.ops.shape import SliceAttrs, TransposeAttrs
+from inlaid.types import ROW_MAJOR, Layout
+
+
+def transposed(call: graph.Call, layout: Layout) -> Layout | None:
+    """The layout in which the result of a transposition of what lies in a layout is the same bytes; None where none is found."""
+    attrs, source = call.attrs, tensor_type(call.args[0].type)
+    assert isinstance(attrs, TransposeAttrs)
+    order = layout.order(source.shape)
+    if order is None:
+        return None
+    shape = tensor_type(call.type).shape
+    if 0 in shape:
+        return ROW_MAJOR
+    wanted = [attrs.perm.index(axis) for axis in order]
+    # As few blocks as will do: the axes that follow in another order than that of the shape.
+    for start in range(len(wanted), -1, -1):
+        blocks = [(axis, shape[axis]) for axis in wanted[start:]]
+        found = Layout(tuple((axis, size) for axis, size in blocks if isinstance(size, int)))
+        if found.order(shape) == wanted:
+            return found
+    return None
+
+
+def slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None:
+    """From which byte of its operand on the result of a slice lies there in one run; None where it does not, or not aligned."""
+    attrs = call.attrs
+    assert isinstance(attrs, SliceAttrs)
+    source = tensor_type(call.args[0].type)
+    cut = [axis for axis, (dim, size) in enumerate(zip(source.shape, tensor_type(call.type).shape, strict=True)) if dim != size]
+    if any(stride != 1 for stride in attrs.strides) or len(cut) != 1:
+        return None
+    axis = cut[0]
+    begin, extent = attrs.begin[axis], tensor_type(call.type).shape[axis]
+    if not isinstance(begin, int) or not isinstance(extent, int):
+        return None
+    start = layout.part(source.shape, axis, begin, extent)
+    return None if start is None or start * source.dtype.bytes % alignment else start * source.dtype.bytes
