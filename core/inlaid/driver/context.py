@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from inlaid.cache import Store, caches
@@ -12,7 +12,7 @@ from inlaid.errors import CompileError, Unsupported
 from inlaid.graph.ir import Call, Module, in_order
 from inlaid.graph.operator import Operator
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
-from inlaid.lowering.finish import finish
+from inlaid.lowering.finish import LoopPass, finish, without_prefetches
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
 from inlaid.lowering.rewrites import rewrites
 from inlaid.lowering.steps import StepProgram, steps_of
@@ -21,8 +21,8 @@ from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.partitioning.compose import dissolve
 from inlaid.partitioning.rules import check_rule
-from inlaid.passes.manager import Instrument, PassManager
-from inlaid.plugins import Form, Phase, Region, Reject, Target
+from inlaid.passes.manager import Instrument, PassManager, UnitPass
+from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.by_hand import ByHandRule
 from inlaid.schedules.default import SHARED_RULES
@@ -82,7 +82,10 @@ class DriverContext:
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
         source, rules, context = self._sources(region)
         shared = self.programs.setdefault(str(self.target), {})
-        early, report = self.registry.passes(self.target, Phase.BEFORE_PEELING), partial(self.progress, "lower")
+        early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)
+        if context.capabilities.vector_bits and not context.capabilities.prefetch:
+            early = (UnitPass("drop_prefetches", without_prefetches), *early)
+        report = partial(self.progress, "lower")
         finished = partial(finish, own=early, instruments=self.kernel_instruments)
         program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished)
         own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
@@ -105,22 +108,29 @@ class DriverContext:
         rules = (ByHandRule(), *self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
-        passes = PassManager(rewrites(context, dissolve, store, self.fusion), self.instruments)
+        passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
         module = passes.run(Module({region.symbol: region.function}))
-        return RegionSource(region.symbol, module[region.symbol]), rules, context
+        return RegionSource(region.symbol, module[region.symbol], takes=self._takes), rules, context
+
+    @cached_property
+    def _candidate(self) -> Candidate:
+        return candidate(self.target, self.registry)
+
+    def _takes(self, call: Call) -> bool:
+        """Whether the target claims an operator, whatever the sizes are."""
+        return isinstance(self._candidate.judge(call), Accept)
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:
         """The region as steps over numbered buffers, those between steps stored as `form` says. Raises `Unsupported` for an
         operator that the target does not claim, `PluginError` for a form that does not fit a type."""
-        taker = candidate(self.target, self.registry)
         for expr in in_order(region.function.body):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
-                verdict = taker.judge(expr)
+                verdict = self._candidate.judge(expr)
                 if isinstance(verdict, Reject):
                     raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
         outside = region.function if region.borders is None else stored_function(region.function, region.borders)
         inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
-        return steps_of(region.symbol, region.function, taker.rules, outside, inside)
+        return steps_of(region.symbol, region.function, self._candidate.rules, outside, inside)
 
     def operator(self, name: str) -> Operator:
         """The canonical operator of that name. Raises `CompileError` for an unknown name."""

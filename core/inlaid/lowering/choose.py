@@ -17,13 +17,16 @@ from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.kernel import KernelSource, build, result_types, tensor_type
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
+from inlaid.ops.shape import transpose
+from inlaid.passes.claimed import Takes, everything
 from inlaid.plugins.contract import Capabilities
+from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelSchedule
-from inlaid.types import ROW_MAJOR, Layout, type_vars
+from inlaid.types import ROW_MAJOR, Layout, TensorType, type_vars
 
 Programs = dict[Any, ir.LoopProgram]
 """Unscheduled kernels by what they compute, and finished ones by that and their schedules."""
@@ -34,11 +37,13 @@ _ROW_MAJOR = (Option((ROW_MAJOR,)),)
 @dataclass(frozen=True)
 class RegionSource:
     """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants, tuples and
-    branches. `exchange` says which results may take over the buffers of which parameters, where the target updates in place."""
+    branches. `exchange` says which results may take over the buffers of which parameters, where the target updates in place;
+    `takes` which operators the target claims."""
 
     name: str
     function: graph.Function
     exchange: Exchange = lambda result, param: True
+    takes: Takes = everything
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ def choose(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelC
     in_place: frozenset[int] = frozenset()
     if context.capabilities.in_place:
         in_place = in_place_calls(source.function, exprs, source.exchange)
-    steps = _Steps(rules, context, programs, in_place)
-    steps.read(source, tuple(expr for expr, _ in exprs))
+    steps = _Steps(source, rules, context, programs, in_place)
+    steps.read(tuple(expr for expr, _ in exprs))
     return Decisions(exprs, steps.decided(), in_place)
 
 
@@ -113,7 +118,15 @@ class _Steps:
     """The steps of a region, read in order. `_values` has the values that expressions are to `LayoutChoice`, None for constants;
     `_calls` the number of each call's step, and the decisions of which one is to be chosen."""
 
-    def __init__(self, rules: Sequence[ScheduleRule], context: KernelContext, programs: Programs, in_place: frozenset[int]) -> None:
+    def __init__(
+        self,
+        source: RegionSource,
+        rules: Sequence[ScheduleRule],
+        context: KernelContext,
+        programs: Programs,
+        in_place: frozenset[int],
+    ) -> None:
+        self._source = source
         self._rules = rules
         self._context = context
         self._programs = programs
@@ -122,15 +135,16 @@ class _Steps:
         self._values: dict[int, tuple[int | None, ...]] = {}
         self._calls: dict[int, tuple[int, tuple[Decision, ...]]] = {}
         self._offers: dict[Any, tuple[Offer, ...]] = {}
+        self._copied: dict[TensorType, bool] = {}
 
     def decided(self) -> dict[int, Decision]:
         """The decisions of least cost, by id of the call."""
         chosen = self._choice.solve()
         return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
 
-    def read(self, source: RegionSource, exprs: tuple[graph.Expr, ...]) -> None:
+    def read(self, exprs: tuple[graph.Expr, ...]) -> None:
         """Add all expressions of a region, operands first, and what takes its results, row-major."""
-        choice, values = self._choice, self._values
+        source, choice, values = self._source, self._choice, self._values
         constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
         for param in source.function.params:
             type_ = tensor_type(param.type)
@@ -220,15 +234,32 @@ class _Steps:
         return offers
 
     def _offered(self, program: Any, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers."""
+        """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers. What shared
+        rules offer over other layouts is left out where copies to them are not claimed."""
         key = (program, given)
         if key not in self._offers:
             source = self._programs[program]
             self._offers[key] = (Offer((ROW_MAJOR,) * len(source.params), lambda program: program),)
             for rule in self._rules:
                 offered = rule.offer(source, self._context, given)
-                if offered:
-                    every = offered if isinstance(offered, tuple) else (offered,)
+                every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
+                if rule in SHARED_RULES:
+                    every = tuple(offer for offer in every if self._may_lie(source, offer, given))
+                if every:
                     self._offers[key] = tuple(replace(offer, rule=rule.name) for offer in every)
                     break
         return self._offers[key]
+
+    def _may_lie(self, program: ir.LoopProgram, offer: Offer, given: tuple[Given, ...]) -> bool:
+        """Whether the target claims to transpose, and so to copy between layouts, what an offer has not in row-major order.
+        Constants are packed at compile time."""
+        for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):
+            if layout == ROW_MAJOR or (number < len(given) and given[number].constant):
+                continue
+            type_ = TensorType(buffer.shape, buffer.dtype)
+            if type_ not in self._copied:
+                copy = transpose(graph.var("x", type_), perm=tuple(reversed(range(type_.rank))))
+                self._copied[type_] = self._source.takes(copy)
+            if not self._copied[type_]:
+                return False
+        return True

@@ -15,6 +15,7 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.bodies import is_operator, source_nodes
 from inlaid.lowering.branches import Arms, versions_of
 from inlaid.lowering.choose import Decision, Decisions, Programs, alignment_of
+from inlaid.lowering.finish import without_vectors
 from inlaid.lowering.join import Joiner, run_starts
 from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.lowering.planned import Buffers, Emitted, Planned
@@ -24,7 +25,7 @@ from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
 from inlaid.tensor.transform.layouts import relayout
-from inlaid.types import ROW_MAJOR, Layout, TensorType, Type
+from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type
 
 Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
 """Makes plain loops of a scheduled kernel."""
@@ -153,11 +154,16 @@ class _Emitter:
         """A copy of a buffer in a layout. Equal copies share a kernel."""
         buffer = self._buffers[source]
         key = (buffer.shape, buffer.dtype, buffer.layout, layout)
-        number = self._kernel(key, lambda: relayout(*key, self._context.threads))
+        number = self._kernel(key, lambda: self._relayout(*key))
         program = self._kernels[number]
         target = self._buffers.add(Planned(program.name, "arena", buffer.shape, buffer.dtype, layout=layout))
         self._calls.append(KernelCall(number, (source,), (target,), size_vars(program), predicates=self._buffers.predicates))
         return target
+
+    def _relayout(self, shape: tuple[Dim, ...], dtype: DType, source: Layout, target: Layout) -> ir.LoopProgram:
+        """A kernel that copies between layouts."""
+        program = relayout(shape, dtype, source, target, self._context.threads)
+        return program if self._context.capabilities.vector_bits else without_vectors(program)
 
     def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram]) -> int:
         """The number of the kernel that is made from what a key tells."""

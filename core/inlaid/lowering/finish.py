@@ -10,12 +10,14 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.tensor import ir
+from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.guards import free_registers, nest_guards
 from inlaid.tensor.transform.lower_blocks import check_registers, flatten_blocks, mapped, simplify_program, unroll_loops
 from inlaid.tensor.transform.peel import peel_loops
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.vthread import lower_vthreads
 
 LoopPass = Pass[ir.LoopProgram]
@@ -32,6 +34,30 @@ def finish(
     """The kernel as plain loops with simplified indices; `own` are a target's passes between `NESTS` and `PLAIN`. Raises
     `ScheduleError` for a register buffer with a varying index."""
     return PassManager((*NESTS, *own, *PLAIN), instruments).run(program)
+
+
+def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The kernel with serial loops in place of vectorised ones."""
+
+    def serial(stmt: ir.Stmt) -> ir.Stmt | None:
+        return replace(stmt, kind=ir.ForKind.SERIAL) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED else None
+
+    return replace(program, body=Rewriter(stmt=serial).stmt(program.body))
+
+
+def without_prefetches(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The kernel without prefetches, and the loops that do nothing else."""
+
+    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
+        idle = isinstance(stmt, (ir.For, ir.If)) and all(map(_is_nothing, ir.substatements(stmt)))
+        return ir.Seq(()) if idle or (isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH) else None
+
+    body = Rewriter(stmt=dropped).stmt(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+def _is_nothing(stmt: ir.Stmt) -> bool:
+    return isinstance(stmt, ir.Seq) and all(map(_is_nothing, stmt.stmts))
 
 
 def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:

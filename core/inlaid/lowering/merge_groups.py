@@ -16,14 +16,15 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
+from inlaid.passes.claimed import Takes, everything
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
 
-def merge_groups(function: Function, context: KernelContext) -> Function:
+def merge_groups(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
     """The function with such convolutions of constant weights over larger groups. The same object where there are none, or where
-    the target has no dot products of their types."""
+    the target has no dot products of their types, or does not claim the larger groups."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
@@ -37,7 +38,8 @@ def merge_groups(function: Function, context: KernelContext) -> Function:
         if count == 1:
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
-        return call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
+        made = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
+        return made if takes(made) else new
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)

@@ -26,6 +26,7 @@ from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
+from inlaid.passes.claimed import Takes, everything
 from inlaid.schedules.dot import dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
@@ -33,15 +34,22 @@ from inlaid.types import TensorType
 TURNED = 128
 
 
-def unsigned_data(function: Function, context: KernelContext) -> Function:
+def unsigned_data(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
     """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
-    target's dot products are no faster for that."""
+    target's dot products are no faster for that, or where it does not claim an operator on such bytes."""
     wanted = _wanted(function)
     if not wanted or _most("uint8", context) <= _most("int8", context):
         return function
     changed = rewrite_expr(transform_function(function, _Turning(wanted).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)
-    return changed
+    kept = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
+    new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in kept)
+    return changed if all(map(takes, new)) else function
+
+
+def _kind(call: Call) -> tuple[object, ...]:
+    """What claims go by: of two calls that are alike in this, a target has both or neither."""
+    return call.callee, call.attrs, call.type, *(arg.type for arg in call.args)
 
 
 def _most(data: str, context: KernelContext) -> int:

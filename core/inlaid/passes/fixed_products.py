@@ -15,18 +15,30 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.ir import Call, Constant, Expr, Function, children, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
 from inlaid.ops.upper_half import multiply_high
+from inlaid.passes.claimed import Takes, everything, is_claimed
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def fixed_products(function: Function) -> Function:
-    """The function with such products, by known factors. The same object where there are none."""
-    return transform_function(function, lambda old, new: _by_upper_half(new) or new)
+def fixed_products(function: Function, takes: Takes = everything) -> Function:
+    """The function with such products, by known factors. The same object where there are none, or where the target does not claim
+    them."""
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        made = _by_upper_half(new)
+        return new if made is None or not is_claimed(made, takes, *_operands(new)) else made
+
+    return transform_function(function, visit)
+
+
+def _operands(expr: Expr) -> tuple[Expr, ...]:
+    """What a product, or a shift that becomes part of it, is computed from."""
+    return tuple(inner for child in children(expr) for inner in (child, *children(child)))
 
 
 def _by_upper_half(expr: Expr) -> Expr | None:

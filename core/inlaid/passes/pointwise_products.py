@@ -15,6 +15,7 @@ from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
+from inlaid.passes.claimed import Takes, everything, is_claimed
 from inlaid.plugins.contract import Capabilities
 from inlaid.types import TensorType
 
@@ -22,9 +23,10 @@ ONE_BY_ONE = 1 / 6
 """Of a lane's multiplications and additions, which are two a cycle, that are done one by one: they wait for one another."""
 
 
-def pointwise_products(function: Function, capabilities: Capabilities) -> Function:
+def pointwise_products(function: Function, capabilities: Capabilities, takes: Takes = everything) -> Function:
     """The function with such convolutions as products, where that is predicted to be faster on a target: those of
-    float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors."""
+    float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors or does not claim
+    such products."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
         return function
@@ -43,6 +45,9 @@ def pointwise_products(function: Function, capabilities: Capabilities) -> Functi
         if inner is None:
             return new
         back = ops.reshape(inner, shape=new.type.shape, span=new.span)
+        sources = [products.get(id(arg), arg) for arg in new.args]
+        if not is_claimed(back, takes, *sources):
+            return new
         products[id(back)] = inner
         return back
 

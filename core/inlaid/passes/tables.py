@@ -20,6 +20,7 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
+from inlaid.passes.claimed import Takes, everything, is_claimed
 from inlaid.types import TensorType
 
 
@@ -34,10 +35,10 @@ class _Derived:
     expensive: bool
 
 
-def tabulate(target: Function, cheap: bool = False) -> Function:
+def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -> Function:
     """The function with bytes that expensive operators compute from other bytes, one from one, looked up; with `cheap` also those
-    that are computed by floats in another way, which then are the same on every target. The same object where there are none. A
-    table for cheap operators would only keep them from the kernel before."""
+    that are computed by floats in another way, which then are the same on every target. The same object where there are none, or
+    where the target does not claim look-ups. A table for cheap operators would only keep them from the kernel before."""
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -45,7 +46,8 @@ def tabulate(target: Function, cheap: bool = False) -> Function:
         if found is None:
             return new
         if _is_bytes(new) and (found.expensive or (cheap and isinstance(new, Call) and new.callee is quantize)):
-            new = _looked_up(found, new)
+            looked_up = _looked_up(found, new)
+            new = looked_up if is_claimed(looked_up, takes, found.source) else new
         derived[id(new)] = found
         kept.append(new)
         return new

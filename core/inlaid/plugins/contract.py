@@ -103,20 +103,21 @@ class Capabilities:
 
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
     one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
-    for none; vector_registers: how many; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may
-    be symbolic; control_flow: whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a
-    region hold `If`; in_place: whether kernels, and rounds of a loop, may update inputs and states where they are
-    (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth:
-    bytes a second; link: the way between the host's memory and the target's; memory: None where the caller of a region owns its
-    inputs and outputs, and there is enough of it; standalone: no host stands beside the target: a model of which listed targets do
-    not take all is refused, where else the fallback runs the rest; device_memory: regions work in memory that is not the host's,
-    and the runtime module has a `Device`.
+    for none; vector_registers: how many, at least 4; prefetch: whether kernels may hold the intrinsic `prefetch`; cores: 0 where
+    the number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may be a
+    `Loop`; branches: whether calls of a region may have predicates, and a region hold `If`; in_place: whether kernels, and rounds
+    of a loop, may update inputs and states where they are (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`);
+    peak: floating-point operations a second; bandwidth: bytes a second; link: the way between the host's memory and the target's;
+    memory: None where the caller of a region owns its inputs and outputs, and there is enough of it; standalone: no host stands
+    beside the target: a model of which listed targets do not take all is refused, where else the fallback runs the rest;
+    device_memory: regions work in memory that is not the host's, and the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
     scopes: tuple[MemoryScope, ...] = ()
     vector_bits: int = 0
-    vector_registers: int = 0
+    vector_registers: int = 16
+    prefetch: bool = False
     cores: int = 1
     dynamic_dims: bool = True
     control_flow: bool = False

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 
+LEAST_REGISTERS = 4
+"""Vector registers of a target that has any: schedules keep sums, operands and a broadcast element in them."""
+
 
 class PluginRegistry:
     """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`. `entry_points` are those
@@ -98,11 +101,16 @@ class PluginRegistry:
         return parse_options(text, self.spec(text.partition(":")[0]))
 
     def capabilities(self, target: Target) -> Capabilities:
-        """What the target can do. Raises `PluginError` when its plugin fails to say."""
+        """What the target can do. Raises `PluginError` when its plugin fails to say, or gives fewer vector registers than a tile of
+        one row and one column takes."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
-        return cast("Capabilities", expect(result, Capabilities, owner, "capabilities"))
+        found = cast("Capabilities", expect(result, Capabilities, owner, "capabilities"))
+        if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
+            problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
+            raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
+        return found
 
     @functools.cached_property
     def fingerprint(self) -> str | None:

@@ -70,9 +70,14 @@ def used(region: RegionProgram, storage: str) -> list[Any]:
     return [region.buffers[number] for number in numbers if region.buffers[number].storage == storage]
 
 
-def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+def run(
+    region: RegionProgram,
+    inputs: Sequence[Array],
+    sizes: Mapping[str, int] | None = None,
+    semantics: Mapping[str, ir.LoopProgram] = SEMANTICS,
+) -> list[Array]:
     """The outputs of a region. Buffers share the bytes of one arena, which is poisoned before; where it is lent to two buffers at
-    once, or read before it is written, results are wrong."""
+    once, or read before it is written, results are wrong. `semantics` are those of intrinsics."""
     known: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
     for source in region.signature.dims:
         if source.input is not None:
@@ -119,7 +124,7 @@ def run(region: RegionProgram, inputs: Sequence[Array], sizes: Mapping[str, int]
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)
         with np.errstate(all="ignore"):
-            translate(kernel, own, SEMANTICS)(*(arrays[buffer] for buffer in kernel.params))
+            translate(kernel, own, semantics)(*(arrays[buffer] for buffer in kernel.params))
         for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
             known[name] = int(arrays[cell])
     shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from inlaid.artifact import Artifact, TensorSpec
 from inlaid.conformance import fresh, samples
-from inlaid.conformance.case import Case, Failed, Skipped
+from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.corpus import CORPUS, Choices
+from inlaid.conformance.graphs import grown
 from inlaid.conformance.subject import Subject
 from inlaid.errors import InlaidError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.borders import stored_function
-from inlaid.plugins import Level, Region
+from inlaid.plugins import Level, Region, Reject
 from inlaid.types import TensorType, TupleType, Type
+
+GRAPHS = 8
+"""Random graphs that are cut and compiled."""
 
 
 def artifacts_are_whole(subject: Subject) -> None:
@@ -91,6 +96,27 @@ def _compare(subject: Subject, others: Mapping[str, str], when: str) -> None:
         raise Failed(f"{changed[0]} has other bytes {when}")
 
 
+def compiles_what_it_claims(subject: Subject) -> None:
+    """Random graphs of operators that the rules accept, and of any, fail nowhere once they are cut: neither in lowering nor in the
+    code generator."""
+
+    def claimed(call: ir.Call) -> bool:
+        return not isinstance(subject.candidate.judge(call), Reject)
+
+    plain = [(entry, entry.example(Choices.pinned(0), element)) for entry in CORPUS for element in entry.dtypes]
+    own = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
+    if not own:
+        raise NotClaimed("it claims no operator by itself")
+    for seed in range(GRAPHS):
+        graph = grown(random.Random(seed).randrange, *((own, claimed) if seed % 4 else (CORPUS, lambda call: True)))
+        for region in () if graph is None else subject.cut(ir.Module({"main": graph.function})):
+            try:
+                subject.codegen.compile(subject.unit(region, keep=False), subject.context(keep=False))
+            except Exception as error:
+                what = f"random graph {seed}, a region of {samples.operators_of(region)}"
+                raise Failed(f"{what}, failed after partitioning with {type(error).__name__}: {error}") from error
+
+
 def refuses_what_it_cannot(subject: Subject) -> None:
     """Given a region that its rules reject, the code generator raises `Unsupported`, or can do it after all."""
     asked = 0
@@ -135,5 +161,6 @@ CASES = (
     Case("codegen", "gives-the-same-again", gives_the_same_again),
     Case("codegen", "gives-the-same-elsewhere", gives_the_same_elsewhere),
     Case("codegen", "needs-no-device", needs_no_device),
+    Case("codegen", "compiles-what-it-claims", compiles_what_it_claims),
     Case("codegen", "refuses-what-it-cannot", refuses_what_it_cannot),
 )

@@ -96,6 +96,7 @@ def capabilities(options: X86Options) -> Capabilities:
         control_flow=True,
         branches=True,
         in_place=True,
+        prefetch=True,
     )
 
 
