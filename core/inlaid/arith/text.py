@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from inlaid.arith import expr as e
 from inlaid.arith.expr import Dim, Expr
@@ -32,8 +31,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token: `kind` is a group of the pattern above, or "end"; `line` counts from 1."""
 
     kind: str
@@ -120,15 +118,17 @@ class Tokens:
 def _scan(text: str) -> list[Token]:
     tokens = []
     position, line = 0, 1
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise ParseError(f"line {line}: unexpected character {text[position]!r}")
-        assert found.lastgroup is not None
-        if found.lastgroup != "space":
-            tokens.append(Token(found.lastgroup, found.group(), line))
-        line += found.group().count("\n")
-        position = found.end()
+    for found in _TOKEN.finditer(text):
+        if found.start() != position:
+            break
+        position, kind = found.end(), found.lastgroup
+        assert kind is not None
+        if kind == "space":
+            line += found.group().count("\n")  # no other token has one
+        else:
+            tokens.append(Token(kind, found.group(), line))
+    if position < len(text):
+        raise ParseError(f"line {line}: unexpected character {text[position]!r}")
     tokens.append(Token("end", "", line))
     return tokens
 

@@ -92,7 +92,17 @@ def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgra
     if old in program.params:
         raise failed(program, f"{buffer} is a parameter of the program, its memory is given")
     new = ir.Buffer(old.name, old.shape, old.dtype, scope)
-    return with_body(program, Rewriter(buffers={old: new}).stmt(program.body))
+    return with_body(program, _Moved(buffers={old: new}).stmt(program.body))
+
+
+class _Moved(Rewriter):
+    """Leaves blocks as they are that neither use the buffers nor allocate any."""
+
+    def _block(self, block: ir.Block) -> ir.Block:
+        used = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
+        if used or any(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(block.body)):
+            return super()._block(block)
+        return block
 
 
 def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:

@@ -17,21 +17,35 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 Path = tuple[ir.Stmt, ...]
 """A statement, last, behind all those around it, outermost first."""
+_Link = tuple[ir.Stmt, "_Link | None"]
+"""A statement, and the one around it."""
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
 def find(root: ir.Stmt, wanted: Callable[[ir.Stmt], bool]) -> Path | None:
-    """The way to the first statement that is wanted, outer before inner, in order."""
-    stack = [(root, 0)]
-    path: list[ir.Stmt] = []
+    """The way to the first statement that is wanted, outer before inner, in order; stores are part of their blocks."""
+    stack: list[_Link] = [(root, None)]
     while stack:
-        node, depth = stack.pop()
-        del path[depth:]
-        path.append(node)
-        if wanted(node):
-            return tuple(path)
-        stack.extend((child, depth + 1) for child in reversed(ir.substatements(node)))
+        link = stack.pop()
+        if wanted(link[0]):
+            return _unlinked(link)
+        if not is_leaf(link[0]):
+            for child in reversed(ir.substatements(link[0])):
+                stack.append((child, link))
     return None
+
+
+def _unlinked(link: _Link) -> Path:
+    path = [link[0]]
+    while (outer := link[1]) is not None:
+        link = outer
+        path.append(link[0])
+    return tuple(reversed(path))
+
+
+def is_leaf(stmt: ir.Stmt) -> bool:
+    """Whether a statement is a store, or a block of nothing else, inside which there is no place to look for."""
+    return type(stmt) is ir.Store or (type(stmt) is ir.Block and type(stmt.body) is ir.Store)
 
 
 def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
@@ -42,8 +56,13 @@ def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
 
 
 def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt | None:
+    if isinstance(parent, ir.For) and new is not None:
+        return ir.For(parent.var, parent.extent, new, parent.kind, parent.thread, parent.annotations)
+    if isinstance(parent, ir.Alloc) and new is not None:
+        return ir.Alloc(parent.buffer, new)
     if isinstance(parent, ir.Seq):
-        stmts = tuple(item for stmt in parent.stmts for item in ((stmt,) if stmt is not old else () if new is None else (new,)))
+        place = next(place for place, stmt in enumerate(parent.stmts) if stmt is old)
+        stmts = (*parent.stmts[:place], *(() if new is None else (new,)), *parent.stmts[place + 1 :])
         return joined(*stmts) if stmts else None
     if isinstance(parent, ir.If) and parent.otherwise is not None:
         kept = new or ir.Seq(())
@@ -271,16 +290,15 @@ def remapped(
 
 def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
     """The ways to the outermost blocks that read or write a buffer, in order."""
-    stack: list[tuple[ir.Stmt, int]] = [(root, 0)]
-    path: list[ir.Stmt] = []
+    stack: list[_Link] = [(root, None)]
     while stack:
-        node, depth = stack.pop()
-        del path[depth:]
-        path.append(node)
-        if not isinstance(node, ir.Block):
-            stack.extend((child, depth + 1) for child in reversed(ir.substatements(node)))
+        link = stack.pop()
+        node = link[0]
+        if type(node) is not ir.Block:
+            for child in reversed(ir.substatements(node)):
+                stack.append((child, link))
         elif any(region.buffer is buffer for region in (*node.reads, *node.writes)):
-            yield tuple(path)
+            yield _unlinked(link)
 
 
 def shared_length(a: Path, b: Path) -> int:
