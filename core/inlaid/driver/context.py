@@ -25,8 +25,9 @@ from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.by_hand import ByHandRule
-from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS
 from inlaid.schedules.rule import KernelContext, ScheduleRule
+from inlaid.schedules.trace import Scheduled, replay_kernel
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
@@ -53,8 +54,8 @@ def _inside(region: Region) -> Region:
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
     every operator is a kernel of its own. `programs` are shared by regions of each target. `instruments` watch the passes over a
-    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels. `instructions` are tensor
-    intrinsics that the user declares, each with how this target's code generator prints it."""
+    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels, whose schedules `watch` is
+    told of. `instructions` are tensor intrinsics that the user declares, each with how this target's code generator prints it."""
 
     target: Target
     registry: PluginRegistry
@@ -66,6 +67,7 @@ class DriverContext:
     instruments: Sequence[Instrument[Module]] = ()
     kernel_instruments: Sequence[Instrument[LoopProgram]] = ()
     instructions: Sequence[Any] = ()
+    watch: Callable[[Scheduled], None] | None = None
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """What a code generator of loop level is given for the region."""
@@ -80,14 +82,15 @@ class DriverContext:
         return self._lower(region, lambda result, param: True)
 
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
-        source, rules, context = self._sources(region)
+        source = self._source(region)
+        rules, context = self._rules()
         shared = self.programs.setdefault(str(self.target), {})
         early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)
         if context.capabilities.vector_bits and not context.capabilities.prefetch:
             early = (UnitPass("drop_prefetches", without_prefetches), *early)
         report = partial(self.progress, "lower")
         finished = partial(finish, own=early, instruments=self.kernel_instruments)
-        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished)
+        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished, self.watch)
         own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
         program = replace(program, kernels=tuple(map(own.run, program.kernels)))
         for kernel in program.kernels:
@@ -96,21 +99,30 @@ class DriverContext:
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """By which rules the kernels of a region, or of the body of one that is a loop, would be scheduled."""
-        return schedules_of(*self._sources(_inside(region)))
+        return schedules_of(self._source(_inside(region)), *self._rules())
+
+    def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
+        """An unscheduled kernel as its trace schedules it. Raises as `replay_kernel` does."""
+        rules, context = self._rules()
+        return replay_kernel(kernel, trace, rules, SHARED_TRANSFORMS, context)
 
     def rewrite(self, region: Region) -> None:
         """Let the instruments see the rewrites of a region, or of the body of one that is a loop."""
-        self._sources(_inside(region))
+        self._source(_inside(region))
 
-    def _sources(self, region: Region) -> tuple[RegionSource, tuple[ScheduleRule, ...], KernelContext]:
-        """A region after its rewrites, the rules for its kernels, and what those may know."""
+    def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
+        """The rules for kernels, and what those may know."""
         capabilities = self.registry.capabilities(self.target)
-        rules = (ByHandRule(), *self.registry.schedules(self.target), *SHARED_RULES)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
+        return (ByHandRule(), *self.registry.schedules(self.target), *SHARED_RULES), context
+
+    def _source(self, region: Region) -> RegionSource:
+        """A region after its rewrites."""
+        context = self._rules()[1]
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
         module = passes.run(Module({region.symbol: region.function}))
-        return RegionSource(region.symbol, module[region.symbol], takes=self._takes), rules, context
+        return RegionSource(region.symbol, module[region.symbol], takes=self._takes)
 
     @cached_property
     def _candidate(self) -> Candidate:

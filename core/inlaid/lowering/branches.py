@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from inlaid import arith
 from inlaid.graph import ir as graph
@@ -45,9 +45,9 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
 
 def versions_of(
     source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
-) -> Iterator[tuple[int, tuple[Predicate, ...], Callable[[LoopProgram], LoopProgram]]]:
-    """The versions of a kernel that may run where it is called: their numbers, the predicates under which each is the first that
-    suits, and their schedules. `names` gives the kernel's dimensions in terms of the region's. Without `branches` a version runs
+) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+    """The versions of a kernel that may run where it is called: their numbers, and the predicates under which each is the first
+    that suits. `names` gives the kernel's dimensions in terms of the region's. Without `branches` a version runs
     only where its condition is known to hold."""
     others: tuple[Predicate, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
@@ -55,10 +55,10 @@ def versions_of(
         if arith.prove(arith.logical_not(condition)):
             continue
         if arith.prove(condition):
-            yield number, others, version.schedule
+            yield number, others
             return
         if not branches:
             continue
-        yield number, (*others, Predicate(condition)), version.schedule
+        yield number, (*others, Predicate(condition))
         others = (*others, Predicate(condition, False))
-    yield len(offer.versions), others, offer.schedule
+    yield len(offer.versions), others

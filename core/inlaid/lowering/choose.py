@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from inlaid.artifact import ALIGNMENT
@@ -23,6 +23,7 @@ from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.trace import offers_of, unscheduled
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelSchedule
@@ -239,14 +240,13 @@ class _Steps:
         key = (program, given)
         if key not in self._offers:
             source = self._programs[program]
-            self._offers[key] = (Offer((ROW_MAJOR,) * len(source.params), lambda program: program),)
+            self._offers[key] = (unscheduled(source, given),)
             for rule in self._rules:
-                offered = rule.offer(source, self._context, given)
-                every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
+                every = offers_of(rule, source, self._context, given)
                 if rule in SHARED_RULES:
                     every = tuple(offer for offer in every if self._may_lie(source, offer, given))
                 if every:
-                    self._offers[key] = tuple(replace(offer, rule=rule.name) for offer in every)
+                    self._offers[key] = every
                     break
         return self._offers[key]
 

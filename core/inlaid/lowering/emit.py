@@ -22,6 +22,7 @@ from inlaid.lowering.planned import Buffers, Emitted, Planned
 from inlaid.lowering.views import slice_start
 from inlaid.ops.define import AxisAttrs
 from inlaid.schedules.rule import KernelContext, Offer
+from inlaid.schedules.trace import Scheduled, scheduled
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
 from inlaid.tensor.transform.layouts import relayout
@@ -29,6 +30,8 @@ from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type
 
 Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
 """Makes plain loops of a scheduled kernel."""
+Watch = Callable[[Scheduled], None]
+"""Told of a kernel, its schedule and the trace of that."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,11 @@ def emit(
     programs: Programs,
     finish: Finish,
     progress: Callable[[int, int], None],
+    watch: Watch | None = None,
 ) -> Emission:
     """Emit the calls of a region. Finished kernels are taken from `programs`, or added. `progress` is told how many expressions are
-    done, and of how many."""
-    emitter = _Emitter(decisions, context, programs, finish)
+    done, and of how many, `watch` of kernels that are scheduled."""
+    emitter = _Emitter(decisions, context, programs, finish, watch)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
     for done, (expr, arms) in enumerate(decisions.exprs):
@@ -66,11 +70,14 @@ class _Emitter:
     """Emits expression after expression. `_values` are the buffers of expressions, `_arrays` the constants by their buffers,
     `_numbers` the numbers of kernels by what makes them, `_joins` the concatenations that may be taken out, and their axes."""
 
-    def __init__(self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish) -> None:
+    def __init__(
+        self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish, watch: Watch | None
+    ) -> None:
         self._decisions = decisions
         self._context = context
         self._programs = programs
         self._finish = finish
+        self._watch = watch
         self._buffers = Buffers()
         self._values: dict[int, tuple[int, ...]] = {}
         self._arrays: dict[int, graph.Constant] = {}
@@ -220,9 +227,9 @@ class _Emitter:
             results = list(map(buffers.add, made))
         names, defines = _names(source, decision.args, call.type)
         nodes = source_nodes(call, decision.body)
-        for version, predicates, schedule in versions_of(source, offer, names, self._context.capabilities.branches):
-            key = (decision.key, offer.layouts, offer.cost, version)
-            number = self._kernel(key, lambda: self._finished(key, schedule, source))  # noqa: B023 - called at once
+        for version, predicates in versions_of(source, offer, names, self._context.capabilities.branches):
+            key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
+            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called at once
             program = self._kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
@@ -231,8 +238,16 @@ class _Emitter:
             self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
         return tuple(results)
 
-    def _finished(self, key: Any, schedule: Finish, source: ir.LoopProgram) -> ir.LoopProgram:
-        return self._programs.get(key) or self._programs.setdefault(key, self._finish(schedule(source)))
+    def _finished(self, key: Any, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:
+        if key not in self._programs:
+            if self._watch is None:
+                program = offer.schedules[version](source)
+            else:
+                made = scheduled(source, offer, version, self._context)
+                self._watch(made)
+                program = made.program
+            self._programs[key] = self._finish(program)
+        return self._programs[key]
 
     def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
         """The result of an update in place of a buffer."""

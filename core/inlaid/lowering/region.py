@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from inlaid.lowering.choose import Programs, RegionSource, choose, schedules
-from inlaid.lowering.emit import Finish, emit
+from inlaid.lowering.emit import Finish, Watch, emit
 from inlaid.lowering.finish import finish
 from inlaid.lowering.place import place
 from inlaid.schedules.rule import KernelContext, ScheduleRule
@@ -25,16 +25,18 @@ def lower_region(
     progress: Callable[[int, int], None] = lambda done, total: None,
     programs: Programs | None = None,
     finish: Finish = finish,
+    watch: Watch | None = None,
 ) -> RegionProgram:
     """Lower a region. Equal kernels are built once, also those of regions that share `programs`: of the same rules, context and
-    `finish`, which makes plain loops of scheduled kernels. `progress` is told how many expressions are done, and of how many.
+    `finish`, which makes plain loops of scheduled kernels. `progress` is told how many expressions are done, and of how many,
+    `watch` of every kernel that is scheduled.
 
     Raises `CompileError` naming operator and node.
     """
     known = {} if programs is None else programs
     decisions = choose(source, rules, context, known)
     scheduled = schedules(decisions, known, context.capabilities)
-    emission = emit(source.function, decisions, context, known, finish, progress)
+    emission = emit(source.function, decisions, context, known, finish, progress, watch)
     return place(source.name, source.function, emission, scheduled, context.capabilities.memory)
 
 

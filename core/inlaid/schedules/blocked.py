@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     axis_loops,
     blocks_of,
     channel_block,
-    layouts_by_name,
+    lay_out,
     merge_chains,
     present,
     share_rows,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 
@@ -46,7 +45,7 @@ class BlockedRule:
         layouts = {buffer: layout for buffer in (*program.params, *local) if _blockable(buffer, rank, layout)}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
         names = [block.name for block in blocks if _is_blocked(block, rank, layout)]
-        return Offer(params, lambda source: _schedule(schedule, names, layout, layouts, context))
+        return Offer(params, Traced(lambda: _schedule(schedule.copy(), names, layout, layouts, context)))
 
 
 def _blockable(buffer: ir.Buffer, rank: int, layout: Layout) -> bool:
@@ -73,9 +72,7 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
     return all(parts is not None and parts[0] == arith.ONE for parts in found)
 
 
-def _schedule(
-    s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext
-) -> ir.LoopProgram:
+def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """
     for n, channels, rows...:                 # parallel over n, runs of rows, channels
         lane vectorised
@@ -88,4 +85,5 @@ def _schedule(
         s.vectorize(lane)
         if context.threads != 1:
             share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
-    return with_layouts(s.program, layouts_by_name(s.program, layouts))
+    lay_out(s, layouts)
+    return s

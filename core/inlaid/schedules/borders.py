@@ -8,6 +8,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import bound_iters, conjuncts, joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
 
@@ -107,3 +108,6 @@ def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
         else:
             high = arith.simplify(arith.minimum(high, found[1] + 1))
     return _Run(low, high, others)
+
+
+SPLIT_BORDERS = Transform("split_borders", split_borders)

@@ -11,7 +11,10 @@ from inlaid.names import unique
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.paths import nest
+from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
 
 Pair = tuple[object, object]
@@ -213,7 +216,7 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
         return ir.Seq(()) if all(item.buffer in reduced and isinstance(item.value, ir.Const) for item in inside) else None
 
     changed = Rewriter(buffers=names, stmt=dropped).stmt(program.body)
-    return replace(program, body=changed)
+    return program if changed is program.body else replace(program, body=changed)
 
 
 def _without_zeros(block: ir.Block) -> ir.Block | None:
@@ -240,5 +243,18 @@ def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc):
             name = unique(stmt.buffer.name, taken)
-            renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
+            if name != stmt.buffer.name:
+                renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
     return renamed
+
+
+WITHOUT_EMPTY = Transform("without_empty", lambda program: without_empty(program) or program)
+COLLAPSE = Transform("collapse", collapse)
+
+
+def collapsed(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> Schedule:
+    """A schedule that begins with `without_empty`, where that can be, and `collapse`."""
+    schedule = Schedule(program, intrinsics, (REMAINDERS,))
+    schedule.apply(WITHOUT_EMPTY)
+    schedule.apply(COLLAPSE)
+    return schedule

@@ -12,36 +12,36 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import ONE, Var, affine
-from inlaid.schedules.borders import split_borders
+from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     ConvTile,
     DirectConv,
     channel_layouts,
     conv_tiles,
     count_elements,
+    decide_tile,
     fill_channels,
     find_conv,
     place_tile,
     schedule_padding,
     stream_weights,
 )
-from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels, store_whole_tiles
+from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import seconds, steps
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
     channel_block,
     expected_extent,
     is_static,
-    layouts_by_name,
+    lay_out,
     mark_tile,
     present,
     share_rows,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
@@ -63,6 +63,7 @@ class _Plan:
     block: int
     run: int
     cost: float
+    decision: Decision
     flat: tuple[FlatAxis, ...] = ()
 
 
@@ -96,7 +97,10 @@ def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 def _offer(plan: _Plan, context: KernelContext) -> Offer:
     layouts = _layouts(plan)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
-    return Offer(params, lambda _: _schedule(plan, layouts, context), plan.cost)
+    shares = context.decide("share", ("panels", "rows"), "panels" if _shares_panels(plan, context) else "rows")
+    decisions = (plan.decision,) if context.threads == 1 else (plan.decision, shares)
+    panels = shares.value == "panels"
+    return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
 def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
@@ -118,12 +122,17 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
     size = conv.inputs * conv.taps, lanes, context.capabilities.vector_registers
-    found = plan_pixels(filled, lambda height, width, most: choose_pixels(outputs // lanes, height, width, *size, most))
+
+    def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
+        best, cycles = choose_pixels(outputs // lanes, height, width, *size, most)
+        return *decide_tile(best, outputs // lanes, height, width, size[-1], most, context), cycles
+
+    found = plan_pixels(filled, choose)
     if found is None:
         return None
-    tile, cycles, flat = found
+    tile, decision, cycles, flat = found
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
-    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, flat)
+    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, decision, flat)
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
@@ -160,7 +169,7 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     return channel_layouts(conv, plan.tile, found)
 
 
-def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
     """
     for n, outer, y, x:                       # parallel: see `share_rows`
         acc[row, pixel, vector, lane] = 0
@@ -170,19 +179,19 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
                 acc += data * weights         # row, pixel and vector unrolled, lane vectorised
         out = after(acc)
     """
-    s, conv, anchor, tile = Schedule(plan.conv.program), plan.conv, plan.conv.anchor, plan.tile
+    s, conv, anchor, tile = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     copies = [block.name for block in anchor.before]
     # Threads share out tiles of all images, of which none is the last.
     cut = len(plan.flat) == 1 and needs_copy(conv, plan.flat) and context.threads == 1
     if plan.flat and needs_copy(conv, plan.flat):
-        program, copy = flatten(s.program, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
-        s, copies = Schedule(program, annotation_keys=(REMAINDERS,)), [copy]
+        copy = flatten(s, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
+        copies = [copy]
         if plan.block:
             local[copy] = Layout(((1, plan.block),))
     elif plan.flat:
-        s = Schedule(join_pixels(s.program, name, conv.data.buffer.name, plan.flat, final))
+        join_pixels(s, name, conv.data.buffer.name, plan.flat, final)
     lines: dict[str, Var | None] = {}
     for copy in copies:
         lines[copy] = schedule_padding(s, copy, plan.block, context)
@@ -199,16 +208,15 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
     panels: Var | None = nest.panels
     if context.threads != 1:
-        rows = None if _shares_panels(plan, context) else nest.rows
+        rows = None if share_panels else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    program = s.program
     if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW and not cut:
-        program = store_whole_tiles(program, final, plan.flat, tile.pixels)
-    program = with_layouts(program, layouts_by_name(program, layouts, local))
-    program = stream_weights(program, conv, tile, panels, turns[-1])
+        s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
+    lay_out(s, layouts, local)
+    stream_weights(s, conv, tile, panels, turns[-1])
     for copy, line in lines.items():
-        program = split_borders(program, copy, line)
-    return program
+        s.apply(SPLIT_BORDERS, copy, line)
+    return s
 
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from inlaid.schedules.blocked import BlockedRule
+from inlaid.schedules.borders import SPLIT_BORDERS
+from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
+from inlaid.schedules.fill import FILL
+from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, STORE_WHOLE_TILES
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.last_tile import SHIFT_LAST_TILE, SUM_WHOLE_VECTORS
 from inlaid.schedules.matmul import MatmulRule
-from inlaid.schedules.rows import RowsRule
+from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
+from inlaid.tensor.schedule import Transform
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
     DotMatmulRule(),
@@ -29,3 +35,17 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     RowsRule(copies=True),
     GenericRule(),
 )
+
+SHARED_TRANSFORMS: tuple[Transform, ...] = (
+    WITHOUT_EMPTY,
+    COLLAPSE,
+    FILL,
+    SHIFT_LAST_TILE,
+    SUM_WHOLE_VECTORS,
+    SPLIT_BORDERS,
+    FLATTEN,
+    JOIN_PIXELS,
+    STORE_WHOLE_TILES,
+    IN_PLACE,
+)
+"""What traces of these rules apply besides primitives."""

@@ -12,9 +12,9 @@ from math import prod
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.fill import filled
+from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
-from inlaid.schedules.rule import KernelContext
+from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
@@ -27,8 +27,9 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.primitives import stream
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import Layout
 
 MOST_VECTORS = 4
@@ -58,13 +59,18 @@ class ConvTile:
 @dataclass(frozen=True)
 class DirectConv:
     """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over `source`, an input, or a padded copy of it;
-    there may be one to three spatial axes. `axes` tells, by buffer, which axis was padded."""
+    there may be one to three spatial axes. `axes` tells, by buffer, which axis was padded. `schedule` has what was done so far."""
 
-    program: ir.LoopProgram
+    schedule: Schedule
     anchor: Anchor
     data: ir.Load
     weights: ir.Load
     axes: dict[str, int]
+
+    @property
+    def program(self) -> ir.LoopProgram:
+        """The kernel."""
+        return self.schedule.program
 
     @property
     def source(self) -> ir.Buffer:
@@ -109,7 +115,7 @@ class DirectConv:
         return self.outputs % lanes == 0 or (self.alone and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 
-def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv | None:
+def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:
     """The convolution that a program is, of constant channels and windows; None for anything else, and for data that are their own
     weights, which cannot lie in two ways."""
     anchor = find_anchor(program)
@@ -120,7 +126,7 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv 
     product = find_product(anchor)
     if product is None:
         return None
-    conv = DirectConv(program, anchor, *product, {})
+    conv = DirectConv(Schedule(program, intrinsics, (REMAINDERS,)), anchor, *product, {})
     n, o = (item.var for item in anchor.spatial[:2])
     window = (o, *(item.var for item in anchor.reduced))
     if conv.weights.buffer not in program.inputs or conv.weights.indices != window or conv.data.indices[0] != n:
@@ -135,21 +141,21 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct) -> DirectConv 
 def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:
     """The convolution with as many output channels as fill vectors, and in what comes before as many input channels as fill blocks
     (0: as they are); None where they cannot be padded."""
-    program, anchor, axes = conv.program, conv.anchor, conv.axes
+    s, anchor, axes = conv.schedule.copy(), conv.anchor, conv.axes
     for size, blocks in ((lanes, (anchor.block, *anchor.after)), (block, anchor.before)):
         if not size or not blocks or constant_extent(blocks[0].iters[1]) % size == 0:
             continue
         if any(len(item.iters) == 1 for item in blocks):
             return None
         # Blocks without channels are those of single numbers.
-        larger = filled(program, {item.name: item.iters[1].var for item in blocks if item.iters}, size)
-        found = None if larger is None else find_anchor(larger[0])
-        if larger is None or found is None:
+        grown = fill(s, size, [item.name for item in blocks if item.iters])
+        found = None if grown is None else find_anchor(s.program)
+        if grown is None or found is None:
             return None
-        program, anchor, axes = larger[0], found, axes | larger[1]
+        anchor, axes = found, axes | grown
     product = find_product(anchor)
     assert product is not None
-    return DirectConv(program, anchor, *product, axes)
+    return DirectConv(s, anchor, *product, axes)
 
 
 def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
@@ -161,6 +167,19 @@ def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) 
                 break
             if size <= width or size % width == 0:
                 yield ConvTile(lanes, vectors, max(size // width, 1), min(size, width))
+
+
+def decide_tile(
+    best: ConvTile, count: int, height: int, width: int, registers: int, most: int | None, context: KernelContext
+) -> tuple[ConvTile, Decision]:
+    """The tile that is decided, by vectors, rows and pixels, of those of `conv_tiles` of at most so many pixels."""
+    legal = (
+        (tile.vectors, tile.rows, tile.pixels)
+        for tile in conv_tiles(count, height, width, best.lanes, registers)
+        if most is None or tile.rows * tile.pixels <= most
+    )
+    decision = context.decide("tile", legal, (best.vectors, best.rows, best.pixels))
+    return ConvTile(best.lanes, *decision.numbers), decision
 
 
 def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
@@ -211,16 +230,16 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
     return ConvNest(n, outer, y or x, c, tuple(present(*taps)), tuple(pixels), vector, lane)
 
 
-def stream_weights(program: ir.LoopProgram, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> ir.LoopProgram:
-    """The program that fetches a part of the next panel of weights in each iteration of a loop, where there are several of them
-    and the weights are many. `panels`: the loop over them; None where rows are shared out together with them."""
+def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> None:
+    """Fetch a part of the next panel of weights in each iteration of a loop, where there are several of them and the weights are
+    many. `panels`: the loop over them; None where rows are shared out together with them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
     if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES:
-        return program
-    name = next(block.name for block in blocks_of(program) if any(item.buffer.name == weights.name for item in block.reads))
+        return
+    name = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])
-    return stream(program, name, weights.name, panels, along, expected=-(-pixels // (tile.rows * tile.pixels)))[0]
+    s.stream(name, weights.name, panels, along, expected=-(-pixels // (tile.rows * tile.pixels)))
 
 
 def count_elements(buffer: ir.Buffer) -> int:

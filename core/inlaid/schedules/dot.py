@@ -7,6 +7,7 @@ of elements lies together: a panel of columns as K/g N g.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inlaid import arith
@@ -14,13 +15,13 @@ from inlaid.arith import Var
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import (
     Anchor,
+    lay_out,
     mark_tile,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import Layout, dtype
 
 LONGEST_ROW = 8
@@ -104,14 +105,13 @@ def with_dots(
     unrolled: tuple[Var, ...],
     lane: Var,
     tile: DotTile,
-    layouts: dict[ir.Buffer, Layout],
-    context: KernelContext,
-) -> ir.LoopProgram:
-    """The program with the loops from the lanes inwards done by the instruction, and the tile around it unrolled."""
+    layouts: Mapping[ir.Buffer, Layout],
+    more: Mapping[str, Layout],
+) -> None:
+    """Lay out buffers, let the instruction do the loops from the lanes inwards, and unroll the tile around it."""
     init = s.decompose_reduction(block, first)
     mark_tile(s, *s.loops(init)[-1 - len(unrolled) :])
     for loop in unrolled:
         s.unroll(loop)
-    laid = Schedule(with_layouts(s.program, layouts), context.intrinsics)
-    laid.tensorize(lane, tile.dot.intrinsic.name)
-    return laid.program
+    lay_out(s, layouts, more)
+    s.tensorize(lane, tile.dot.intrinsic.name)

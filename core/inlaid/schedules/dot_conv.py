@@ -13,13 +13,14 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import Var
-from inlaid.schedules.borders import split_borders
+from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
     conv_tiles,
+    decide_tile,
     fill_channels,
     find_conv,
     place_tile,
@@ -29,13 +30,12 @@ from inlaid.schedules.direct_conv import (
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
 from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
     channel_block,
     expected_extent,
-    layouts_by_name,
     share_rows,
 )
 from inlaid.tensor import ir
@@ -62,6 +62,7 @@ class _Plan:
     run: int
     padded: bool
     cost: float
+    decision: Decision
     flat: tuple[FlatAxis, ...] = ()
 
 
@@ -72,7 +73,8 @@ class DotConvRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
         """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
-        conv = find_conv(program, narrow_product) if context.intrinsics and 0 not in program.outputs[0].shape else None
+        sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
+        conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
         if conv is None:
             return ()
         found: list[Offer] = []
@@ -88,7 +90,7 @@ class DotConvRule:
 def _offer(plan: _Plan, context: KernelContext) -> Offer:
     layouts = _layouts(plan)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
-    return Offer(params, lambda _: _schedule(plan, layouts, context), plan.cost)
+    return Offer(params, Traced(lambda: _schedule(plan, layouts, context)), plan.cost, decisions=(plan.decision,))
 
 
 def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
@@ -104,12 +106,17 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
     size = groups * conv.taps, context.capabilities.vector_registers
-    found = plan_pixels(filled, lambda height, width, most: choose_dot_tile(dot, outputs, height, width, *size, most), padded)
+
+    def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
+        best, count = choose_dot_tile(dot, outputs, height, width, *size, most)
+        return *decide_tile(best, outputs // dot.lanes, height, width, size[-1] - SPARE, most, context), count
+
+    found = plan_pixels(filled, choose, padded)
     if found is None:
         return None
-    tile, count, flat = found
+    tile, decision, count, flat = found
     cost = seconds(images * channels // outputs * count, context.capabilities)
-    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, flat)
+    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, decision, flat)
 
 
 def _block(given: int, inputs: int, dot: Dot) -> int:
@@ -152,7 +159,7 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     return channel_layouts(conv, plan.tile, found)
 
 
-def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """
     for n, outer, y, x:                       # parallel: see `share_rows`
         total[row, pixel, vector, lane] = 0
@@ -162,7 +169,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
                 dot(data, weights, total)     # row, pixel and vector unrolled
         out = after(total)
     """
-    s, conv, tile = Schedule(plan.conv.program, context.intrinsics), plan.conv, plan.tile
+    s, conv, tile = plan.conv.schedule.copy(), plan.conv, plan.tile
     anchor, name, group = conv.anchor, conv.anchor.block.name, plan.dot.group
     local: dict[str, Layout] = {}
     final = accumulate_in_registers(s, anchor)
@@ -174,10 +181,9 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         data = _pad_channels(s, plan)
         copies = [data]
     if plan.flat and (plan.padded or needs_copy(conv, plan.flat)):
-        program, copy = flatten(s.program, name, data, plan.flat, final, tile.pixels)
-        s, copies = Schedule(program, context.intrinsics), [copy]
+        copies = [flatten(s, name, data, plan.flat, final, tile.pixels)]
     elif plan.flat:
-        s = Schedule(join_pixels(s.program, name, data, plan.flat, final), context.intrinsics)
+        join_pixels(s, name, data, plan.flat, final)
     if plan.flat or plan.padded:
         local.update(dict.fromkeys(copies, Layout(((1, plan.block),))))
     lines: dict[str, Var | None] = {}
@@ -196,12 +202,11 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     if context.threads != 1:
         panels = share_rows(s, [nest.images], nest.rows, [nest.panels], context.threads)
     dots = DotTile(plan.dot, tile.vectors, tile.pixels)
-    found = layouts_by_name(s.program, layouts, local)
-    program = with_dots(s, name, blocks, (*nest.pixels, nest.vector), nest.lane, dots, found, context)
-    program = stream_weights(program, conv, tile, panels, [blocks, *nest.taps][-1])
+    with_dots(s, name, blocks, (*nest.pixels, nest.vector), nest.lane, dots, layouts, local)
+    stream_weights(s, conv, tile, panels, [blocks, *nest.taps][-1])
     for copy, line in lines.items():
-        program = split_borders(program, copy, line)
-    return program
+        s.apply(SPLIT_BORDERS, copy, line)
+    return s
 
 
 def _pad_channels(s: Schedule, plan: _Plan) -> str:

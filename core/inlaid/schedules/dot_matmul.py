@@ -10,19 +10,17 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.collapse import collapse, without_empty
+from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
-from inlaid.schedules.matmul import Product, find_product, place_tile, share_out
-from inlaid.schedules.register_tile import LONGEST_ROW, MOST_ROWS, Tile, cycles, fits
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
+from inlaid.schedules.register_tile import Tile, cycles, tiles_of
+from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
     find_anchor,
-    layouts_by_name,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
@@ -35,6 +33,7 @@ class _Plan:
     dot: Dot
     tile: Tile
     constant: bool
+    decision: Decision
 
     @property
     def packed(self) -> Layout:
@@ -54,8 +53,8 @@ class DotMatmulRule:
         """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
-        plain = without_empty(program)
-        merged = collapse(program if plain is None else plain)
+        s = collapsed(program, context.intrinsics)
+        merged = s.program
         product = find_product(merged)
         if product is None or not _is_plain(merged, product):
             return None
@@ -64,10 +63,11 @@ class DotMatmulRule:
             return None
         place = merged.inputs.index(product.right.buffer)
         constant = given[place].constant and len(product.right.indices) == len(program.inputs[place].shape) == 2
-        plan = _Plan(product, dot, _choose_tile(product, dot, context), constant)
+        tile, decision = _choose_tile(product, dot, context)
+        plan = _Plan(product, dot, tile, constant, decision)
         layouts = {product.right.buffer: plan.packed} if constant else {}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
-        return Offer(params, lambda _: _schedule(merged, plan, layouts, context))
+        return Offer(params, Traced(lambda: _schedule(s.copy(), plan, layouts, context)), decisions=(decision,))
 
 
 def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
@@ -87,33 +87,27 @@ def _whole(extent: int, size: int) -> int:
     return -(-extent // size) * size
 
 
-def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> Tile:
+def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Tile, Decision]:
     """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
     _, columns, depth = product.expected
     rows = product.likely_rows
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
-    widest = min(LONGEST_ROW, -(-columns // dot.lanes))
+    tiles = tiles_of(max(counts), columns, dot.lanes, context.capabilities.vector_registers)
     if max(counts) == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.
-        lines = [Tile(dot.lanes, vectors, 1) for vectors in range(widest, 0, -1)]
-        return min(lines, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
-    tiles = [
-        Tile(dot.lanes, vectors, height)
-        for vectors in range(widest, 0, -1)
-        for height in range(1, min(max(counts), MOST_ROWS) + 1)
-        if fits(height, vectors, context.capabilities.vector_registers)
-    ]
+        best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
+        return decide_tile(tiles, best, context)
     steps = -(-depth // dot.group)
 
     def cost(tile: Tile) -> float:
         whole = _whole(columns, tile.width)
         return sum(cycles(count, whole, steps, tile, threads) / count for count in counts)
 
-    return min(tiles, key=cost)
+    return decide_tile(tiles, min(tiles, key=cost), context)
 
 
-def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> ir.LoopProgram:
+def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """
     for shared ..., columns:                  # parallel over what is longest
         panel = b                             # where b is not constant
@@ -124,7 +118,6 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
                 dot(a, panel, total)          # row and vector unrolled
             out = after(total)
     """
-    s = Schedule(program, context.intrinsics)
     product, tile, matmul = plan.product, plan.tile, plan.product.anchor.block.name
     copied = _copies(s, plan, context)
     right = copied or product.right.buffer.name
@@ -139,15 +132,14 @@ def _schedule(program: ir.LoopProgram, plan: _Plan, layouts: dict[ir.Buffer, Lay
         more[right] = plan.packed
         _interleave(s, copied, plan, nest.columns, context)
     share_out(s, nest, product, tile, context)
-    found = layouts_by_name(s.program, layouts, more)
     dots = DotTile(plan.dot, tile.vectors, tile.rows)
-    program = with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, found, context)
+    with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, layouts, more)
     if plan.constant:
         # One row alone reads each panel once, at the speed of memory, as it is.
-        name = next(block.name for block in blocks_of(program) if any(region.buffer.name == right for region in block.reads))
+        name = next(block.name for block in blocks_of(s.program) if any(region.buffer.name == right for region in block.reads))
         if nest.rows is not None and tile.rows > 1:
-            program, _ = stream(program, name, right, nest.columns, k)
-    return program
+            s.stream(name, right, nest.columns, k)
+    return s
 
 
 def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:

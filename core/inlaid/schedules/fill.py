@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from inlaid import arith
@@ -10,20 +10,40 @@ from inlaid.arith import Var
 from inlaid.schedules.collapse import accesses, stores
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
-def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) -> tuple[ir.LoopProgram, dict[str, int]] | None:
-    """The program with blocks run over more channels than there are, up to a multiple of a number, and buffers as large.
+def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:
+    """Run blocks over more channels, their second iteration variables, than there are: up to a multiple of a number, with buffers
+    as large. By name, the axis along which each buffer grew; None where nothing could be done, as `filled` says."""
+    before = schedule.program
+    schedule.apply(FILL, multiple, *blocks)
+    if schedule.program is before:
+        return None
+    pairs = zip(_buffers(before), _buffers(schedule.program), strict=True)
+    return {
+        new.name: next(axis for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)) if a != b)
+        for old, new in pairs
+        if old.shape != new.shape
+    }
 
-        for c in 24: block b(v = c): out[v] = a[v] * 2
-    filled(program, {"b": v}, 16) gives
-        for c in 32: block b(v = c): out[v] = a[v] * 2
 
-    `channels` names the iteration variable of each block. The second result has, by name, the axis along which each buffer grew:
-    laid out in blocks of so many channels, the buffers are those of the program as it was, whose blocks are padded. None where a
-    block uses its channel otherwise than as an index of its own, or the loops are not those of an unscheduled program.
+def _buffers(program: ir.LoopProgram) -> list[ir.Buffer]:
+    return [*program.params, *(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))]
+
+
+def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgram:
     """
+        for c in 24: block b(u = 0, v = c): out[v] = a[v] * 2
+    filled(program, 16, "b") gives
+        for c in 32: block b(u = 0, v = c): out[v] = a[v] * 2
+
+    Laid out in blocks of so many channels, the buffers are those of the program as it was, whose blocks are padded. A program where
+    a block uses its channel otherwise than as an index of its own, or whose loops are not those of an unscheduled one, comes back
+    as it is.
+    """
+    channels = {block.name: block.iters[1].var for block in blocks_of(program) if block.name in blocks}
     axes: dict[ir.Buffer, int] = {}
     grown: dict[arith.Expr, arith.Expr] = {}
     for block in blocks_of(program):
@@ -32,11 +52,11 @@ def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) 
             continue
         item, loop = next(pair for pair in zip(block.iters, block.bindings, strict=True) if pair[0].var is var)
         if not isinstance(loop, Var) or not isinstance(item.extent, arith.Const):
-            return None
+            return program
         grown[var] = grown[loop] = arith.Const(-(-item.extent.value // multiple) * multiple)
         for index in _loose(block):
             if var in arith.free_vars(index):
-                return None
+                return program
         analyzer = arith.Analyzer({other.var: (0, arith.unwrap(other.extent - 1)) for other in block.iters})
         for buffer, indices in accesses(block):
             for axis, index in enumerate(indices):
@@ -45,7 +65,7 @@ def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) 
                     or buffer.shape[axis] != item.extent.value
                     or axes.setdefault(buffer, axis) != axis
                 ):
-                    return None
+                    return program
     buffers = {buffer: _larger(buffer, axis, multiple) for buffer, axis in axes.items()}
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -58,7 +78,10 @@ def filled(program: ir.LoopProgram, channels: Mapping[str, Var], multiple: int) 
                 )
         return None
 
-    return Rewriter(buffers=buffers, stmt=change).program(program), {buffer.name: axis for buffer, axis in axes.items()}
+    return Rewriter(buffers=buffers, stmt=change).program(program)
+
+
+FILL = Transform("fill", filled)
 
 
 def _larger(buffer: ir.Buffer, axis: int, multiple: int) -> ir.Buffer:

@@ -17,9 +17,11 @@ from math import gcd
 from inlaid import arith
 from inlaid.arith import Const, Expr, Var
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
-from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor
+from inlaid.schedules.rule import Decision
+from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -132,11 +134,11 @@ def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
 
 
 def plan_pixels(
-    conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, float]], copied: bool = False
-) -> tuple[ConvTile, float, tuple[FlatAxis, ...]] | None:
-    """The tile of a convolution and its cost, as a function chooses them for the height and width of a result and a greatest number
-    of pixels, and the axes of flat images, none for a plane of constant size; None where windows move in steps that change.
-    `copied`: images are copied in any case."""
+    conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]], copied: bool = False
+) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
+    """The tile of a convolution, how it was decided, and its cost, as a function chooses them for the height and width of a result
+    and a greatest number of pixels, and the axes of flat images, none for a plane of constant size; None where windows move in
+    steps that change. `copied`: images are copied in any case."""
     if conv.is_plane:
         height, width = map(expected_extent, conv.anchor.spatial[2:])
         return (*choose(height, width, None), ())
@@ -145,21 +147,50 @@ def plan_pixels(
         return None
     copied = copied or needs_copy(conv, axes)
     pixels = arith.size_hint(arith.unwrap(flat_pixels(axes)), arith.IMAGE_SIDE)
-    tile, cost = choose(1, pixels, FLAT_PIXELS if copied and len(axes) > 1 else None)
-    return tile, cost, fit_lines(axes, tile.pixels, conv.inputs * conv.taps) if copied else axes
+    tile, decision, cost = choose(1, pixels, FLAT_PIXELS if copied and len(axes) > 1 else None)
+    return tile, decision, cost, fit_lines(axes, tile.pixels, conv.inputs * conv.taps) if copied else axes
 
 
-def flatten(
-    program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int, cut: bool = False
-) -> tuple[ir.LoopProgram, str]:
-    """A kernel whose sum runs over flat images, by whole tiles of so many pixels, and the name of the copy of what it sums, which
-    takes the place of one that pads.
+AxisText = tuple[int | str, int, int, int, int | str]
+"""A `FlatAxis` in a trace."""
+
+
+def in_text(axes: Sequence[FlatAxis]) -> tuple[AxisText, ...]:
+    """Axes as they stand in a trace."""
+    return tuple((size_text(axis.size), axis.taps, axis.stride, axis.dilation, size_text(axis.pitch)) for axis in axes)
+
+
+def _from_text(program: ir.LoopProgram, axes: Sequence[AxisText]) -> tuple[FlatAxis, ...]:
+    return tuple(
+        FlatAxis(read_size(program, size), taps, stride, dilation, read_size(program, pitch))
+        for size, taps, stride, dilation, pitch in axes
+    )
+
+
+def flatten(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int, cut: bool = False) -> str:
+    """Let the sum of a kernel run over flat images, as `flattened` says. The name of the copy."""
+    known = s.blocks
+    s.apply(FLATTEN, name, data, in_text(axes), final, pixels, cut)
+    (copy,) = (block for block in s.blocks if block not in known)
+    return copy
+
+
+def join_pixels(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: str) -> None:
+    """Make images one line each, as `joined_pixels` says."""
+    s.apply(JOIN_PIXELS, name, data, in_text(axes), final)
+
+
+def flattened(
+    program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str, pixels: int, cut: bool = False
+) -> ir.LoopProgram:
+    """A kernel whose sum runs over flat images, by whole tiles of so many pixels, and reads a copy of what it sums, which takes
+    the place of one that pads.
 
     `name` is the block of the sum, `data` the buffer that it sums; `final` the element-wise block that stores results, and alone
     reads sums. With `cut` the last tile of an image that is one line ends where the line does: few pixels
     are most of a tile. Raises ValueError where sums are read otherwise than element by element.
     """
-    anchor = find_anchor(program)
+    anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     strides = _strides(axes)
     # What lies beside the last line takes no tile of its own.
@@ -189,13 +220,13 @@ def flatten(
             return ir.Seq(())
         return joined(made, stmt) if block.name == name else stmt
 
-    return replace(program, body=ir.Alloc(copy, change(moved))), copy.name
+    return replace(program, body=ir.Alloc(copy, change(moved)))
 
 
-def join_pixels(program: ir.LoopProgram, name: str, data: str, axes: Sequence[FlatAxis], final: str) -> ir.LoopProgram:
+def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str) -> ir.LoopProgram:
     """A kernel whose windows are single pixels, over the pixels of an image: images become one line each, which takes no copy. The
-    names are those of `flatten`."""
-    anchor = find_anchor(program)
+    names are those of `flattened`."""
+    anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     count, strides = flat_pixels(axes), _strides(axes)
@@ -222,7 +253,7 @@ class _Places(Rewriter):
         return self._places.get(done, done)
 
 
-def store_whole_tiles(program: ir.LoopProgram, final: str, axes: Sequence[FlatAxis], pixels: int) -> ir.LoopProgram:
+def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[AxisText], pixels: int) -> ir.LoopProgram:
     """A scheduled program that stores the results of a tile, which `final` does, without conditions where none is beside the image.
 
         for q in 8: block out(v = p * 8 + q) where v // pitch < h and v % pitch < w: out[v // pitch, v % pitch] = acc[v]
@@ -231,6 +262,7 @@ def store_whole_tiles(program: ir.LoopProgram, final: str, axes: Sequence[FlatAx
             for q in 8: block out(v = p * 8 + q, u = q): out[(v - u) // pitch, (v - u) % pitch + u] = acc[v]
         else: as it was
     """
+    axes = _from_text(program, described)
     strides = _strides(axes)
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -402,3 +434,8 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
     moved: dict[Expr, Expr] = dict(zip((item.var for item in image), places, strict=True))
     body = Rewriter(moved).stmt(body)
     return block_nest(block.name, (n, o, pixel), body, None, inside)
+
+
+FLATTEN = Transform("flatten", flattened)
+JOIN_PIXELS = Transform("join_pixels", joined_pixels)
+STORE_WHOLE_TILES = Transform("store_whole_tiles", store_whole_tiles)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.borders import split_borders
-from inlaid.schedules.collapse import collapse
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.borders import SPLIT_BORDERS
+from inlaid.schedules.collapse import COLLAPSE
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -32,15 +32,15 @@ class GenericRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Row-major buffers throughout."""
-        return Offer((ROW_MAJOR,) * len(program.params), lambda source: _schedule(source, context))
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
 
 
-def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram:
+def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
     if context.capabilities.vector_bits:
         # Rows of an image are often shorter than the vectors of an iteration; together they are one long row.
-        s = Schedule(collapse(s.program))
+        s.apply(COLLAPSE)
     for block in blocks_of(s.program):
         if _sums_rows(block, vectors=context.capabilities.vector_bits > 0):
             _add_row_by_row(s, block)
@@ -50,17 +50,16 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> ir.LoopProgram
         for block in blocks_of(s.program):
             if _iterations(block) >= PARALLEL_WORK:
                 _parallel(s, block)
-    return _without_choices(s)
+    _split_choices(s)
+    return s
 
 
-def _without_choices(s: Schedule) -> ir.LoopProgram:
-    """The program, whose rows are copied by runs where elements are chosen by where in a row they are."""
-    program = s.program
-    for block in blocks_of(program):
+def _split_choices(s: Schedule) -> None:
+    """Copy rows by runs where elements are chosen by where in a row they are."""
+    for block in blocks_of(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
-            program = split_borders(program, block.name, loops[-1])
-    return program
+            s.apply(SPLIT_BORDERS, block.name, loops[-1])
 
 
 def _sums_rows(block: ir.Block, vectors: bool) -> bool:

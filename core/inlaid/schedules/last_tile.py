@@ -7,14 +7,16 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.schedules.shape import read_size
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
-def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, extent: arith.Expr) -> ir.LoopProgram:
-    """A scheduled program whose loop over tiles of an axis of `extent` computes full ones only.
+def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: int | str) -> ir.LoopProgram:
+    """A scheduled program whose loop over tiles of an axis computes full ones only; `described` is its extent.
 
         for t in (n + 7) // 8: for p in 8: block(v = 8*t + p) where 8*t + p < n: out[v] = acc[v]
     becomes
@@ -26,6 +28,8 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, extent: arit
     registers are indexed as before, and a program with other conditions on the loop stays as it is. The loop's body holds blocks,
     whose iteration variables follow the loop as 8*t + p, or not.
     """
+
+    extent = read_size(program, described)
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.For) or stmt.var is not tiles:
@@ -121,3 +125,7 @@ def sum_whole_vectors(program: ir.LoopProgram, block: str, lane: Var, padded: Co
         return with_footprint(replace(stmt, predicate=predicate, body=Rewriter(expr=load).stmt(stmt.body)))
 
     return Rewriter(stmt=change).program(program)
+
+
+SHIFT_LAST_TILE = Transform("shift_last_tile", shift_last_tile)
+SUM_WHOLE_VECTORS = Transform("sum_whole_vectors", sum_whole_vectors)

@@ -6,28 +6,27 @@ is compiled, any other panel is copied before its first use where many rows use 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.collapse import collapse, without_empty
+from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.last_tile import sum_whole_vectors
-from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile
-from inlaid.schedules.rule import Given, KernelContext, Offer, Version
+from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
+from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, tiles_of
+from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced, Version
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
     axis_loops,
     find_anchor,
-    layouts_by_name,
+    lay_out,
     mark_tile,
     present,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
@@ -124,8 +123,8 @@ class MatmulRule:
         """Declines other reductions, and results with fewer columns than half a vector or without elements."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
-        plain = without_empty(program)
-        merged = collapse(program if plain is None else plain)
+        s = collapsed(program)
+        merged = s.program
         product = find_product(merged)
         if product is None:
             return None
@@ -133,16 +132,23 @@ class MatmulRule:
         if not lanes:
             return None
         threads = 1 if product.shared else max(context.threads, 1)
-        tile = choose_tile(product.likely_rows, *product.expected[1:], lanes, context.capabilities.vector_registers, threads)
+        rows, registers = product.likely_rows, context.capabilities.vector_registers
+        best = choose_tile(rows, *product.expected[1:], lanes, registers, threads)
+        tile, chosen = decide_tile(tiles_of(most(rows), product.expected[1], lanes, registers), best, context)
         layouts = _layouts(program, merged, product, tile, given)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
+        packs = _packs(product, layouts, context)
+        packed = any(decision.number for decision in packs)
         versions: tuple[Version, ...] = ()
         if layouts and product.row is not None and product.rows is None:
             # One row, which an LSTM of one sequence has in each step, would wait for its own additions.
-            low = replace(tile, vectors=max(LONGEST_ROW // tile.vectors, 1) * tile.vectors, rows=1)
+            panels = context.decide("panels", range(1, LONGEST_ROW + 1), max(LONGEST_ROW // tile.vectors, 1))
+            low = replace(tile, vectors=panels.number * tile.vectors, rows=1)
             single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
-            versions = (Version(single, lambda _: _schedule(merged, product, low, layouts, context)),)
-        return Offer(params, lambda _: _schedule(merged, product, tile, layouts, context), versions=versions)
+            made = Traced(lambda: _schedule(s.copy(), product, low, layouts, packed, context))
+            versions = (Version(single, made, (chosen, panels)),)
+        schedule = Traced(lambda: _schedule(s.copy(), product, tile, layouts, packed, context))
+        return Offer(params, schedule, versions=versions, decisions=(chosen, *packs))
 
 
 def _known(extent: arith.Expr) -> int | None:
@@ -201,17 +207,29 @@ def _layouts(
     return {right: Layout(((0, product.depth), (1, tile.width)))}
 
 
-def _packs(product: Product, layouts: dict[ir.Buffer, Layout]) -> bool:
-    """Whether panels of the right operand are copied before they are used."""
+def most(rows: int | tuple[int, ...]) -> int:
+    """The greatest number of rows that is likely."""
+    return rows if isinstance(rows, int) else max(rows)
+
+
+def decide_tile(tiles: Sequence[Tile], best: Tile, context: KernelContext) -> tuple[Tile, Decision]:
+    """The tile that is decided, by vectors and rows."""
+    decision = context.decide("tile", ((tile.vectors, tile.rows) for tile in tiles), (best.vectors, best.rows))
+    return Tile(best.lanes, *decision.numbers), decision
+
+
+def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> tuple[Decision, ...]:
+    """Whether panels of the right operand are copied before they are used; none where they cannot be."""
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
-        return False
-    return rows >= PACKED_ROWS and product.right.buffer.dtype.bytes * depth * columns >= PACKED_BYTES
+        return ()
+    worth = rows >= PACKED_ROWS and product.right.buffer.dtype.bytes * depth * columns >= PACKED_BYTES
+    return (context.decide("pack", (0, 1), int(worth)),)
 
 
 def _schedule(
-    program: ir.LoopProgram, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], context: KernelContext
-) -> ir.LoopProgram:
+    s: Schedule, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
+) -> Schedule:
     """
     for shared ..., columns:                  # parallel over what is longest
         panel = b                             # where it is worth it
@@ -222,7 +240,6 @@ def _schedule(
                 acc += a * panel              # row and vector unrolled, lane vectorised
             out = after(acc)
     """
-    s = Schedule(program, annotation_keys=(REMAINDERS,))
     anchor = product.anchor
     matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
     if len(anchor.buffer.shape) > 1:
@@ -238,19 +255,17 @@ def _schedule(
     for part in (init, matmul):
         mark_tile(s, *s.loops(part)[-2 - len(nest.tile_rows) :])
     more: dict[str, Layout] = {}
-    packed = _packs(product, layouts)
     if packed:
         more = _pack(s, product, tile, nest.columns, context)
     share_out(s, replace(nest, rows=None) if packed else nest, product, tile, context)
-    program = s.program
     for part in (init, matmul):
-        program = sum_whole_vectors(program, part, s.loops(part)[-1], [buffer.name for buffer in layouts])
-    program = with_layouts(program, layouts_by_name(program, layouts, more))
+        s.apply(SUM_WHOLE_VECTORS, part, s.loops(part)[-1], tuple(buffer.name for buffer in layouts))
+    lay_out(s, layouts, more)
     if layouts and nest.rows is not None and tile.rows > 1:
         # One row alone reads each panel once, at the speed of memory, as it is.
         tiles = min(max(product.expected[0] // tile.rows, 1), AHEAD)
-        program, _ = stream(program, matmul, product.right.buffer.name, nest.columns, nest.k, expected=tiles)
-    return program
+        s.stream(matmul, product.right.buffer.name, nest.columns, nest.k, expected=tiles)
+    return s
 
 
 def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:

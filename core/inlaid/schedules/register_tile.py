@@ -82,14 +82,19 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 
 @cache
+def tiles_of(rows: int, columns: int, lanes: int, registers: int) -> tuple[Tile, ...]:
+    """The tiles for a product of at most so many rows whose sums fit into registers, the wider ones first."""
+    widest = min(LONGEST_ROW, -(-columns // lanes))
+    if rows == 1:
+        return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))
+    most = min(rows, MOST_ROWS)
+    return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, most + 1) if fits(r, v, registers))
+
+
+@cache
 def choose_tile(rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, threads: int = 1) -> Tile:
     """The tile for a product with the least cycles; the wider one of equals. `rows`: how many, or several numbers that are equally
     likely, of which the cycles for a row are then least on average. Of other symbolic extents these are representative sizes."""
     counts = (rows,) if isinstance(rows, int) else rows
-    widest = min(LONGEST_ROW, -(-columns // lanes))
-    if max(counts) == 1:
-        tiles = [Tile(lanes, v, 1) for v in range(widest, 0, -1)]
-    else:
-        most = min(max(counts), MOST_ROWS)
-        tiles = [Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, most + 1) if fits(r, v, registers)]
+    tiles = tiles_of(max(counts), columns, lanes, registers)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, threads) / count for count in counts))

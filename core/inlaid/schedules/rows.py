@@ -11,12 +11,12 @@ from math import prod
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.collapse import collapse, without_empty
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.collapse import collapsed, without_empty
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, loop_extent, present, worth_inlining
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
-from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR
 
@@ -42,10 +42,13 @@ PARALLEL_WORK = 1 << 15
 @dataclass(frozen=True)
 class _Shape:
     """How a kernel is cut up. `across`: it reduces over rows, and vectors run along what remains; else vectors run along what is
-    reduced. `rows` are the places of the iteration variables of the last block in which reductions differ."""
+    reduced. `rows` are the places of the iteration variables of the last block in which reductions differ. At most so many rows are
+    taken `together`, and so many vectors of a row are `accumulators`."""
 
     across: bool
     rows: tuple[int, ...]
+    together: int = TOGETHER[0]
+    accumulators: int = ACCUMULATORS
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,20 @@ class RowsRule:
             return None
         if not self.copies and any(item.layout != ROW_MAJOR for item in given):
             return None
-        plain = without_empty(program)
-        if plain is None:
+        if without_empty(program) is None:
             return None
+        together = context.decide("rows", (1, *reversed(TOGETHER)), TOGETHER[0])
+        accumulators = context.decide("accumulators", (1, 2, 4, ACCUMULATORS), ACCUMULATORS)
         try:
-            scheduled = _schedule(Schedule(collapse(plain)), context)
+            scheduled = _schedule(collapsed(program), together.number, accumulators.number, context)
         except ScheduleError:
             return None
-        return None if scheduled is None else Offer((ROW_MAJOR,) * len(program.params), lambda source: scheduled)
+        decisions = (together, accumulators)
+        layouts = (ROW_MAJOR,) * len(program.params)
+        return None if scheduled is None else Offer(layouts, Traced(lambda: scheduled), decisions=decisions)
 
 
-def _schedule(s: Schedule, context: KernelContext) -> ir.LoopProgram | None:
+def _schedule(s: Schedule, together: int, accumulators: int, context: KernelContext) -> Schedule | None:
     """
     for rows / 4:                             # parallel
         for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then put together
@@ -88,12 +94,14 @@ def _schedule(s: Schedule, context: KernelContext) -> ir.LoopProgram | None:
     shape = _shape(s.program, producers, final, scalars)
     if shape is None:
         return None
+    shape = replace(shape, together=together, accumulators=accumulators)
     lanes = context.capabilities.vector_bits // (8 * _width(s.program))
     names = [block.name for block in producers if not _is_loose(block, scalars)]
     grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
     for name in () if grouped else scalars:
         s.set_scope(name, "register")
-    return _in_place(s.program)
+    s.apply(IN_PLACE)
+    return s
 
 
 # --- what a kernel is -------------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
     row = group = outer = None
     if rows:
         row = outer = s.fuse(*rows) if len(rows) > 1 else rows[0]
-        together = _together(loop_extent(s, row), [loop_extent(s, loop) for loop in columns]) if names else 1
+        together = _together(loop_extent(s, row), [loop_extent(s, loop) for loop in columns], shape.together) if names else 1
         if together > 1:
             group, row = s.split(row, (None, together))
             outer = group
@@ -235,7 +243,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
         own = row if group is None else _after(s, name, group)[0]
         if block.init is not None:
             work = max(work, _work(block))
-            _reduce_row(s, name, own, lanes, group)
+            _reduce_row(s, name, own, lanes, group, shape.accumulators)
         else:
             _vectorise_last(s, name, own, lanes)
     if columns:
@@ -251,15 +259,15 @@ def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 
 
-def _together(rows: arith.Expr, columns: list[arith.Expr]) -> int:
+def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
     """How many rows to take at a time, one after another in each step: what they write stays in the first-level cache."""
     if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
     known = isinstance(rows, arith.Const)
-    return next((count for count in TOGETHER if not known or arith.simplify(rows % count) == arith.ZERO), 1)
+    return next((count for count in TOGETHER if count <= most and (not known or arith.simplify(rows % count) == arith.ZERO)), 1)
 
 
-def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None) -> None:
+def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None, most: int) -> None:
     """
     for k: acc += f(k)
     becomes
@@ -275,7 +283,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
     )
     if len(inner) != count:
         raise ScheduleError(f"block {name} reduces several rows at a time")
-    length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, ACCUMULATORS)
+    length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, most)
     _, piece = s.split(inner[-1], (None, length))
     parts = {s.rfactor(name, piece): length}
     while length > STEP:
@@ -294,7 +302,8 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         loops = [(item.kind, loop) for item, loop in zip(block.iters, axis_loops(s, part), strict=True) if loop is not None]
         reducing = [loop for kind, loop in loops if kind is ir.IterKind.REDUCTION]
         *_, place = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
-        s.reorder(*reducing, place)
+        if reducing:
+            s.reorder(*reducing, place)
         # Before every loop inside the rows' that may run no iteration, those too of at most one, which nothing is bound to.
         bound = zip(block.iters, block.bindings, strict=True)
         rows = [arith.free_vars(binding) for item, binding in bound if item.kind is ir.IterKind.SPATIAL and binding is not place]
@@ -344,7 +353,7 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
     rows = present(*(loops[place] for place in shape.rows))
     others = [loop for loop in present(*loops) if loop not in rows]
     *outer, column = rows
-    most = ACCUMULATORS if len(names) == 1 and not others else UNROLLED
+    most = shape.accumulators if len(names) == 1 and not others else UNROLLED
     length = lanes * _vectors(loop_extent(s, column), lanes, most)
     piece, place = s.split(column, (None, length))
     s.reorder(*outer, piece, *others, place)
@@ -400,7 +409,7 @@ def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int)
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _in_place(program: ir.LoopProgram) -> ir.LoopProgram:
+def store_in_place(program: ir.LoopProgram) -> ir.LoopProgram:
     """The program with an intermediate buffer in the place of the output, where the last block reads it only where it writes.
 
     t[i] = exp(x[i]); s += t[i]; out[i] = t[i] / s    becomes    out[i] = exp(x[i]); s += out[i]; out[i] = out[i] / s
@@ -418,8 +427,13 @@ def _in_place(program: ir.LoopProgram) -> ir.LoopProgram:
             def moved(stmt: ir.Stmt) -> ir.Stmt | None:
                 if isinstance(stmt, ir.Alloc) and stmt.buffer is output:
                     return stmt.body
-                return with_footprint(stmt) if isinstance(stmt, ir.Block) else None
+                if isinstance(stmt, ir.Block) and any(region.buffer is output for region in (*stmt.reads, *stmt.writes)):
+                    return with_footprint(stmt)
+                return None
 
             body = Rewriter(buffers={buffer: output}, stmt=moved).stmt(program.body)
             return replace(program, body=body)
     return program
+
+
+IN_PLACE = Transform("store_in_place", store_in_place)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
     axis_loops,
     find_anchor,
-    layouts_by_name,
+    lay_out,
     mark_tile,
     present,
     share_rows,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 
@@ -40,7 +39,7 @@ class SampleRule:
         blocked = {node.buffer for block in (anchor.block, *anchor.after) for node in _by_channel(block)} | outputs
         by_channel = {buffer: Layout(((1, lanes),)) for buffer in blocked if len(buffer.shape) == rank}
         layouts = tuple(by_channel.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(layouts, lambda source: _schedule(source, anchor, by_channel, lanes, context))
+        return Offer(layouts, Traced(lambda: _schedule(Schedule(program), anchor, by_channel, lanes, context)))
 
 
 def _by_channel(block: ir.Block) -> list[ir.Load]:
@@ -65,16 +64,13 @@ def _samples(anchor: Anchor) -> bool:
     return any(arith.reads_data(index) for node in _by_channel(anchor.block) for index in node.indices)
 
 
-def _schedule(
-    program: ir.LoopProgram, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext
-) -> ir.LoopProgram:
+def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext) -> Schedule:
     """
     for n, places..., channels:               # parallel
         acc[lane] = identity
         for taps: acc = combine(acc, x)       # unrolled, lane vectorised
         out = after(acc)
     """
-    s = Schedule(program)
     window, final = anchor.block.name, accumulate_in_registers(s, anchor)
     n, channel, *places = axis_loops(s, final)
     assert channel is not None
@@ -91,4 +87,5 @@ def _schedule(
     if context.threads != 1:
         share_rows(s, [n], present(*places)[0] if present(*places) else None, [*present(*places)[1:], outer], context.threads)
     registers = {} if anchor.after else {final: Layout(((1, lanes),))}
-    return with_layouts(s.program, layouts_by_name(s.program, by_channel, registers))
+    lay_out(s, by_channel, registers)
+    return s

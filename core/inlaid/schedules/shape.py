@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Const, Var
+from inlaid.arith.text import Tokens, parse_expr
 from inlaid.tensor import ir
+from inlaid.tensor.region import size_vars
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.text import show_index, size_name
 from inlaid.types import Layout
 
 
@@ -161,6 +164,24 @@ def mark_tile(schedule: Schedule, *loops: Var) -> None:
     schedule.vectorize(loops[-1])
 
 
+def size_text(size: arith.Expr) -> int | str:
+    """A size as an argument in a trace."""
+    return size.value if isinstance(size, Const) else show_index(size)
+
+
+def read_size(program: ir.LoopProgram, size: int | str) -> arith.Expr:
+    """What `size_text` gave for a size over dimensions of a program."""
+    if isinstance(size, int):
+        return Const(size)
+    known: dict[str, arith.Expr] = {size_name(variable): variable for variable in size_vars(program)}
+
+    def leaf(tokens: Tokens) -> arith.Expr:
+        token = tokens.take()
+        return known.get(token.text) or tokens.fail(f"{token.text} is no dimension of the kernel")
+
+    return parse_expr(Tokens(size), leaf)
+
+
 CHEAP = 8
 """Operations that are rather done again by each reader than kept for all."""
 PIECES = 4
@@ -208,6 +229,13 @@ def layouts_by_name(
     names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+
+
+def lay_out(schedule: Schedule, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None) -> None:
+    """Lay out those buffers of a scheduled program of which `layouts_by_name` knows how they lie."""
+    found = layouts_by_name(schedule.program, layouts, more)
+    if found:
+        schedule.lay_out(*((buffer.name, layout.blocks) for buffer, layout in found.items()))
 
 
 def tile_size(extent: int, limit: int) -> int:

@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid import arith
-from inlaid.schedules.borders import split_borders
-from inlaid.schedules.collapse import without_empty
+from inlaid.schedules.borders import SPLIT_BORDERS
+from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding
-from inlaid.schedules.fill import filled
-from inlaid.schedules.last_tile import shift_last_tile
+from inlaid.schedules.fill import fill
+from inlaid.schedules.last_tile import SHIFT_LAST_TILE
 from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
     axis_loops,
     constant_extent,
     find_anchor,
-    layouts_by_name,
+    lay_out,
     loop_extent,
     mark_tile,
     present,
     share_rows,
+    size_text,
     tile_size,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 UNROLLED = 5
@@ -56,14 +56,17 @@ class WindowRule:
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
         """Declines what is not such a window, or has channels that are not static."""
         # Of a window that may be empty what that gives is left to the sum's init.
-        plain = without_empty(program) if context.capabilities.vector_bits else None
-        anchor = None if plain is None else find_anchor(plain)
-        if plain is None or anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
+        if not context.capabilities.vector_bits or without_empty(program) is None:
+            return ()
+        s = Schedule(program)
+        s.apply(WITHOUT_EMPTY)
+        anchor = find_anchor(s.program)
+        if anchor is None or len(anchor.spatial) != 4 or len(anchor.before) > 1:
             return ()
         loads = _loads(anchor)
         if loads is None or _multiplies_matrices(anchor, loads):
             return ()
-        found = tuple(offer for offer in (offer_planes(plain, anchor, context),) if offer)
+        found = tuple(offer for offer in (offer_planes(s.program, anchor, context),) if offer)
         if not isinstance(anchor.spatial[1].extent, arith.Const):
             return found
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
@@ -71,14 +74,14 @@ class WindowRule:
         blocked: list[Offer] = []
         # Half vectors only where they leave less empty.
         for lanes in (widest, widest // 2):
-            if lanes > 1 and (not blocked or channels % lanes == 0) and (offer := _offer(plain, anchor, lanes, context)):
+            if lanes > 1 and (not blocked or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
                 blocked.append(offer)
             if channels % lanes == 0:
                 break
         return (*blocked, *found)
 
 
-def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
+def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
     """A schedule with vectors of so many lanes; None where channels neither fill them nor can be padded."""
     channels = constant_extent(anchor.spatial[1])
     if -(-channels // lanes) * lanes >= 2 * channels:
@@ -88,22 +91,26 @@ def _offer(program: ir.LoopProgram, anchor: Anchor, lanes: int, context: KernelC
         blocks = (*anchor.before, anchor.block, *anchor.after)
         if any(len(block.iters) < 4 for block in blocks):
             return None
-        larger = filled(program, {block.name: block.iters[1].var for block in blocks}, lanes)
-        found = None if larger is None else find_anchor(larger[0])
-        if larger is None or found is None:
+        grown = fill(s, lanes, [block.name for block in blocks])
+        found = None if grown is None else find_anchor(s.program)
+        if grown is None or found is None:
             return None
-        program, anchor, axes = larger[0], found, larger[1]
-    loads = _loads(anchor)
+        anchor, axes = found, grown
+    loads, program = _loads(anchor), s.program
     assert loads is not None
     layouts = _layouts(program, anchor, loads, lanes, axes)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+    width = anchor.spatial[3].extent
+    best = _tile(width)
+    size = context.decide("pixels", range(1, min(PIXELS, width.value) + 1 if isinstance(width, arith.Const) else best + 1), best)
     taps, pixels = (
         prod(arith.size_hint(arith.unwrap(item.extent)) for item in items) for items in (anchor.reduced, anchor.spatial)
     )
     return Offer(
         params,
-        lambda _: _schedule(program, anchor, lanes, layouts, context),
+        Traced(lambda: _schedule(s.copy(), anchor, lanes, size.number, layouts, context)),
         seconds(pixels // lanes * taps, context.capabilities),
+        decisions=(size,),
     )
 
 
@@ -162,8 +169,8 @@ def _layouts(
 
 
 def _schedule(
-    program: ir.LoopProgram, anchor: Anchor, lanes: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
-) -> ir.LoopProgram:
+    s: Schedule, anchor: Anchor, lanes: int, size: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> Schedule:
     """
     for n, channels:                          # parallel: see `share_rows`
         padded = data of one block of channels
@@ -173,7 +180,6 @@ def _schedule(
                 acc = combine(acc, padded)    # pixel unrolled, lane vectorised
             out = after(acc)                  # the last x of a width that is not known: see `shift_last_tile`
     """
-    s = Schedule(program)
     # One block of channels is padded at a time, so that it is still in the cache when it is read. With threads, which share out
     # rows too, all are padded before.
     near = [block.name for block in anchor.before if context.threads == 1]
@@ -186,7 +192,6 @@ def _schedule(
     assert channel is not None
     outer, lane = s.split(channel, (None, lanes))
     width = anchor.spatial[3].extent
-    size = _tile(width)
     x, pixel = (None, None) if x is None else s.split(x, (None, size))
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), lane)
@@ -211,8 +216,10 @@ def _schedule(
             s.unroll(tap)
     if context.threads != 1:
         share_rows(s, [n], y, [outer], context.threads)
-    program = s.program if x is None or isinstance(width, arith.Const) else shift_last_tile(s.program, x, size, width)
+    if x is not None and not isinstance(width, arith.Const):
+        s.apply(SHIFT_LAST_TILE, x, size, size_text(width))
     for block in anchor.before:
         *_, columns, _ = (None, *s.loops(block.name))
-        program = split_borders(program, block.name, columns)
-    return with_layouts(program, layouts_by_name(program, layouts, registers))
+        s.apply(SPLIT_BORDERS, block.name, columns)
+    lay_out(s, layouts, registers)
+    return s

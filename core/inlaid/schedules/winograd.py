@@ -14,22 +14,20 @@ from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.register_tile import MOST_ROWS, Tile
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
     constant_extent,
     find_anchor,
     inline_all,
-    layouts_by_name,
+    lay_out,
     loop_extent,
     mark_tile,
     present,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.primitives import stream
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
@@ -70,13 +68,20 @@ class WinogradPlan:
 def plan_winograd(
     batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
 ) -> WinogradPlan | None:
-    """The best way to convolve images of input channels to output channels of height x width in float32, of which those that are
-    symbolic count as `arith.size_hint` has them; None where channels fill no vectors, or a side of the result is not even two
-    tiles."""
+    """The best of `winograd_plans`; None where there is none."""
+    return min(winograd_plans(batch, inputs, outputs, height, width, tile, context), key=attrgetter("cycles"), default=None)
+
+
+def winograd_plans(
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
+) -> list[WinogradPlan]:
+    """The ways to convolve images of input channels to output channels of height x width in float32, of which those that are
+    symbolic count as `arith.size_hint` has them, each by a stripe of its own; none where channels fill no vectors, or a side of the
+    result is not even two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
     if not lanes_in or not lanes_out or min(down, across) < 2:
-        return None
+        return []
     places, count = (tile + 2) ** 2, down * across
     weights = 4 * places * inputs * outputs
     between = 4 * places * (inputs + outputs)
@@ -84,7 +89,7 @@ def plan_winograd(
     registers = context.capabilities.vector_registers
     known = isinstance(height, int) and isinstance(width, int)
     if known:
-        rows, stripes = 0, [stripe for stripe in range(1, count + 1) if count % stripe == 0]
+        rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
         most, few = (
             choose_pixels(outputs // lanes_out, 1, size, inputs, lanes_out, registers)[0].pixels for size in (MOST_ROWS, FEW_ROWS)
@@ -108,7 +113,7 @@ def plan_winograd(
         spilt = 2 * between * count / L3_BYTES if held > L2_BYTES else 0
         total = arith.size_hint(batch) * (multiplied + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
-    return min(plans, key=attrgetter("cycles"))
+    return plans
 
 
 def _lanes(channels: int, context: KernelContext) -> int:
@@ -128,12 +133,15 @@ class WinogradRule:
             return None
         batch, _, height, width = (arith.unwrap(item.extent) for item in anchor.after[1].iters)
         reach, outputs, inputs = (constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0]))
-        plan = plan_winograd(batch, inputs, outputs, height, width, reach - 2, context)
-        if plan is None:
+        plans = winograd_plans(batch, inputs, outputs, height, width, reach - 2, context)
+        if not plans:
             return None
+        best = min(plans, key=attrgetter("cycles"))
+        stripe = context.decide("stripe", (plan.stripe for plan in plans), best.stripe)
+        plan = next(plan for plan in plans if plan.stripe == stripe.value)
         layouts = _layouts(program, anchor, plan)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, lambda source: _schedule(source, anchor, plan, layouts, context))
+        return Offer(params, Traced(lambda: _schedule(program, anchor, plan, layouts, context)), decisions=(stripe,))
 
 
 def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
@@ -163,7 +171,7 @@ def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dic
 
 def _schedule(
     program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan, layouts: dict[ir.Buffer, Layout], context: KernelContext
-) -> ir.LoopProgram:
+) -> Schedule:
     """
     for n, stripe:
         for channels, tiles:                  # parallel, by groups of tiles
@@ -236,10 +244,10 @@ def _schedule(
         s.parallel(places)
         for loops in ((c, own), (channel, made)):
             s.parallel(s.fuse(*loops))
-    program = with_layouts(s.program, layouts_by_name(s.program, layouts, more))
+    lay_out(s, layouts, more)
     assert anchor.product is not None
-    program, _ = stream(program, product, anchor.product[1].buffer.name, panel, depth, each=symbolic)
-    return program
+    s.stream(product, anchor.product[1].buffer.name, panel, depth, each=symbolic)
+    return s
 
 
 def _group(stripe: int) -> int:

@@ -20,6 +20,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Var": ("a loop, as schedule.loops(block) gives it", lambda value: isinstance(value, Var)),
     "str": ("a name", lambda value: isinstance(value, str)),
     "int": ("an integer", _integer),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
     "int | float": ("a number", lambda value: _integer(value) or isinstance(value, float)),
     "tuple[Var, ...]": ("loops", lambda value: _all(value, lambda item: isinstance(item, Var)) and value != ()),
     "tuple[int, ...]": ("a tuple of integers", lambda value: _all(value, _integer)),

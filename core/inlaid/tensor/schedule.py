@@ -17,9 +17,11 @@ and `replay(program, text)` does the same again. Blocks and buffers go by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from inspect import signature
+from functools import cache
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
 from inlaid.arith import Var
@@ -30,7 +32,9 @@ from inlaid.tensor import ir, primitives, text
 from inlaid.tensor.arguments import checked, program_of
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
 from inlaid.tensor.primitives.place import block_path
+from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.paths import loops_around
+from inlaid.types import Layout
 
 T = TypeVar("T")
 
@@ -79,6 +83,15 @@ def _text(argument: Argument) -> str:
     return repr(argument)
 
 
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A step that is no primitive: `rewrite` makes a program of a program and arguments, each a loop or what has a text in a trace.
+    A program that does not suit it comes back as it is."""
+
+    name: str
+    rewrite: Callable[..., ir.LoopProgram]
+
+
 class Schedule:
     """The current `program`, changed by the primitives (see `tensor.primitives` for what each does and when it fails).
 
@@ -117,10 +130,24 @@ class Schedule:
         return tuple(stmt.name for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Block))
 
     def loops(self, block: str) -> tuple[Var, ...]:
-        """The loops around a block, outermost first."""
+        """The loops around a block, outermost first. No step where a trace has names for all of them already."""
         found = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
-        self._record("loops", (block,), found)
+        if not all(loop in self._names for loop in found):
+            self._record("loops", (block,), found)
         return found
+
+    def copy(self) -> Schedule:
+        """A schedule that goes on from here by itself."""
+        other = copy(self)
+        other._steps, other._names, other._taken = list(self._steps), dict(self._names), set(self._taken)
+        return other
+
+    def apply(self, transform: Transform, *args: Any) -> None:
+        """Rewrite the program as a transform has it, which `replay` has to be given; one that changes nothing is no step."""
+        program = transform.rewrite(self.program, *args)
+        if program is not self.program:
+            self.program = program
+            self._record(transform.name, args)
 
     # --- loops ------------------------------------------------------------------------------------------------------------
 
@@ -214,6 +241,15 @@ class Schedule:
         """Lay a buffer out anew by an index map, such as `(i, j) -> (j, i)`."""
         self._apply(primitives.transform_layout, buffer, layout, fill)
 
+    def lay_out(self, *layouts: tuple[str, tuple[tuple[int, int], ...]]) -> None:
+        """Lay buffers out in blocks, as `Layout.blocks` are, by name: `("b", ((0, 64), (1, 16)))`. Those not there are left out."""
+        if not all(isinstance(of, tuple) and len(of) == 2 and isinstance(of[1], tuple) for of in layouts):
+            raise ScheduleError(f"lay_out takes pairs of a buffer's name and blocks, got {layouts!r}")
+        blocks, allocated = dict(layouts), (stmt.buffer for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Alloc))
+        found = [buffer for buffer in (*self.program.params, *allocated) if buffer.name in blocks]
+        self.program = with_layouts(self.program, {buffer: Layout(blocks[buffer.name]) for buffer in found})
+        self._record("lay_out", layouts)
+
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
         """Widen a buffer so that steps along an axis are `offset` modulo `factor` elements."""
         self._apply(primitives.storage_align, buffer, axis, factor, offset)
@@ -252,9 +288,9 @@ class Schedule:
         """Ask for what a block will read some iterations later; returns the new block."""
         return self._returning(primitives.prefetch, block, buffer, loop, distance)
 
-    def stream(self, block: str, buffer: str, loop: Var, inner: Var) -> str:
+    def stream(self, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1) -> str:
         """Ask, bit by bit, for what a block will read in the next iteration of a loop; returns the new block."""
-        return self._returning(primitives.stream, block, buffer, loop, inner)
+        return self._returning(primitives.stream, block, buffer, loop, inner, each, expected)
 
     # --- recording --------------------------------------------------------------------------------------------------------
 
@@ -290,14 +326,14 @@ class Schedule:
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
-PRIMITIVES = frozenset(
-    name for name in vars(Schedule) if not name.startswith("_") and name not in ("trace", "blocks", "program", "semantics")
-)
+_OTHERS = ("trace", "blocks", "program", "semantics", "copy", "apply")
+PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _OTHERS)
 """What a trace may call."""
 
 
-def parse_trace(text: str) -> Trace:
-    """The trace that `str` printed. Raises `ParseError`."""
+def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
+    """The trace that `str` printed, whose steps are primitives or go by `others` of names. Raises `ParseError`."""
+    known = PRIMITIVES.union(others)
     tokens = Tokens(text)
     steps = []
     while tokens.next.kind != "end":
@@ -308,7 +344,7 @@ def parse_trace(text: str) -> Trace:
         if not results and len(names) > 1:
             tokens.fail("expected '='")
         primitive = tokens.expect_kind("name") if results else names[0]
-        if primitive not in PRIMITIVES:
+        if primitive not in known:
             tokens.fail(f"{primitive} is no schedule primitive")
         args = _parse_argument(tokens)
         assert isinstance(args, tuple)
@@ -338,12 +374,14 @@ def replay(
     trace: Trace | str,
     intrinsics: tuple[TensorIntrin, ...] = (),
     annotation_keys: tuple[AnnotationKey, ...] = (),
+    transforms: tuple[Transform, ...] = (),
 ) -> Schedule:
-    """The schedule that a trace makes of a program.
+    """The schedule that a trace makes of a program, where the trace applies transforms with these.
 
     Raises `ParseError` for a text that is no trace and `ScheduleError` where a step does not apply to this program.
     """
-    trace = parse_trace(trace) if isinstance(trace, str) else trace
+    named = {transform.name: transform for transform in transforms}
+    trace = parse_trace(trace, named) if isinstance(trace, str) else trace
     schedule = Schedule(program, intrinsics, annotation_keys)
     loops: dict[str, Var] = {}
 
@@ -360,14 +398,22 @@ def replay(
         args = tuple(map(value, step.args))
         if step.primitive in _SPREAD and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
-        method = getattr(schedule, step.primitive)
         try:
-            signature(method).bind(*args)
-        except TypeError as error:
+            if step.primitive in named:
+                schedule.apply(named[step.primitive], *args)
+                continue
+            _signature(step.primitive).bind(schedule, *args)
+        except (TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
             raise ScheduleError(f"step {step} of the trace has other arguments than {step.primitive} takes") from error
-        result = method(*args)
+        result = getattr(schedule, step.primitive)(*args)
         found = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
         if step.results and len(found) != len(step.results):
             raise ScheduleError(f"step {step} of the trace gives {len(found)} loops of this program")
         loops.update(zip(step.results, found, strict=False))
     return schedule
+
+
+@cache
+def _signature(primitive: str) -> Signature:
+    """What a primitive takes, the schedule first."""
+    return signature(getattr(Schedule, primitive))

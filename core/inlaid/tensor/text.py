@@ -51,6 +51,11 @@ def show_stmt(stmt: ir.Stmt) -> str:
     return show(ir.LoopProgram("", (), (), stmt)).partition("\n")[2]
 
 
+def show_index(index: arith.Expr) -> str:
+    """The text of an integer expression over dimensions, which `parse_expr` reads."""
+    return _Printer(ir.LoopProgram("", (), (), ir.Seq(())), None).index(index)
+
+
 def show_expr(expr: ir.Expr) -> str:
     """A value expression as text, for reading."""
     printer = _Printer(ir.LoopProgram("", (), (), ir.Seq(())), None)

@@ -18,7 +18,7 @@ LINE = 64
 
 
 def stream(
-    program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, *, each: bool = False, expected: int = 1
+    program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1
 ) -> tuple[ir.LoopProgram, str]:
     """What the next iteration of a loop will read of a buffer is asked for during this one, bit by bit: in each iteration of a loop
     inside it a share of the lines.

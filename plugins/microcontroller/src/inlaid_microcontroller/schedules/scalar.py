@@ -6,7 +6,7 @@ from math import prod
 
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -15,13 +15,12 @@ from inlaid.schedules.shape import (
     find_anchor,
     inline_all,
     is_static,
-    layouts_by_name,
+    lay_out,
     merge_chains,
     present,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.types import ROW_MAJOR, Layout
 
 CHANNEL = 1
@@ -43,10 +42,10 @@ class ScalarRule:
         anchor = find_anchor(program)
         work = 0.0 if anchor is None else 2 * _iterations(anchor) / context.capabilities.peak
         last = channels_last(program, given)
-        offers = [Offer(plain, lambda source: _schedule(source, {}), SLOWER * work)]
+        offers = [Offer(plain, Traced(lambda: _schedule(program, {})), SLOWER * work)]
         if last:
             layouts = tuple(last.get(buffer, ROW_MAJOR) for buffer in program.params)
-            offers.insert(0, Offer(layouts, lambda source: _schedule(source, last), work))
+            offers.insert(0, Offer(layouts, Traced(lambda: _schedule(program, last)), work))
         return tuple(offers)
 
 
@@ -70,7 +69,7 @@ def _iterations(anchor: Anchor) -> int:
     return prod(constant_extent(item) for item in (*anchor.spatial, *anchor.reduced))
 
 
-def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> ir.LoopProgram:
+def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> Schedule:
     """
     for n, y, x, channel:
         acc = identity
@@ -88,10 +87,11 @@ def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> ir.L
     if layouts:
         for block in s.blocks:
             _channels_innermost(s, block)
-    return with_layouts(s.program, layouts_by_name(s.program, layouts))
+    lay_out(s, layouts)
+    return s
 
 
-def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, Layout]) -> ir.LoopProgram:
+def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, Layout]) -> Schedule:
     s = Schedule(program)
     inline_all(s, [block.name for block in anchor.before])
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
@@ -103,7 +103,8 @@ def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, 
     loops = axis_loops(s, name)[len(anchor.spatial) :]
     if layouts and len(loops) > 1 and loops[0] is not None:
         s.reorder(*present(*loops[1:]), loops[0])
-    return with_layouts(s.program, layouts_by_name(s.program, layouts))
+    lay_out(s, layouts)
+    return s
 
 
 def _channels_innermost(s: Schedule, block: str) -> None:
