@@ -14,7 +14,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -35,6 +35,7 @@ TARGETS = ("x86:threads=1,cpu=x86-64-v3", "x86:threads=2,cpu=cascadelake", "micr
 FULL = ("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1", "inception_v2")
 TINY = ("mobilenet_v2_int8", "vit_b16_int8", "bert_base", "gpt2_step", "lstm", "seq2seq", "unet_int8", "crnn", "detector")
 TINY_SUFFIX = "_tiny"
+DEFAULT = (*FULL, *(f"{name}{TINY_SUFFIX}" for name in TINY))
 _SYMBOL = re.compile(r"inlaid_[0-9a-f]{32}")
 
 Digests = dict[str, str]
@@ -68,18 +69,22 @@ class _Texts:
         raise _Recorded(self.texts)
 
 
-def record(module: inlaid.Module, target: str) -> Digests:
-    """The code of a module for a target. Raises an `InlaidError` where it cannot be compiled."""
+def regions(module: inlaid.Module, target: str) -> Iterator[tuple[int, Region, DriverContext]]:
+    """The regions of a module that a target compiles, by number. Raises an `InlaidError` where the module cannot be partitioned."""
     registry = default_registry()
     partitioned, takers = cut(module, [target], registry)
-    found: Digests = {}
     for number, (name, index) in enumerate(partitioned.regions.items()):
         taker = takers[index].target
-        if taker.kind == FALLBACK:
-            continue
-        context = DriverContext(taker, registry, ops.TABLE, objects=MemoryStore())
-        texts = _texts(Region(name, partitioned.module[name], taker), context)
-        found |= {f"{number}/{place}": digest(text) for place, text in enumerate(_normal(texts))}
+        if taker.kind != FALLBACK:
+            context = DriverContext(taker, registry, ops.TABLE, objects=MemoryStore())
+            yield number, Region(name, partitioned.module[name], taker), context
+
+
+def record(module: inlaid.Module, target: str) -> Digests:
+    """The code of a module for a target. Raises an `InlaidError` where it cannot be compiled."""
+    found: Digests = {}
+    for number, region, context in regions(module, target):
+        found |= {f"{number}/{place}": digest(text) for place, text in enumerate(_normal(_texts(region, context)))}
     return found
 
 
@@ -132,7 +137,7 @@ def load(name: str) -> inlaid.Module:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=[*FULL, *(f"{name}{TINY_SUFFIX}" for name in TINY)])
+    parser.add_argument("models", nargs="*", default=DEFAULT)
     parser.add_argument("--target", action="append", dest="targets", help="default: " + " ".join(TARGETS))
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("-o", "--output", type=Path, help="write the record to this file")
