@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from inlaid import ops
 from inlaid.cache import caches
@@ -26,7 +26,6 @@ from inlaid.partitioning.outline import outlined
 from inlaid.partitioning.place import by_priority
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import (
-    Artifact,
     Capabilities,
     Codegen,
     Conformance,
@@ -42,6 +41,7 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
 
+T = TypeVar("T")
 RECENT = 8
 """Executables that are kept for functions equal to theirs."""
 EXAMPLES = 2
@@ -56,6 +56,7 @@ class Subject:
         self.text = text
         self.registry = registry
         self.examples = examples
+        self._done: dict[Callable[[Subject], Any], Any] = {}
         self._recent: dict[str, Executable] = {}
         self._cuts: dict[str, tuple[Partitioned, tuple[Candidate, ...]]] = {}
 
@@ -118,12 +119,11 @@ class Subject:
         """Its code generator."""
         return self.registry.codegen(self.target)
 
-    @cached_property
-    def samples(self) -> Mapping[Region, Artifact]:
-        """What its code generator makes of the suite's samples; see `samples.compiled`."""
-        from inlaid.conformance import samples
-
-        return samples.compiled(self)
+    def once(self, work: Callable[[Subject], T]) -> T:
+        """What a function makes of the subject, worked out once."""
+        if work not in self._done:
+            self._done[work] = work(self)
+        return cast("T", self._done[work])
 
     def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
         """What the target claims of a function that is one call of an operator, or several that make one value: all of it, as the

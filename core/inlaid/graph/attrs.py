@@ -1,14 +1,21 @@
-"""Symbolic dimensions inside the attributes of operators."""
+"""Attributes of operators, and the symbolic dimensions inside them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from inlaid import arith
-from inlaid.graph.operator import Attrs
 from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
+
+
+@dataclass(frozen=True)
+class Attrs:
+    """Base of the typed attributes of operators: subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
+    dimensions and tuples of these, so that they compare by value, hash, print and parse."""
+
 
 _A = TypeVar("_A", bound=Attrs)
 

@@ -16,24 +16,14 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.errors import TypeInferenceError
-from inlaid.graph.attrs import attr_vars
-from inlaid.graph.operator import NO_TRAITS, Attrs, Operator, Traits
+from inlaid.graph.attrs import Attrs, attr_vars
+from inlaid.graph.operator import NO_TRAITS, Operator, Traits
+from inlaid.graph.span import Span as Span
 from inlaid.graph.unify import instantiate, join_types, unify
 from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
 if TYPE_CHECKING:
     from inlaid.arith import Dim
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where an expression came from: a model file and the name of a node in it."""
-
-    file: str
-    node: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.node}" if self.file else self.node
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -13,9 +13,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import TypeInferenceError
+from inlaid.graph.attrs import Attrs as Attrs
 
 if TYPE_CHECKING:
-    from inlaid.graph.ir import Call, Expr, Span
+    from inlaid.graph.ir import Call, Expr
+    from inlaid.graph.span import Span
     from inlaid.types import Type
 
 
@@ -26,12 +28,6 @@ class FusionKind(Enum):
     REDUCTION = "reduction"
     COMPLEX_OUT_FUSABLE = "complex-out-fusable"
     OPAQUE = "opaque"
-
-
-@dataclass(frozen=True)
-class Attrs:
-    """Base of the typed attributes of operators: subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
-    dimensions and tuples of these, so that they compare by value, hash, print and parse."""
 
 
 Interval = tuple[Any, Any]

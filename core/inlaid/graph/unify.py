@@ -12,7 +12,7 @@ from inlaid.errors import TypeInferenceError
 from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
-    from inlaid.graph.ir import Span
+    from inlaid.graph.span import Span
 
 _fresh = itertools.count()
 """The one thing that changes in this module: the numbers that make names unlike all others of the process."""

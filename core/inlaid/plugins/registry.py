@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import inlaid
 from inlaid.cache import digest, tree_digest
 from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
@@ -120,7 +119,7 @@ class PluginRegistry:
     def sources(self) -> str | None:
         """Says what code compiles here: a hash of the sources of Inlaid and of the packages that the plugins in use are in, as they
         are now. None where a plugin is no module that lies in files."""
-        core = Path(inlaid.__file__).parent
+        core = Path(__file__).parents[1]
         hashes = {core: tree_digest(core)}
         parts = [sys.version, hashes[core]]
         for info in self._plugins:

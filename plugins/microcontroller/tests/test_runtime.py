@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from inlaid.conformance.fresh import COMPILER
+from inlaid.conformance.inside import COMPILER
 
 
 def test_what_runs_packages_imports_nothing_of_the_compiler() -> None:

@@ -26,7 +26,7 @@ GRAPHS = 8
 
 def artifacts_are_whole(subject: Subject) -> None:
     """An artifact is one: it has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
-    for region, artifact in subject.samples.items():
+    for region, artifact in subject.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile gave {type(artifact).__name__}, not an Artifact")
         wrong = _unsound(artifact, region)
@@ -91,7 +91,7 @@ def needs_no_device(subject: Subject) -> None:
 
 
 def _compare(subject: Subject, others: Mapping[str, str], when: str) -> None:
-    changed = [name for name, value in samples.fingerprints(subject.samples).items() if others.get(name) != value]
+    changed = [name for name, value in samples.fingerprints(subject.once(samples.compiled)).items() if others.get(name) != value]
     if changed:
         raise Failed(f"{changed[0]} has other bytes {when}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from inlaid.errors import ModelImportError
-from inlaid.frontends.onnx.node import InvalidNode, NeedsStatic
+from inlaid.frontends.onnx.refusals import InvalidNode, NeedsStatic
 
 T = TypeVar("T")
 

@@ -1,0 +1,153 @@
+"""What processes that `fresh` starts do for checks. Each command imports what it needs, as some look at what that is."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.abc import MetaPathFinder
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inlaid.conformance.fresh import Json, answer
+
+if TYPE_CHECKING:
+    from inlaid.conformance.subject import Subject
+    from inlaid.plugins.registry import PluginRegistry
+
+COMPILER = tuple(
+    f"inlaid.{name}"
+    for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
+)
+"""Packages that a process which only runs models does without."""
+
+Request = Mapping[str, Any]
+
+
+def imports(request: Request) -> Json:
+    """The modules that a plugin's module, and its declaration of targets, bring in."""
+    importlib.import_module("inlaid.plugins.registry")  # what whoever looks for plugins has loaded already
+    before = set(sys.modules)
+    module = importlib.import_module(request["module"])
+    module.inlaid_targets()
+    return sorted(set(sys.modules) - before)
+
+
+def compile_samples(request: Request) -> Json:
+    """Hashes of the artifacts of samples. `cut_off`: whatever asks for the run side of the plugin raises."""
+    from inlaid.conformance.samples import compiled, fingerprints
+
+    subject = _subject(request)
+    if request["cut_off"]:
+        module = importlib.import_module(subject.registry.module(subject.plugin))
+        for hook in ("inlaid_runtime", "inlaid_probe"):
+            setattr(module, hook, _refuse)
+    return fingerprints(compiled(subject))
+
+
+def run_cases(request: Request) -> Json:
+    """How many cases were run, by their ids, in order; before that an answer for each, so that a crash costs one alone."""
+    from inlaid.conformance.suite import cases, run_case
+
+    subject = _subject(request)
+    known = {case.id: case for case in cases(subject)}
+    for name in request["cases"]:
+        answer(asdict(run_case(subject, known[name])))
+    return len(request["cases"])
+
+
+def resident(request: Request) -> Json:
+    """By how many bytes the process grows while it does the same over and over."""
+    from inlaid.conformance.levels.runtime import resident_growth
+
+    return resident_growth(_subject(request))
+
+
+def run_packages(request: Request) -> Json:
+    """Run packages, each on inputs in an .npz file, and write their outputs to others. `alone`: the compiler cannot be imported."""
+    import numpy as np
+
+    from inlaid.runtime.executable import Executable
+    from inlaid.runtime.package import read_package
+
+    registry = _registry(request)
+    if request["alone"]:
+        sys.meta_path.insert(0, _NoCompiler())
+    for stem in map(Path, request["stems"]):
+        executable = Executable(read_package(stem.with_suffix(".inlaid")), registry=registry)
+        with np.load(stem.with_suffix(".in.npz")) as inputs:
+            results = executable.run(dict(inputs))
+        np.savez(stem.with_suffix(".out.npz"), **results)
+    return len(request["stems"])
+
+
+class _NoCompiler(MetaPathFinder):
+    """Refuses the packages of the compiler."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raises `ImportError` for what only compiling needs."""
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILER):
+            raise ImportError(f"{fullname} is of the compiler, and running a package must not need it")
+
+
+def run_libraries(request: Request) -> Json:
+    """Call functions of shared libraries, each on inputs in an .npz file, and write their outputs to others. `libraries`: stem,
+    names of the inputs, names, shapes and element types of the outputs, and bytes of workspace."""
+    import ctypes
+
+    import numpy as np
+
+    from inlaid.runtime.arrays import aligned_empty, usable
+    from inlaid.types import dtype
+
+    for stem, names, outputs, workspace in request["libraries"]:
+        function = ctypes.CDLL(str(Path(stem).with_suffix(".so"))).model_run
+        with np.load(Path(stem).with_suffix(".in.npz")) as inputs:
+            given = [usable(inputs[name]) for name in names]
+        results = {name: aligned_empty(tuple(shape), dtype(element).numpy) for name, shape, element in outputs}
+        message = ctypes.create_string_buffer(256)
+        scratch = aligned_empty((workspace,), np.uint8)
+        if function(*(array.ctypes for array in (*given, *results.values(), scratch)), message):
+            raise RuntimeError(message.value.decode(errors="replace"))
+        np.savez(Path(stem).with_suffix(".out.npz"), **results)  # type: ignore[arg-type]
+    return len(request["libraries"])
+
+
+def _refuse(*arguments: object, **named: object) -> None:
+    raise RuntimeError("compiling asked for a device")
+
+
+def _registry(request: Request) -> PluginRegistry:
+    from inlaid.plugins.hookspecs import GROUP
+    from inlaid.plugins.registry import PluginRegistry
+
+    return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
+
+
+def _subject(request: Request) -> Subject:
+    from inlaid.conformance.subject import EXAMPLES, Subject
+
+    return Subject(request["target"], _registry(request), request.get("examples", EXAMPLES))
+
+
+COMMANDS: Mapping[str, Callable[[Request], Json]] = {
+    "imports": imports,
+    "compile": compile_samples,
+    "run": run_cases,
+    "resident": resident,
+    "packages": run_packages,
+    "libraries": run_libraries,
+}
+
+
+def main() -> None:
+    """Do what the request on standard input asks."""
+    request = json.loads(sys.stdin.read())
+    answer(COMMANDS[request["command"]](request))
+
+
+if __name__ == "__main__":
+    main()

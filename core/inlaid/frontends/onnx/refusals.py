@@ -1,0 +1,21 @@
+"""What converters raise besides `ModelImportError` itself, for the importer to act upon."""
+
+from __future__ import annotations
+
+from inlaid.errors import ModelImportError, Remedy, dims_setting
+from inlaid.frontends.values import Sources
+
+
+class NeedsStatic(ModelImportError):
+    """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
+
+    def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
+        sizes = Remedy.of("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.of()
+        joint = " and " if sources.dims and sources.inputs else ""
+        inputs = f"make {', '.join(map(repr, sources.inputs))} an initializer of the model" if sources.inputs else ""
+        super().__init__(message, operator=operator, node=node, remedy=Remedy.of(sizes, joint, inputs))
+        self.sources = sources
+
+
+class InvalidNode(ModelImportError):
+    """A node that cannot be imported whatever its inputs are: ONNX or Inlaid has no such operator, or it breaks ONNX's schema."""

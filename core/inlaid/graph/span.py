@@ -1,0 +1,16 @@
+"""Where expressions come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where an expression came from: a model file and the name of a node in it."""
+
+    file: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.node}" if self.file else self.node
