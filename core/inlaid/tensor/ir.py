@@ -17,7 +17,7 @@ Expressions compare by identity. Shared subexpressions are meant: every walk ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, Flag
 from operator import is_not
@@ -391,6 +391,11 @@ class For(Stmt):
     thread: str = ""
     annotations: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def over_threads(self) -> bool:
+        """Whether the iterations run on the threads of a block, not on blocks."""
+        return self.kind is ForKind.THREAD and not self.thread.startswith("block")
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class While(Stmt):
@@ -497,7 +502,7 @@ class Access(Flag):
 class Intrinsic(Stmt):
     """A target's tensor intrinsic applied to regions of buffers and to scalars; `name` is one that the target declares, whose
     semantic loop nest says what it does, `access` what it does with each region. One that is collective over thread axes acts once
-    for all threads of a phase: it stands beside loops bound to these axes, not in them."""
+    for all threads of a phase: it stands beside loops bound to these axes, or where a barrier may stand in a nest of them all."""
 
     name: str
     regions: tuple[Region, ...]
@@ -508,6 +513,14 @@ class Intrinsic(Stmt):
     def touching(self, access: Access) -> Iterator[Region]:
         """The regions that are read, or written, or either."""
         return (region for region, found in zip(self.regions, self.access, strict=True) if found & access)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Barrier(Stmt):
+    """All threads of a block arrive here before any goes on, and each then sees what the others wrote before.
+
+    It stands in one perfect nest of loops bound to threads, in serial loops and branches that all threads run alike.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -694,7 +707,7 @@ def _corners(regions: tuple[Region, ...]) -> tuple[arith.Expr, ...]:
 def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     """The direct substatements."""
     kind = type(stmt)  # schedules walk over programs again and again: a chain of matches takes twice as long
-    if kind is Store or kind is Intrinsic:
+    if kind is Store or kind is Intrinsic or kind is Barrier:
         return ()
     if kind is Seq:
         return stmt.stmts  # type: ignore[attr-defined, no-any-return]
@@ -703,6 +716,14 @@ def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     if kind is Block and stmt.init is not None:  # type: ignore[attr-defined]
         return (stmt.init, stmt.body)  # type: ignore[attr-defined]
     return (stmt.body,)  # type: ignore[attr-defined]
+
+
+def threads_meet(stmt: Stmt, axes: Collection[str]) -> bool:
+    """Whether threads meet in a statement: at a barrier, or in an intrinsic that is collective over one of the axes."""
+    return any(
+        isinstance(node, Barrier) or (isinstance(node, Intrinsic) and not frozenset(axes).isdisjoint(node.over))
+        for node in walk_stmts(stmt)
+    )
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:

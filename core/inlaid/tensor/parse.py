@@ -198,6 +198,8 @@ class _Parser:
                     otherwise = self._stmts(lines[position].below)
                     position += 1
                 groups[-1].append(ir.If(condition, then, otherwise))
+            elif first == "barrier":
+                groups[-1].append(ir.Barrier())
             elif first != "pass":
                 groups[-1].append(self._stmt(line, first))
             self._temporaries = {}

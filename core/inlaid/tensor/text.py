@@ -179,6 +179,8 @@ class _Printer:
         match stmt:
             case ir.Store() | ir.Intrinsic():
                 yield from self._headed(stmt, self._head(stmt))
+            case ir.Barrier():
+                yield from self._headed(stmt, "barrier")
             case ir.Block():
                 yield from self._block(stmt)
             case ir.If(then=then, otherwise=otherwise):

@@ -159,11 +159,25 @@ def test_collective_intrinsics_act_once_for_a_phase() -> None:
         np.testing.assert_array_equal(y, x[::-1])
 
 
-def test_collective_intrinsics_stand_outside_of_their_threads() -> None:
+def test_collective_intrinsics_stand_where_all_threads_meet() -> None:
+    """Beside the loops over these threads, or in one perfect nest of them all."""
     inside = PHASES.replace("    s[t] = x[t]\n  intrinsic", "    s[t] = x[t]\n    intrinsic")
-    with pytest.raises(VerifyError, match=r"reverse is collective over threadIdx\.x: expected outside of loops over it"):
-        verify(parse(inside))
-    verify(parse(inside.replace('threadIdx.x":\n    s', 'threadIdx.y":\n    s')))
+    for axis in "xy":
+        verify(parse(inside.replace('threadIdx.x":\n    s', f'threadIdx.{axis}":\n    s')))
+    both = inside.replace('over "threadIdx.x"', 'over "threadIdx.x", "threadIdx.y"')
+    with pytest.raises(VerifyError, match=r"reverse is collective over threadIdx\.x, threadIdx\.y: expected loops over all"):
+        verify(parse(both))
+    with pytest.raises(VerifyError, match="expected one perfect nest of loops bound to threads around it"):
+        verify(parse(both.replace("    intrinsic", '    for u in 1, thread, "threadIdx.y":\n      intrinsic')))
+
+
+def test_threads_meet_in_a_collective_intrinsic() -> None:
+    """Each of them runs it, once for all, whatever their order."""
+    program = parse(PHASES.replace("  intrinsic", "    intrinsic").replace('  for t in 4, thread, "threadIdx.x":\n    y', "    y"))
+    x = np.arange(4, dtype=np.int32)
+    for seed in range(4):
+        (y,) = run(program, [x], intrinsics={"reverse": REVERSE.semantics}, seed=seed)
+        np.testing.assert_array_equal(y, x[::-1])
 
 
 def test_tensorize_refuses_a_collective_intrinsic_in_a_loop_over_threads() -> None:

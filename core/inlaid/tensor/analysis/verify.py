@@ -33,13 +33,13 @@ class _Verifier:
     def __init__(self, program: ir.LoopProgram, intrinsics: Mapping[str, object]) -> None:
         self._program = program
         self._intrinsics = intrinsics
-        self._threads: set[str] = set()
         self._at: ir.Stmt = program.body
         self._buffers: set[ir.Buffer] = set()
         self._scope: set[arith.Expr] = set()
         self._blocks: set[str] = set()
         self._written: set[ir.Buffer] = set()
         self._well_typed: set[ir.Expr] = set()
+        self._around: list[ir.Stmt] = []
 
     def run(self) -> None:
         program = self._program
@@ -75,14 +75,12 @@ class _Verifier:
 
     def _stmt(self, stmt: ir.Stmt) -> None:
         self._at = stmt
+        self._around.append(stmt)
         match stmt:
             case ir.For(var=var, extent=extent, body=body):
                 self._indices(extent)
                 self._loop(stmt)
-                around = self._threads
-                self._threads = around | {stmt.thread}
                 self._inside([var], body)
-                self._threads = around
             case ir.While(condition=condition, body=body):
                 self._condition(condition)
                 self._stmt(body)
@@ -120,6 +118,9 @@ class _Verifier:
                 self._regions(regions)
                 self._values(*args)
                 self._access(stmt)
+            case ir.Barrier():
+                self._meeting("a barrier")
+        self._around.pop()
 
     def _access(self, stmt: ir.Intrinsic) -> None:
         name = stmt.name
@@ -132,11 +133,24 @@ class _Verifier:
             if wanted != stmt.access:
                 expected, found = (", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (wanted, stmt.access))
                 self._fail(f"intrinsic {name}: expected regions marked {expected} as its semantics say, found {found}")
-        for axis in stmt.over:
-            if axis in self._threads:
-                self._fail(f"intrinsic {name} is collective over {axis}: expected outside of loops over it, found inside")
+        around = {loop.thread for loop in self._around if isinstance(loop, ir.For)}
+        if not around.isdisjoint(stmt.over):
+            if not around.issuperset(stmt.over):
+                self._fail(
+                    f"intrinsic {name} is collective over {', '.join(stmt.over)}: expected loops over all around it, or none"
+                )
+            self._meeting(f"collective intrinsic {name}")
         for region in stmt.touching(ir.Access.WRITE):
             self._write(region.buffer)
+
+    def _meeting(self, what: str) -> None:
+        """Check the loops around a place where threads meet."""
+        threads = [place for place, stmt in enumerate(self._around) if isinstance(stmt, ir.For) and stmt.over_threads]
+        if not threads or threads[-1] - threads[0] != len(threads) - 1:
+            self._fail(f"{what}: expected one perfect nest of loops bound to threads around it")
+        for stmt in self._around[threads[-1] + 1 :]:
+            if isinstance(stmt, ir.For) and stmt.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
+                self._fail(f"{what}: expected serial loops around it, found loop {stmt.var}, which is {stmt.kind.value}")
 
     def _inside(self, variables: list[arith.Var], body: ir.Stmt) -> None:
         for var in self._bind(variables):

@@ -82,7 +82,8 @@ def region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Arra
     for (first, extent), size in zip(ranges, array.shape, strict=True):
         if first < 0 or extent < 0 or first + extent > size:
             fail(OUT_OF_BOUNDS, what)
-    return array[tuple(slice(first, first + extent) for first, extent in ranges)]
+    places: tuple[Any, ...] = tuple(slice(first, first + extent) for first, extent in ranges)
+    return array[(*places, ...)]
 
 
 def as_int(value: Any) -> Any:

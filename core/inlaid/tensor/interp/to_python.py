@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ class Emitter:
         self.lanes = False
         self._seed = seed
         self._threads = ThreadOrder(seed)
+        self._axes: dict[str, tuple[str, str]] = {}
         self._moving = defined
         self._lines: list[str] = []
         self._indent = 1
@@ -299,6 +300,9 @@ class Emitter:
     def stmt(self, stmt: ir.Stmt) -> None:
         """The lines of a statement."""
         self._forget()
+        if isinstance(stmt, ir.For) and stmt.over_threads and ir.threads_meet(stmt, (stmt.thread,)):
+            self._coroutines(stmt)
+            return
         if isinstance(stmt, ir.For) and not self.lanes:
             nest = independent_nest(stmt, self.sizes, _MIN_LANES, _MAX_LANES)
             if nest is not None:
@@ -339,8 +343,12 @@ class Emitter:
             case ir.Seq(stmts=stmts):
                 for item in stmts:
                     self.stmt(item)
+            case ir.Intrinsic(over=over) if not self._axes.keys().isdisjoint(over):
+                self._collective(stmt)
             case ir.Intrinsic():
                 self._intrinsic(stmt)
+            case ir.Barrier():
+                self.line(f"yield {self.bind(stmt)}, (), {self._count(self._axes)}")
             case _:
                 raise AssertionError(f"{type(stmt).__name__} is no statement")
 
@@ -373,8 +381,36 @@ class Emitter:
         else:
             inner = f"inner{next(self._names)}"
             self._inside(f"def {inner}({name}):", body)
-            self.line(f"for {name} in {steps}: {inner}({name})")
+            self.line(f"for {name} in {steps}: {'yield from ' * ir.threads_meet(loop.body, self._axes)}{inner}({name})")
         self._nesting -= 1
+
+    def _coroutines(self, loop: ir.For) -> None:
+        """A nest of loops over threads that meet in it: each thread is a generator, which stops where it waits for others."""
+        body: ir.Stmt = loop
+        variables = []
+        while isinstance(body, ir.For) and body.over_threads:
+            count = self.temporary(self.integer(body.extent, f"the extent of {body.var}"))
+            self.variables[body.var] = f"i{next(self._names)}"
+            variables.append(self.variables[body.var])
+            self._axes[body.thread] = (variables[-1], count)
+            body = body.body
+        around, self._nesting = self._nesting, 0
+        thread, inner = f"thread{next(self._names)}", body
+        self._inside(f"def {thread}({', '.join(variables)}):", lambda: self.stmt(inner))
+        self.line(f"{self.bind(self._threads)}.run({thread}, ({''.join(f'{count}, ' for _, count in self._axes.values())}))")
+        self._nesting, self._axes = around, {}
+
+    def _collective(self, stmt: ir.Intrinsic) -> None:
+        """Threads wait for those of their group, one of which runs the intrinsic."""
+        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in stmt.over)
+        stop = f"yield {self.bind(stmt)}, ({group}), {self._count(stmt.over)}"
+        self.line(stop)
+        first = " and ".join(f"{self._axes[axis][0]} == 0" for axis in stmt.over)
+        self._inside(f"if {first}:", lambda: self._intrinsic(stmt))
+        self.line(stop)
+
+    def _count(self, axes: Iterable[str]) -> str:
+        return " * ".join(self._axes[axis][1] for axis in axes)
 
     def _alloc(self, buffer: ir.Buffer) -> None:
         if self.lanes:
@@ -430,7 +466,7 @@ class Emitter:
             scalars.append(f"np.asarray({self._stored(text, arg.dtype)})")
         first = len(program.inputs) - len(scalars)
         arrays = ", ".join((*operands[:first], *scalars, *operands[first:]))
-        call = self._calls.setdefault(stmt.name, _Call(stmt.name, program, self.intrinsics, self._seed))
+        call = self._calls.setdefault(stmt.name, _Call(stmt.name, program, self.sizes, self.intrinsics, self._seed))
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
@@ -448,10 +484,14 @@ class Emitter:
 
 
 class _Call:
-    """A tensor intrinsic called on views of arrays. It is translated once for each set of sizes."""
+    """A tensor intrinsic called on views of arrays. It is translated once for each set of sizes; those that no operand has are the
+    caller's."""
 
-    def __init__(self, name: str, program: ir.LoopProgram, intrinsics: Mapping[str, Semantics], seed: int) -> None:
+    def __init__(
+        self, name: str, program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int
+    ) -> None:
         self._name = name
+        self._sizes = sizes
         self._seed = seed
         self._program = program
         self._intrinsics = intrinsics
@@ -466,6 +506,7 @@ class _Call:
             for dim, actual in zip(reversed(buffer.shape), reversed(array.shape), strict=False):
                 if isinstance(dim, SizeVar):
                     sizes.setdefault(dim, actual)
+        sizes = {**self._sizes, **sizes}
         views = []
         for buffer, array in zip(params, arrays, strict=True):
             shape = known_shape(buffer, sizes)

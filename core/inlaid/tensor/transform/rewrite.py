@@ -133,6 +133,8 @@ class Rewriter:
                 if new_regions is regions and not any(map(is_not, new_args, args)):
                     return stmt
                 return replace(stmt, regions=new_regions, args=new_args)
+            case ir.Barrier():
+                return stmt
         raise AssertionError(f"{type(stmt).__name__} is no statement")
 
     def _block(self, block: ir.Block) -> ir.Block:
