@@ -89,14 +89,20 @@ def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     return False
 
 
+def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
+    """What a statement reads and writes itself, or hints at, in the order of the text."""
+    for node in ir.walk_exprs(*values_of(stmt)):
+        if isinstance(node, ir.Load):
+            yield ir.Region(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.Access.READ
+    if isinstance(stmt, ir.Store):
+        yield ir.Region(stmt.buffer, tuple((index, arith.ONE) for index in stmt.indices)), ir.Access.WRITE
+    if isinstance(stmt, ir.Intrinsic):
+        yield from zip(stmt.regions, stmt.access, strict=True)
+
+
 def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
     """The buffers that a statement reads or writes itself, or hints at."""
-    found = {node.buffer for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)}
-    if isinstance(stmt, ir.Store):
-        found.add(stmt.buffer)
-    if isinstance(stmt, ir.Intrinsic):
-        found |= {region.buffer for region in stmt.regions}
-    return found
+    return {region.buffer for region, _ in accesses_of(stmt)}
 
 
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import writes
 from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.independence import determined
 from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body

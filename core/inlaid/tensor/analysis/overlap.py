@@ -1,0 +1,257 @@
+"""Whether two threads can touch one element: what is uniform in indices is compared symbolically, the rest is enumerated."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.digits import determined
+
+Values = Mapping[arith.Expr, arith.Expr]
+_Array = np.ndarray[Any, Any]
+_Counts = dict[arith.Expr, int]
+_MOST_ELEMENTS = 1 << 10
+"""Elements that one thread touches by one access: more are not enumerated."""
+_MOST_CASES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """What a statement does with one element of a buffer, or with each of several, where `guards` hold. `free` are the variables,
+    besides those of threads, whose values threads do not share, by their extents (None: any value); `over` are the axes of threads
+    that do it together; `rounds` tell iterations of the loops around apart."""
+
+    stmt: ir.Stmt
+    buffer: ir.Buffer
+    point: tuple[arith.Expr, ...]
+    writes: bool
+    guards: tuple[arith.Expr, ...]
+    free: Mapping[arith.Expr, arith.Expr | None]
+    rounds: tuple[tuple[arith.Expr, int], ...]
+    over: tuple[str, ...]
+
+    def at(self, values: Values) -> Access:
+        """The access with values put in for variables that threads share."""
+        point, guards = (tuple(arith.substitute(index, values) for index in side) for side in (self.point, self.guards))
+        free = {var: extent and arith.substitute(extent, values) for var, extent in self.free.items()}
+        return replace(self, point=point, guards=guards, free=free)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Two threads that touch one element, and why that is not certain ("" where it is)."""
+
+    threads: str
+    doubt: str
+
+
+class Overlaps:
+    """Answers for the threads of one nest at a time, whose loops are `axes`. `bounds` are those of variables, which `analyzer`
+    knows too; `offsets` are the places of buffers."""
+
+    def __init__(self, analyzer: arith.Analyzer, bounds: arith.Bounds, offsets: Mapping[ir.Buffer, int]) -> None:
+        self.axes: Mapping[str, ir.For] = {}
+        self._bounds = bounds
+        self._analyzer = analyzer
+        self._offsets = offsets
+
+    def find(self, first: Access, second: Access) -> Overlap | None:
+        """Two different threads, the one with `first` and the other with `second`; None where there are none."""
+        if first.buffer is not second.buffer:
+            first, second = self._in_bytes(first, second)
+        elif first.point == second.point and not first.over + second.over and self._tells_thread(first):
+            return None
+        return self._compared(first, second, _MOST_CASES)
+
+    def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
+        """Accesses of buffers that share bytes, in terms of the greatest unit that both are multiples of."""
+        buffers = [access.buffer for access in accesses]
+        unit = math.gcd(*(size for buffer in buffers for size in (buffer.dtype.bytes, self._offsets[buffer])))
+        for access, buffer in zip(accesses, buffers, strict=True):
+            flat: arith.Expr = arith.ZERO
+            for index, extent in zip(access.point, buffer.shape, strict=True):
+                flat = flat * extent + index
+            part, parts = arith.Var("part"), arith.Const(buffer.dtype.bytes // unit)
+            flat = flat * parts + part + self._offsets[buffer] // unit
+            yield replace(access, point=(flat,), free={**access.free, part: parts})
+
+    def _tells_thread(self, access: Access) -> bool:
+        """Whether the indices alone say which thread has them."""
+        if any(map(arith.reads_data, access.point)):
+            return False
+        own = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}
+        bounds = {**self._bounds, **own}
+        return all(determined(loop.var, loop.extent, access.point, bounds) for loop in self.axes.values())
+
+    def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
+        """Where there is doubt, variables that threads share are taken case by case, `most` cases in all."""
+        found = self._enumerated(first, second)
+        case = self._case(first, second, most) if found is not None and found.doubt else None
+        if case is None:
+            return found
+        var, values = case
+        sides = ((first.at({var: value}), second.at({var: value})) for value in values)
+        overlaps = (self._compared(*pair, most // len(values)) for pair in sides)
+        return next((overlap for overlap in overlaps if overlap is not None), None)
+
+    def _case(self, first: Access, second: Access, most: int) -> tuple[arith.Expr, list[arith.Expr]] | None:
+        """A variable that threads share, and its few values, or those that differ modulo a constant that indices are taken by."""
+        own = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
+        nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
+        for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in own):
+            low, high = self._analyzer.bounds(var)
+            if low is not None and high is not None and high - low < most:
+                # The last iteration is followed by none.
+                last = high - ((var, 2) in first.rounds + second.rounds)
+                return var, [arith.Const(value) for value in range(low, last + 1)]
+        for node in nodes:
+            if isinstance(node, arith.FloorMod) and isinstance(node.operands[1], arith.Const) and node.operands[1].value <= most:
+                for shared in arith.free_vars(node.operands[0]) - own:
+                    if isinstance(shared, arith.Var):
+                        size = node.operands[1].value
+                        return shared, [arith.Var(shared.name) * size + digit for digit in range(size)]
+        return None
+
+    def _enumerated(self, first: Access, second: Access) -> Overlap | None:
+        counts = [self._counts(access) for access in (first, second)]
+        columns: list[tuple[arith.Expr, arith.Expr, int]] = []
+        doubt = ""
+        for a, b in zip(first.point, second.point, strict=True):
+            shared, own, others = self._parts(a, first, counts[0])
+            other_shared, other_own, more = self._parts(b, second, counts[1])
+            shared = shared.plus(other_shared, -1)
+            step = math.gcd(*(count for side in (shared, others, more) for count in side.terms.values()))
+            if step:
+                doubt = f"index {b} is not affine in the threads alone, or of too many elements"
+            if step != 1:
+                columns.append((own + shared.constant, other_own, step))
+        threads = [bound for loop in self.axes.values() if (bound := arith.bounds(loop.extent)[1]) is not None]
+        if len(threads) < len(self.axes):
+            return Overlap("", "the number of threads has no constant bound")
+        if any(not isinstance(loop.extent, arith.Const) for loop in self.axes.values()):
+            doubt = doubt or "the number of threads is not constant"
+        tables = [self._table(access, count, threads) for access, count in zip((first, second), counts, strict=True)]
+        keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in tables]
+        for *indices, step in columns:
+            values = [table.of(index) for table, index in zip(tables, indices, strict=True)]
+            values = [value % step for value in values] if step else values
+            least = min((int(value.min()) for value in values if value.size), default=0)
+            size = 1 + max((int(value.max()) for value in values if value.size), default=0) - least
+            keys = [key * size + value - least for key, value in zip(keys, values, strict=True)]
+        pair = _two((keys[0], tables[0].ids), (keys[1], tables[1].ids))
+        if pair is None:
+            return None
+        names = " and ".join(self._thread(number, threads) for number in pair)
+        return Overlap(names, doubt or tables[0].doubt or tables[1].doubt)
+
+    def _counts(self, access: Access) -> _Counts:
+        """The variables to enumerate, and how many values each has; the largest are left out where there are too many points."""
+        counts = {}
+        for index in access.point + access.guards:
+            for var in arith.free_vars(index):
+                extent = access.free.get(var)
+                most = None if extent is None else self._analyzer.bounds(extent)[1]
+                if most is not None:
+                    counts[var] = most
+        while math.prod(counts.values()) > _MOST_ELEMENTS:
+            del counts[max(counts, key=counts.__getitem__)]
+        return counts
+
+    def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> tuple[arith.Linear, arith.Expr, arith.Linear]:
+        """An index as what threads share, what is enumerated, and the rest."""
+        form = self._analyzer.linear(index)
+        threads = {loop.var for loop in self.axes.values()}
+        shared: _Counts = {}
+        own: _Counts = {}
+        others: _Counts = {}
+        for atom, count in form.terms.items():
+            variables = arith.free_vars(atom)
+            if arith.reads_data(atom):
+                others[atom] = count
+            elif variables.isdisjoint(threads | access.free.keys()):
+                shared[atom] = count
+            else:
+                (own if variables <= threads | counts.keys() else others)[atom] = count
+        return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
+
+    def _table(self, access: Access, counts: _Counts, threads: list[int]) -> _Table:
+        numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
+        grid = np.indices((*numbers, *counts.values()), sparse=True)
+        values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))
+        # Threads that act together are as one more thread.
+        ids: _Array = np.full((*numbers, *counts.values()), math.prod(threads) if access.over else 0)
+        for axis, index in enumerate(grid[: len(threads)]):
+            ids += index * math.prod(threads[axis + 1 :])
+        chosen = np.ones(ids.shape, np.bool_)
+        doubt = "" if all(isinstance(access.free[var], arith.Const) for var in counts) else "extents are not constant"
+        for guard in map(self._analyzer.simplify, access.guards):
+            if arith.reads_data(guard) or not arith.free_vars(guard) <= values.keys():
+                doubt = f"this depends on {'data' if arith.reads_data(guard) else guard}"
+            else:
+                chosen &= _evaluated(guard, values) != 0
+        return _Table(values, chosen, ids[chosen], doubt)
+
+    def _thread(self, number: int, threads: list[int]) -> str:
+        places = np.unravel_index(number % math.prod(threads), threads)
+        return f"({', '.join(f'{axis}={place}' for axis, place in zip(self.axes, places, strict=True))})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The points of an access: values of variables, where its guards hold, the numbers of threads there, and what is not known."""
+
+    values: Mapping[arith.Expr, _Array]
+    chosen: _Array
+    ids: _Array
+    doubt: str
+
+    def of(self, index: arith.Expr) -> _Array:
+        """The values of an index at the points."""
+        return np.broadcast_to(_evaluated(index, self.values), self.chosen.shape)[self.chosen]
+
+
+def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
+    """Two different threads with one key, given keys and threads of two accesses; None where there are none."""
+    (keys, least, most), (others, low, high) = _extremes(*first), _extremes(*second)
+    _, here, there = np.intersect1d(keys, others, return_indices=True)
+    for a, b in ((least[here], high[there]), (most[here], low[there])):
+        differing = np.flatnonzero(a != b)
+        if differing.size:
+            return int(a[differing[0]]), int(b[differing[0]])
+    return None
+
+
+def _extremes(keys: _Array, ids: _Array) -> tuple[_Array, _Array, _Array]:
+    """The different keys, and the least and the greatest thread with each."""
+    order = np.lexsort((ids, keys))
+    keys, ids = keys[order], ids[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
+    ends = np.append(starts[1:], keys.size) - 1
+    return keys[starts], ids[starts], ids[ends[: starts.size]]
+
+
+_NUMPY: Mapping[type[arith.Expr], Callable[..., Any]] = {
+    arith.Add: operator.add, arith.Mul: operator.mul, arith.FloorDiv: operator.floordiv, arith.FloorMod: operator.mod,
+    arith.Min: np.minimum, arith.Max: np.maximum, arith.And: np.logical_and, arith.Or: np.logical_or, arith.Not: np.logical_not,
+    arith.Select: np.where,
+}  # fmt: skip
+_COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
+
+
+def _evaluated(expr: arith.Expr, values: Mapping[arith.Expr, _Array]) -> _Array:
+    """The values of an expression without data; nothing of use where a divisor is 0."""
+    if isinstance(expr, arith.Const):
+        return np.asarray(expr.value)
+    if expr in values:
+        return values[expr]
+    parts = [_evaluated(operand, values) for operand in expr.operands]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        made = _COMPARE[expr.op](*parts) if isinstance(expr, arith.Compare) else _NUMPY[type(expr)](*parts)
+    return np.asarray(made, np.int64)

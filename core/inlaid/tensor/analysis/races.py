@@ -1,0 +1,318 @@
+"""Races between the threads of a block, and barriers that some of its threads never reach.
+
+The walk carries the accesses that threads have made since the last barrier: each of them may meet what another thread does next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.overlap import Access, Overlaps, Values
+from inlaid.tensor.text import show, show_stmt
+from inlaid.types import dtype
+
+Offsets = Mapping[ir.Buffer, int]
+"""Where buffers lie in the memory of their scope, in bytes, as `memory_scopes.places` gives it."""
+_NO_OFFSETS: Offsets = MappingProxyType({})
+_DATA = arith.Var("data of its own")
+_WHILE = arith.Var("while")
+_INT64 = dtype("int64")
+
+
+def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
+    """Check that no two threads of a block touch one element between two barriers, one of them writing, and that all threads reach
+    each barrier and each collective intrinsic. Loops bound to threads are perfect nests, at whose start and end all threads are
+    together. Buffers of a scope whose bytes overlap by `offsets` count as one. Expects no blocks.
+
+    Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and shows the
+    program with the second access marked. Where indices are not affine, or too many to enumerate, it says "cannot prove".
+    """
+    for problem in Races(program, offsets).problems():
+        raise ScheduleError(f"{program.name}: {problem.text}\n{show(program, mark=problem.at)}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What is wrong with a program, and where: a race, or (`diverges`) a place that only some threads reach."""
+
+    at: ir.Stmt
+    text: str
+    diverges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """What holds where a statement runs. `values` are of variables that all threads share, `free` as in `Access`; `differing` are
+    variables whose values depend on the thread, `varying` those on which it depends whether a thread comes here."""
+
+    values: Values = field(default_factory=dict)
+    free: Mapping[arith.Expr, arith.Expr | None] = field(default_factory=dict)
+    guards: tuple[arith.Expr, ...] = ()
+    rounds: tuple[tuple[arith.Expr, int], ...] = ()
+    differing: frozenset[arith.Expr] = frozenset()
+    varying: frozenset[arith.Expr] = frozenset()
+
+    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Where:
+        """With a variable that all threads share, in a round of its loop."""
+        rounds = self.rounds if number is None else (*self.rounds, (var, number))
+        return replace(self, values={**self.values, var: value}, rounds=rounds)
+
+    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Where:
+        """With a variable that each thread has for itself."""
+        differing = self.differing | {var} if differs else self.differing
+        return replace(self, free={**self.free, var: extent}, differing=differing)
+
+
+_Open = dict[Access, None]
+"""Accesses since the last barrier."""
+
+
+class Races:
+    """The problems of a program, also without some of its barriers. What is found of two accesses is found once."""
+
+    def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
+        self._program = program
+        self._offsets = offsets
+        found = (access for stmt in ir.walk_stmts(program.body) for access in accesses_of(stmt))
+        self._touched = {region.buffer for region, access in found if access & ir.Access.WRITE} | offsets.keys()
+        bounds = variable_bounds(program.body)
+        self._analyzer = arith.Analyzer(bounds)
+        self._overlaps = Overlaps(self._analyzer, bounds, offsets)
+        self._private: set[ir.Buffer] = set()
+        self._axes: dict[str, ir.For] = {}
+        self._without: Collection[ir.Stmt] = ()
+        self._made: dict[object, tuple[Access, ...]] = {}
+        self._moved: dict[object, Access] = {}
+        self._clashes: dict[tuple[Access, Access], Problem | None] = {}
+        self._divergences: dict[tuple[ir.Stmt, object], Problem] = {}
+        self._symbols: dict[object, arith.Var] = {}
+        self._found: dict[Problem, None] = {}
+
+    def problems(self, without: Collection[ir.Stmt] = ()) -> list[Problem]:
+        """What is wrong with the program without some of its barriers. A problem that stays is the same object."""
+        self._without = without
+        self._found = {}
+        self._nests(self._program.body, _Where())
+        return list(self._found)
+
+    # -- walking --
+
+    def _nests(self, stmt: ir.Stmt, where: _Where) -> None:
+        """Walk the nests of loops over threads in a statement."""
+        if not isinstance(stmt, ir.For) or not stmt.over_threads:
+            for part in ir.substatements(stmt):
+                self._nests(part, where)
+            return
+        body: ir.Stmt = stmt
+        self._axes = {}
+        while isinstance(body, ir.For) and body.over_threads:
+            self._axes[body.thread] = body
+            body = body.body
+        self._private = {node.buffer for node in ir.walk_stmts(body) if isinstance(node, ir.Alloc)}
+        self._overlaps.axes = self._axes
+        self._walk(body, replace(where, differing=frozenset(loop.var for loop in self._axes.values())), {})
+
+    def _walk(self, stmt: ir.Stmt, where: _Where, before: _Open) -> _Open:
+        """The accesses that are open behind a statement, given those before it."""
+        if isinstance(stmt, ir.Barrier):
+            if stmt in self._without:
+                return before
+            self._reached(stmt, where, where.varying, "a barrier")
+            return {}
+        if isinstance(stmt, ir.Seq):
+            for item in stmt.stmts:
+                before = self._walk(item, where, before)
+            return before
+        if isinstance(stmt, ir.Intrinsic) and not self._axes.keys().isdisjoint(stmt.over):
+            others = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
+            self._reached(stmt, where, where.varying - others, f"collective intrinsic {stmt.name}")
+        now = self._meet(before, self._of(stmt, where))
+        match stmt:
+            case ir.Alloc(body=body):
+                return self._walk(body, where, now)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                index = condition.index if isinstance(condition, ir.Index) else arith.Opaque(condition, 0, 1)
+                index = self._value(index, where)
+                inside = replace(where, varying=where.varying | self._depends(where, condition))
+                first = self._walk(then, replace(inside, guards=(*where.guards, index)), now)
+                negated = replace(inside, guards=(*where.guards, arith.logical_not(index)))
+                return first | (now if otherwise is None else self._walk(otherwise, negated, now))
+            case ir.Let(var=var, value=value, body=body):
+                return self._walk(body, self._let(var, value, where), now)
+            case ir.While(condition=condition, body=body):
+                inside = replace(where, varying=where.varying | self._depends(where, condition))
+                for number in (1, 2):
+                    after = self._walk(body, replace(inside, rounds=(*where.rounds, (_WHILE, number))), now)
+                    now = now | self._meet(after, self._of(stmt, where))
+                return now
+            case ir.For() if self._stops(stmt):
+                return self._rounds(stmt, where, now)
+            case ir.For(var=var, extent=extent, body=body):
+                if stmt.over_threads:
+                    self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
+                depends = self._depends(where, ir.Index(_INT64, extent))
+                inside = where.owned(var, self._value(extent, where), bool(depends | where.varying))
+                return self._walk(body, replace(inside, varying=where.varying | depends), now)
+        return now
+
+    def _rounds(self, loop: ir.For, where: _Where, before: _Open) -> _Open:
+        """A loop that holds barriers. Where each iteration stops at one, it meets the next iteration and no other."""
+        extent, var, body = self._value(loop.extent, where), loop.var, loop.body
+        where = replace(where, varying=where.varying | self._depends(where, ir.Index(_INT64, loop.extent)))
+        never = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
+        if not self._surely_stops(body):
+            for number in (1, 2):
+                symbol = self._symbol(var, (where.rounds, number))
+                before = before | self._walk(body, where.shared(var, symbol, number), before)
+            return before
+        first = self._walk(body, where.shared(var, arith.ZERO, 0), before)
+        if self._analyzer.prove(arith.compare("<=", extent, 1)):
+            return never | first
+        once = self._walk(body, where.shared(var, var, 1), {})
+        self._walk(body, where.shared(var, var + 1, 2), once)
+        return never | {self._with(access, {var: extent - 1}): None for access in once}
+
+    def _let(self, var: arith.Var, value: ir.Expr, where: _Where) -> _Where:
+        if isinstance(value, ir.Index) and not arith.reads_data(value.index):
+            return where.shared(var, self._value(value.index, where))
+        differs = bool(self._depends(where, value) | where.varying)
+        if differs or where.free:
+            return where.owned(var, None, differs)
+        return where.shared(var, self._symbol(var, where.rounds))
+
+    def _symbol(self, *key: object) -> arith.Var:
+        return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
+
+    def _stops(self, stmt: ir.Stmt) -> bool:
+        return any(isinstance(node, ir.Barrier) and node not in self._without for node in ir.walk_stmts(stmt))
+
+    def _surely_stops(self, stmt: ir.Stmt) -> bool:
+        """Whether no way through a statement avoids all barriers."""
+        match stmt:
+            case ir.Barrier():
+                return stmt not in self._without
+            case ir.If(then=then, otherwise=otherwise):
+                return otherwise is not None and self._surely_stops(then) and self._surely_stops(otherwise)
+            case ir.For(extent=extent) if not self._analyzer.prove(arith.compare("<", 0, extent)):
+                return False
+            case ir.While():
+                return False
+        return any(map(self._surely_stops, ir.substatements(stmt)))
+
+    def _depends(self, where: _Where, value: ir.Expr) -> frozenset[arith.Expr]:
+        """The variables, different for each thread, that a value depends on."""
+        value = value.substitute(where.values)
+        data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
+        return (value.free_vars() & where.differing) | ({_DATA} if data else set())
+
+    def _reached(self, stmt: ir.Stmt, where: _Where, varying: frozenset[arith.Expr], what: str) -> None:
+        if varying:
+            names = ", ".join(sorted(f"{var}" for var in varying))
+            self._report(
+                stmt,
+                f"expected all threads to reach {what}, found it under conditions or loops that depend on {names}; move it out of "
+                f"them, or put the condition on the statements beside it",
+            )
+
+    def _report(self, stmt: ir.Stmt, text: str) -> None:
+        self._found[self._divergences.setdefault((stmt, text), Problem(stmt, text, True))] = None
+
+    def _value(self, index: arith.Expr, where: _Where) -> arith.Expr:
+        return arith.substitute(index, where.values)
+
+    # -- accesses --
+
+    def _meet(self, before: _Open, new: tuple[Access, ...]) -> _Open:
+        after = before | dict.fromkeys(new)
+        for second in new:
+            for first in after:
+                if (first.writes or second.writes) and self._overlap(first.buffer, second.buffer):
+                    pair = (first, second)
+                    if pair not in self._clashes:
+                        self._clashes[pair] = self._clash(first, second)
+                    problem = self._clashes[pair]
+                    if problem is not None:
+                        self._found[problem] = None
+        return after
+
+    def _overlap(self, a: ir.Buffer, b: ir.Buffer) -> bool:
+        if a is b:
+            return True
+        if a.scope != b.scope or a not in self._offsets or b not in self._offsets:
+            return False
+        sizes = (prod(arith.bounds(dim)[1] or 0 for dim in item.shape) * item.dtype.bytes for item in (a, b))
+        ends = [self._offsets[item] + size for item, size in zip((a, b), sizes, strict=True)]
+        return max(self._offsets[a], self._offsets[b]) < min(ends)
+
+    def _of(self, stmt: ir.Stmt, where: _Where) -> tuple[Access, ...]:
+        """What a statement itself reads and writes of memory that threads share."""
+        key = (stmt, frozenset(where.values.items()), frozenset(where.free.items()), where.guards, where.rounds)
+        if key not in self._made:
+            self._made[key] = tuple(self._accesses(stmt, where))
+        return self._made[key]
+
+    def _accesses(self, stmt: ir.Stmt, where: _Where) -> Iterator[Access]:
+        over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
+        for region, access in accesses_of(stmt):
+            if region.buffer in self._touched and region.buffer not in self._private:
+                free = dict(where.free)
+                point = []
+                for first, extent in region.ranges:
+                    point.append(self._value(first, where))
+                    if extent != arith.ONE:
+                        element = arith.Var("element")
+                        point[-1] += element
+                        free[element] = self._value(extent, where)
+                for kind in access:
+                    writes = kind is ir.Access.WRITE
+                    yield Access(stmt, region.buffer, tuple(point), writes, where.guards, free, where.rounds, over)
+
+    def _with(self, access: Access, values: Values) -> Access:
+        key = (access, frozenset(values.items()))
+        if key not in self._moved:
+            self._moved[key] = access.at(values)
+        return self._moved[key]
+
+    def _clash(self, first: Access, second: Access) -> Problem | None:
+        """The race of two accesses by two threads; None where there is none."""
+        found = self._overlaps.find(first, second)
+        if found is None:
+            return None
+        rounds = zip(first.rounds, second.rounds, strict=False)
+        loop = next((f", carried by loop {a[0]}" for a, b in rounds if a != b), "")
+        if not loop and (common := [var for var in first.free if var in second.free]):
+            loop = f", in loop {common[-1]}"
+        names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
+        remedy = "put a barrier between them, or change an index"
+        if first.stmt is second.stmt and first.rounds == second.rounds:
+            remedy = "give each thread elements of its own"
+        texts = " and ".join(f"`{_line(access.stmt)}` ({'write' if access.writes else 'read'})" for access in (first, second))
+        if found.doubt:
+            return Problem(
+                second.stmt, f"cannot prove that no two threads race for {names}: {texts}{loop}; {found.doubt}; {remedy}"
+            )
+        return Problem(second.stmt, f"threads {found.threads} race for {names}: {texts}{loop}; {remedy}")
+
+
+def _line(stmt: ir.Stmt) -> str:
+    """The first line of a statement."""
+    return next(line for line in map(str.strip, show_stmt(stmt).splitlines()) if not line.startswith("%"))
+
+
+def variable_bounds(body: ir.Stmt) -> dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]:
+    """The bounds of the variables of a program. Copies of a loop, as unrolling makes them, may have one variable."""
+    found: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
+    for stmt in ir.walk_stmts(body):
+        if isinstance(stmt, ir.For):
+            bounds = (0, arith.unwrap(stmt.extent - 1))
+            found[stmt.var] = bounds if found.get(stmt.var, bounds) == bounds else (0, None)
+        elif isinstance(stmt, ir.Let) and stmt.bounds is not None:
+            found[stmt.var] = (arith.unwrap(stmt.bounds[0]), arith.unwrap(stmt.bounds[1]))
+    return found
