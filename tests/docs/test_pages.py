@@ -65,7 +65,7 @@ def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Pat
     folder = tmp_path / "acme"
     folder.mkdir()
     path = os.pathsep.join((str(environment), os.environ["PATH"]))
-    assert run_page(TUTORIAL, folder, path) == 4
+    assert run_page(TUTORIAL, folder, path) == 5
     shown = subprocess.run(
         ["inlaid", "partition", "dense.onnx", "--targets", "acme,x86", "--explain"],
         cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True,

@@ -1,0 +1,308 @@
+"""Fork-join kernels in SPMD form: one nest of threads around all phases, with barriers between these where they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.digits import determined
+from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.races import Offsets, Races, variable_bounds
+from inlaid.tensor.primitives.place import failed
+from inlaid.tensor.transform.lower_blocks import guarded, joined, mapped, simplify_program
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import MemoryScope
+
+_NO_OFFSETS: Offsets = MappingProxyType({})
+_REMEDY = "allocate it inside the loops over threads, or give it a dimension for each axis of threads"
+
+
+def to_spmd(program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS) -> ir.LoopProgram:
+    """A kernel of one perfect nest of block loops, or none, as what each thread does.
+
+        alloc s in "shared": { n[0] = 8; for t in 32, threadIdx.x: s[t] = x[t]; for u in 16, threadIdx.x: y[u] = s[31 - u] }
+    becomes
+        alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
+
+    Buffers that blocks own are allocated around the threads. Of a buffer that threads own and that lives through several phases,
+    each thread gets the part that it uses. A barrier stands between phases, and at the end of a serial loop around phases, unless
+    it is proved that none is needed; `offsets` are the places of buffers that share memory. Expects no blocks or virtual
+    threads. Whether phases themselves are free of races is for `check_races` to say.
+
+    Raises `ScheduleError` for scopes that the target does not declare, loops over threads that cannot be one nest, a barrier that
+    only some threads would reach, and threads that share what each should own.
+    """
+    body = program.body
+    around: list[ir.For | ir.Let] = []
+    while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind is ir.ForKind.THREAD and not body.over_threads):
+        around.append(body)
+        body = body.body
+    kernel = _Kernel(program, scopes, body)
+    body = kernel.body()
+    for outer in reversed(around):
+        body = replace(outer, body=body)
+    return _without_needless(simplify_program(replace(program, body=body)), offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    var: arith.Var
+    extent: arith.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """The loops over threads around a statement: their axes, what their variables become, and the conditions of narrower ones."""
+
+    axes: frozenset[str] = frozenset()
+    variables: Mapping[arith.Expr, arith.Expr] = field(default_factory=dict)
+    guards: arith.Expr = arith.ONE
+
+
+class _Kernel:
+    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt) -> None:
+        self._program = program
+        self._body = body
+        self._owners = {"": "", "register": "thread"} | {scope.name: scope.owner for scope in scopes}
+        self._analyzer = arith.Analyzer(variable_bounds(program.body))
+        self._inner = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
+        self._hoisted: dict[ir.Buffer, None] = {}
+        self._axes: dict[str, _Axis] = {}
+        for stmt in ir.walk_stmts(body):
+            if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD:
+                self._add(stmt)
+
+    def body(self) -> ir.Stmt:
+        """The nest of threads, with what their block owns around it."""
+        body = self._stmt(self._body, _Inside())
+        for axis in sorted(self._axes):
+            body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
+        for buffer in reversed(self._hoisted):
+            body = ir.Alloc(buffer, body)
+        return body
+
+    def _add(self, loop: ir.For) -> None:
+        """Make an axis as long as a loop over it."""
+        if not loop.over_threads:
+            raise failed(
+                self._program, f"loop {loop.var} is bound to {loop.thread}: expected it around all that its kernel does", loop
+            )
+        extent = loop.extent
+        if not self._inner.isdisjoint(arith.free_vars(extent)) or arith.reads_data(extent):
+            most = self._analyzer.bounds(extent)[1]
+            if most is None:
+                problem = f"loop {loop.var} is bound to {loop.thread}: expected a constant bound of its extent {extent}"
+                raise failed(self._program, problem, loop)
+            extent = arith.Const(most)
+        axis = self._axes.setdefault(loop.thread, _Axis(arith.Var(loop.thread), extent))
+        if not self._analyzer.prove(arith.compare("<=", extent, axis.extent)):
+            larger = self._analyzer.prove(arith.compare("<=", axis.extent, extent))
+            self._axes[loop.thread] = _Axis(axis.var, extent if larger else arith.maximum(axis.extent, extent))
+
+    # -- statements --
+
+    def _stmt(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
+        if not any(map(_of_threads, ir.walk_stmts(stmt))):
+            return self._guarded(stmt, inside)
+        rewriter = Rewriter(inside.variables)
+        if inside.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
+            raise failed(self._program, "data decides about loops over threads, where not all threads may read it", stmt)
+        match stmt:
+            case ir.For() if stmt.over_threads:
+                if stmt.thread in inside.axes:
+                    raise failed(self._program, f"loop {stmt.var} is bound to {stmt.thread}, as a loop around it is", stmt)
+                axis, extent = self._axes[stmt.thread], rewriter.index(stmt.extent)
+                variables = {**inside.variables, stmt.var: axis.var}
+                equal = self._analyzer.equal(extent, axis.extent)
+                guards = inside.guards if equal else arith.logical_and(inside.guards, arith.compare("<", axis.var, extent))
+                return self._stmt(stmt.body, _Inside(inside.axes | {stmt.thread}, variables, guards))
+            case ir.For(var=var, extent=extent, body=body):
+                if stmt.kind is not ir.ForKind.SERIAL:
+                    raise failed(
+                        self._program, f"loop {var} is {stmt.kind.value}: expected a serial loop around loops over threads", stmt
+                    )
+                looped = joined(self._stmt(body, inside), ir.Barrier())
+                return replace(stmt, extent=rewriter.index(extent), body=looped)
+            case ir.While(condition=condition, body=body):
+                return ir.While(rewriter.expr(condition), joined(self._stmt(body, inside), ir.Barrier()))
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                other = None if otherwise is None else self._stmt(otherwise, inside)
+                return ir.If(rewriter.expr(condition), self._stmt(then, inside), other)
+            case ir.Let(value=value, bounds=bounds, body=body):
+                limits = bounds and (rewriter.index(bounds[0]), rewriter.index(bounds[1]))
+                return replace(stmt, value=rewriter.expr(value), bounds=limits, body=self._stmt(body, inside))
+            case ir.Seq(stmts=stmts):
+                return joined(*self._phases(stmts, inside))
+            case ir.Alloc():
+                return self._alloc(stmt, inside)
+        return self._guarded(stmt, inside)
+
+    def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
+        """Statements in order, those without threads as one, with barriers between."""
+        alone: list[ir.Stmt] = []
+        first = True
+        for stmt in (*stmts, None):
+            if stmt is not None and not any(map(_of_threads, ir.walk_stmts(stmt))):
+                alone.append(stmt)
+                continue
+            for item in ([joined(*alone)] if alone else []) + ([] if stmt is None else [stmt]):
+                if not first:
+                    yield ir.Barrier()
+                first = False
+                yield self._stmt(item, inside)
+            alone = []
+
+    def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
+        """A statement by one thread of each axis that no loop around it runs over, or by all that it is collective over."""
+        condition = inside.guards
+        together = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
+        for name, axis in sorted(self._axes.items()):
+            if name not in inside.axes and name not in together:
+                condition = arith.logical_and(condition, arith.compare("==", axis.var, 0))
+        return guarded(Rewriter(inside.variables, stmt=self._hoist).stmt(stmt), condition)
+
+    # -- buffers --
+
+    def _hoist(self, stmt: ir.Stmt) -> ir.Stmt | None:
+        """The body of an allocation that a block owns."""
+        if not isinstance(stmt, ir.Alloc) or self._owner(stmt) != "block":
+            return None
+        if any(not self._inner.isdisjoint(arith.free_vars(dim)) for dim in stmt.buffer.shape):
+            raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is the same for all threads", stmt)
+        self._hoisted[stmt.buffer] = None
+        return stmt.body
+
+    def _owner(self, alloc: ir.Alloc) -> str:
+        owner = self._owners.get(alloc.buffer.scope)
+        if owner is None:
+            raise failed(self._program, f"buffer {alloc.buffer}: the target does not declare scope {alloc.buffer.scope!r}", alloc)
+        return owner
+
+    def _alloc(self, alloc: ir.Alloc, inside: _Inside) -> ir.Stmt:
+        """An allocation around loops over threads."""
+        hoisted = self._hoist(alloc)
+        body = self._stmt(alloc.body, inside)
+        if hoisted is not None:
+            return body
+        if self._owner(alloc) != "thread":
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r} is allocated in a kernel, around loops over threads"
+            raise failed(self._program, problem, alloc, "give it a scope that a block or a thread owns")
+        missing = {name: axis for name, axis in self._axes.items() if name not in inside.axes}
+        return _own_part(self._program, alloc, body, self._axes.values(), missing)
+
+
+def _of_threads(stmt: ir.Stmt) -> bool:
+    """Whether several threads run a statement itself."""
+    return (isinstance(stmt, ir.For) and stmt.over_threads) or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over))
+
+
+def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
+    """What decides how a statement runs those inside it; data as an opaque index."""
+    match stmt:
+        case ir.For(extent=extent):
+            yield extent
+        case ir.If(condition=value) | ir.While(condition=value) | ir.Let(value=value):
+            yield value.index if isinstance(value, ir.Index) else arith.Opaque(value, 0, 1)
+
+
+def _own_part(
+    program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
+) -> ir.Stmt:
+    """A buffer that threads own, allocated around loops over the missing axes, as the part of it that one thread uses. What threads
+    only use together, they have together."""
+    bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
+    analyzer = arith.Analyzer(bounds)
+    found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
+    if not found:
+        return body
+    together = [stmt.over if isinstance(stmt, ir.Intrinsic) else () for stmt, _ in found]
+    apart = [axis for name, axis in missing.items() if any(name not in over for over in together)]
+    starts: list[arith.Expr] = []
+    widths: list[arith.Dim] = []
+    indices: list[arith.Expr] = []
+    for place in range(len(alloc.buffer.shape)):
+        ranges = [region.ranges[place] for _, region in found]
+        bases = [_of_thread(analyzer.linear(first), {axis.var for axis in axes}) for first, _ in ranges]
+        spans = [analyzer.bounds(first - base) for (first, _), base in zip(ranges, bases, strict=True)]
+        ends = [analyzer.bounds(first + extent - base)[1] for (first, extent), base in zip(ranges, bases, strict=True)]
+        same = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
+        known = [end for end in ends if end is not None]
+        if not same or len(known) < len(ends):
+            raise failed(program, f"buffer {alloc.buffer}: expected the same part for a thread everywhere", alloc, _REMEDY)
+        starts.append(bases[0])
+        widths.append(max(known))
+        element = arith.Var("element")
+        bounds[element] = (0, max(known) - 1)
+        indices.append(bases[0] + element)
+    for axis in apart:
+        if not determined(axis.var, axis.extent, indices, bounds):
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected elements of its own for each thread"
+            raise failed(program, f"{problem}, found some that threads of {axis.var} share", alloc, _REMEDY)
+    part = replace(alloc.buffer, shape=tuple(widths))
+
+    def moved(indices: Iterable[arith.Expr]) -> tuple[arith.Expr, ...]:
+        return tuple(analyzer.simplify(index - start) for index, start in zip(indices, starts, strict=True))
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        return ir.load(part, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is alloc.buffer else None
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        match stmt:
+            case ir.Store(buffer=buffer, indices=indices, value=value) if buffer is alloc.buffer:
+                return ir.Store(part, moved(indices), value)
+            case ir.Intrinsic(regions=regions):
+                return replace(stmt, regions=tuple(map(region, regions)))
+        return None
+
+    def region(given: ir.Region) -> ir.Region:
+        if given.buffer is not alloc.buffer:
+            return given
+        firsts = moved(first for first, _ in given.ranges)
+        return ir.Region(part, tuple((first, extent) for first, (_, extent) in zip(firsts, given.ranges, strict=True)))
+
+    return ir.Alloc(part, Rewriter(expr=load, stmt=change).stmt(body))
+
+
+def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
+    """The terms of an index that depend on threads alone."""
+    terms = {atom: count for atom, count in form.terms.items() if arith.free_vars(atom) and arith.free_vars(atom) <= set(threads)}
+    return arith.Linear(terms, 0).expr()
+
+
+# --- barriers that are not needed -------------------------------------------------------------------------------------
+
+
+def _without_needless(program: ir.LoopProgram, offsets: Offsets) -> ir.LoopProgram:
+    """The program without barriers that no race needs, those inside most loops first."""
+    races = Races(program, offsets)
+    known = set(races.problems())
+    dropped: list[ir.Stmt] = []
+    barriers = _innermost_first(program.body)
+    # Loops without barriers are told of more exactly in places: what one removal shows, another may use.
+    while needless := [barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))]:
+        dropped.append(needless[0])
+        barriers.remove(needless[0])
+    for problem in races.problems(dropped):
+        if problem.diverges:
+            raise failed(program, problem.text, problem.at)
+
+    def kept(stmt: ir.Stmt) -> ir.Stmt:
+        return ir.Seq(()) if stmt in dropped else mapped(stmt, kept)
+
+    return replace(program, body=kept(program.body)) if dropped else program
+
+
+def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:
+    """The barriers of a program, those in most loops first."""
+    found: list[tuple[int, ir.Stmt]] = []
+    stack = [(body, 0)]
+    while stack:
+        stmt, depth = stack.pop()
+        if isinstance(stmt, ir.Barrier):
+            found.append((depth, stmt))
+        inside = depth + isinstance(stmt, (ir.For, ir.While))
+        stack.extend((part, inside) for part in reversed(ir.substatements(stmt)))
+    return [stmt for _, stmt in sorted(found, key=lambda item: -item[0])]

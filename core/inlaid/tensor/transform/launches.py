@@ -1,0 +1,136 @@
+"""Host and kernels of one program: what threads run becomes kernels, what is left launches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
+from inlaid.tensor.analysis.memory_scopes import places
+from inlaid.tensor.lower import further_sizes
+from inlaid.tensor.primitives.place import failed
+from inlaid.tensor.transform.barriers import to_spmd
+from inlaid.tensor.transform.lower_blocks import joined, mapped
+from inlaid.types import MemoryScope, dtype
+
+_INT64 = dtype("int64")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What one launch runs. `grid` and `threads` are the extents of the axes of blocks and of threads, outermost first, in terms of
+    sizes and of the variables of host loops, which `program` is given as scalars behind its other inputs. `offsets` are the places
+    of buffers in the memories of threads, blocks and device."""
+
+    program: ir.LoopProgram
+    grid: Mapping[str, arith.Expr]
+    threads: Mapping[str, arith.Expr]
+    offsets: Mapping[ir.Buffer, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """A program in two parts. In `host`, a launch is an intrinsic named as its kernel, on whole buffers, which keep what the kernel
+    does not write; a kernel's program is the intrinsic's semantics."""
+
+    host: ir.LoopProgram
+    kernels: Mapping[str, Kernel]
+
+
+def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> Launches:
+    """Host and kernels of a fork-join program.
+
+        alloc s: { for b in n // 32, blockIdx.x: for t in 32, threadIdx.x: s[b * 32 + t] = ...; for c in n // 32, blockIdx.x: ... }
+    becomes
+        alloc s: { intrinsic "f_0" on read x[...], write s[...]; intrinsic "f_1" on read s[...], write y[...] }
+
+    Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`), together with the buffers of blocks and threads
+    around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay with the host,
+    which knows sizes, not data. Expects no blocks or virtual threads.
+
+    Raises `ScheduleError` where data decides what is launched, for sizes that the program works out itself, and as `to_spmd` and
+    `places` do.
+    """
+    if program.defines:
+        raise failed(
+            program, f"{program.defines[0][0]} is worked out by the program: expected sizes that are known before a launch"
+        )
+    return _Splitter(program, scopes).split()
+
+
+class _Splitter:
+    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None:
+        self._program = program
+        self._scopes = scopes
+        self._own = {"register"} | {scope.name for scope in scopes if scope.owner != "device"}
+        shared = [places(program, scope) for scope in scopes if scope.owner != "thread"]
+        self._offsets = {buffer: at for found in shared for buffer, at in found.items()}
+        self._kernels: dict[str, Kernel] = {}
+        self._variables: dict[arith.Var, tuple[arith.Expr, arith.Expr] | None] = {}
+
+    def split(self) -> Launches:
+        return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
+
+    def _host(self, stmt: ir.Stmt) -> ir.Stmt:
+        """What the host does for a statement."""
+        if not _has_threads(stmt):
+            return self._launch(stmt)
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                runs = groupby(stmts, _has_threads)
+                return joined(
+                    *(part for has, run in runs for part in (map(self._host, run) if has else [self._launch(joined(*run))]))
+                )
+            case ir.Alloc(buffer=buffer) if buffer.scope not in self._own:
+                return mapped(stmt, self._host)
+            case ir.For(kind=ir.ForKind.SERIAL) | ir.If() | ir.Let() | ir.While():
+                values, indices = ir.statement_operands(stmt)
+                known = not any(map(arith.reads_data, map(arith.wrap, indices)))
+                if not known or any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values)):
+                    raise failed(self._program, "data decides what is launched", stmt, "put it inside one loop over blocks")
+                if isinstance(stmt, ir.For):
+                    self._variables[stmt.var] = (arith.ZERO, stmt.extent - 1)
+                elif isinstance(stmt, ir.Let):
+                    self._variables[stmt.var] = stmt.bounds
+                return mapped(stmt, self._host)
+        return self._launch(stmt)
+
+    def _launch(self, stmt: ir.Stmt) -> ir.Stmt:
+        """A kernel for a statement, and the intrinsic that launches it."""
+        name = f"{self._program.name}_{len(self._kernels)}"
+        own = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+        touched = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in accesses_of(node)]
+        written = dict.fromkeys(buffer for buffer, access in touched if access & ir.Access.WRITE and buffer not in own)
+        inputs = tuple(dict.fromkeys(buffer for buffer, _ in touched if buffer not in own and buffer not in written))
+        variables = {var for node in ir.walk_stmts(stmt) for var in _variables(node)}
+        given = {var: ir.Buffer(var.name, (), _INT64) for var in self._variables if var in variables}
+        body = stmt
+        for var, scalar in given.items():
+            body = ir.Let(var, scalar[()], body, self._variables[var])
+        kernel = ir.LoopProgram(name, (*inputs, *given.values()), tuple(written), body)
+        kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets)
+        owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
+        used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
+        offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}
+        axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
+        grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
+        self._kernels[name] = Kernel(kernel, grid, threads, offsets)
+        regions = tuple(map(whole, (*inputs, *written)))
+        access = [
+            found for buffer, found in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in given.values()
+        ]
+        return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in given))
+
+
+def _has_threads(stmt: ir.Stmt) -> bool:
+    return any(isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD for node in ir.walk_stmts(stmt))
+
+
+def _variables(stmt: ir.Stmt) -> Iterator[arith.Expr]:
+    """The variables in what a statement holds itself."""
+    values, indices = ir.statement_operands(stmt)
+    for used in (*map(ir.free_vars, values), *map(arith.free_vars, indices)):
+        yield from used
