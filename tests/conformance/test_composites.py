@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,6 @@ from inlaid import ops
 from inlaid.conformance.case import Failed
 from inlaid.conformance.levels import composites
 from inlaid.conformance.patterned import Draw, Made, Stuck, make
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import expects_what_there_is
 from inlaid.conformance.variants import variants
 from inlaid.graph import ir
@@ -34,14 +30,11 @@ from inlaid.graph.pattern import (
     wildcard,
 )
 from inlaid.ops.composites import quantised_binary, quantised_conv
-from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, OpRule, Region, TargetSpec, Tolerance, hookimpl
-from inlaid.plugins.hookspecs import GROUP
-from inlaid.plugins.registry import PluginRegistry
+from inlaid.plugins import Conformance, ExpectedFailure, OpRule, Region, Tolerance
 from inlaid.reference.codegen import ReferenceCodegen
-from inlaid.reference.runtime import ReferenceRuntime
 from inlaid.types import TensorType
 
-DTYPES = ("float32", "int8", "int32", "int64", "bool")
+from .played import DTYPES, subject
 
 
 def rectified(x: Pattern) -> Pattern:
@@ -145,27 +138,6 @@ class Careless(ReferenceCodegen):
         if isinstance(field.type, TensorType) and field.type.rank == 1:
             unit = Region(unit.symbol, ir.function(params, ir.tuple_([ops.abs(field)]), unit.function.attrs), unit.target)
         return super().compile(unit, context)
-
-
-def subject(*rules: OpRule, told: Conformance | None = None, codegen: type[ReferenceCodegen] = ReferenceCodegen) -> Subject:
-    """A target with some rules, that the reference plays."""
-    module: Any = types.ModuleType("fake_composites")
-    module.PLUGIN_API_VERSION = 2
-    hooks: dict[str, Callable[..., Any]] = {
-        "inlaid_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(DTYPES))],
-        "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
-        "inlaid_codegen": lambda target: codegen(),
-        "inlaid_runtime": lambda target: ReferenceRuntime(),
-        "inlaid_conformance": lambda target: told,
-    }
-    for name, hook in hooks.items():
-        setattr(module, name, hookimpl(hook))
-    sys.modules[module.__name__] = module
-    try:
-        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
-        return Subject("acme", PluginRegistry.discover(points))
-    finally:
-        del sys.modules[module.__name__]
 
 
 def test_each_composite_is_a_case() -> None:

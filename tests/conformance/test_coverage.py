@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-import types
-from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -22,13 +18,13 @@ from inlaid.conformance.suite import cases, run_case
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import is_op, wildcard
-from inlaid.plugins import Accept, Capabilities, Conformance, OpRule, Reject, TargetSpec, Verdict, hookimpl
-from inlaid.plugins.hookspecs import GROUP
-from inlaid.plugins.registry import PluginRegistry
+from inlaid.plugins import Accept, Conformance, OpRule, Reject, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
-from inlaid.reference.runtime import ReferenceRuntime
 from inlaid.types import TensorType
 
+from . import played
+
+DTYPES = ("float32", "int8", "int32", "int64")
 X = ir.var("x", TensorType((3, 5), "float32"))
 
 
@@ -47,26 +43,8 @@ class Squared(Twice):
 
 
 def subject(*rules: OpRule, examples: tuple[ir.Function, ...] = (), codegen: type[ReferenceCodegen] = ReferenceCodegen) -> Subject:
-    """A target with some rules, that the reference plays."""
-    module: Any = types.ModuleType("fake_coverage")
-    module.PLUGIN_API_VERSION = 2
-    hooks: dict[str, Callable[..., Any]] = {
-        "inlaid_targets": lambda: [
-            TargetSpec("acme", "of a test", lambda options: Capabilities(("float32", "int8", "int32", "int64")))
-        ],
-        "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
-        "inlaid_codegen": lambda target: codegen(),
-        "inlaid_runtime": lambda target: ReferenceRuntime(),
-        "inlaid_conformance": lambda target: Conformance(examples=examples),
-    }
-    for name, hook in hooks.items():
-        setattr(module, name, hookimpl(hook))
-    sys.modules[module.__name__] = module
-    try:
-        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
-        return Subject("acme", PluginRegistry.discover(points))
-    finally:
-        del sys.modules[module.__name__]
+    """A target with some rules, without booleans."""
+    return played.subject(*rules, told=Conformance(examples=examples), codegen=codegen, dtypes=DTYPES)
 
 
 def result(found: Subject, name: str) -> Result:

@@ -1,0 +1,44 @@
+"""A target of a test that the reference plays."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from inlaid.conformance.subject import Subject
+from inlaid.plugins import Capabilities, Conformance, OpRule, TargetSpec, hookimpl
+from inlaid.plugins.hookspecs import GROUP
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.reference.codegen import ReferenceCodegen
+from inlaid.reference.runtime import ReferenceRuntime
+
+DTYPES = ("float32", "int8", "int32", "int64", "bool")
+
+
+def subject(
+    *rules: OpRule,
+    told: Conformance | None = None,
+    codegen: type[ReferenceCodegen] = ReferenceCodegen,
+    dtypes: tuple[str, ...] = DTYPES,
+) -> Subject:
+    """A target with some rules; `told` is what its plugin tells the suite."""
+    module: Any = types.ModuleType("fake_played")
+    module.PLUGIN_API_VERSION = 2
+    hooks: dict[str, Callable[..., Any]] = {
+        "inlaid_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(dtypes))],
+        "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
+        "inlaid_codegen": lambda target: codegen(),
+        "inlaid_runtime": lambda target: ReferenceRuntime(),
+        "inlaid_conformance": lambda target: told,
+    }
+    for name, hook in hooks.items():
+        setattr(module, name, hookimpl(hook))
+    sys.modules[module.__name__] = module
+    try:
+        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
+        return Subject("acme", PluginRegistry.discover(points))
+    finally:
+        del sys.modules[module.__name__]
