@@ -41,7 +41,7 @@ MANY = 64
 """Choices with more options than this are seeds of values."""
 EXACT = 7
 """Integers to this magnitude are values of their own."""
-SHAPES = frozenset(("shape", "begin", "end", "dims", "keys", "values"))
+SHAPE_ATTRS = frozenset(("shape", "begin", "end", "dims", "keys", "values"))
 """Attributes that are sizes of data: any two examples differ in them."""
 FORM, ELEMENT = "arguments", "element type"
 
@@ -95,7 +95,7 @@ def values_of(entry: Entry, form: Form, element: str) -> Values:
 
 def facts_of(entry: Entry, example: Example) -> Values:
     """The classes of an example's attributes, and its facets."""
-    named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPES}
+    named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
     return {**named, **entry.facets(example)}
 
 

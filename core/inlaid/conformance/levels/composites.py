@@ -35,7 +35,7 @@ from inlaid.types import DTYPES, TensorType
 
 ATTEMPTS = 60
 """Examples that are made in search of those that the rule accepts."""
-SHAPES = 2
+EXAMPLES_OF_EACH = 2
 """Accepted examples of each variant, element type and kind of weights: a plain one and one of other shapes and attributes."""
 FEWER = 6
 """As `ATTEMPTS`, for element types and constants of which there was none yet, where there was one of others."""
@@ -157,7 +157,7 @@ class Search:
             for constant in (False, True):
                 if constant and (element, False) in self.fitting and not self.several:
                     continue  # There is nothing that could be constant as well.
-                wanted = 1 if first or variant.single else SHAPES
+                wanted = 1 if first or variant.single else EXAMPLES_OF_EACH
                 likely = (element, constant) in self.fitting or not (self.fitting or constant)
                 for number in range(first, first + (ATTEMPTS if likely else FEWER)):
                     # Every other one as those were drawn that are known to be accepted.
