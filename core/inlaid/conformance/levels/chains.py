@@ -41,7 +41,7 @@ class _Chain:
     """Results that the last one is computed from, of operators and of composites."""
 
     def __str__(self) -> str:
-        return f"{', then '.join(self.names)}"
+        return ", then ".join(self.names)
 
     def followed(self, rule: OpRule, made: Made, claim: Claim) -> _Chain:
         """The chain with one more, whose first input is its result. Another is the earliest result of its type, so that values lie
