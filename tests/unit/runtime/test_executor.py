@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from inlaid.arith import Constraint, SizeVar
-from inlaid.artifact.plan import Bind, Branch, Call, Invoke, Loop, Move, Plan
+from inlaid.artifact.plan import Bind, Call, Invoke, Move, Plan
 from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
 from inlaid.runtime import aligned_empty, arrays
 
+from .plans import f32, plan_of, unary
+
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
-
-
-def f32(*shape):
-    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
 
 
 def test_a_chain_of_regions(chain):
@@ -312,150 +310,6 @@ def test_a_kernel_that_allocates_the_wrong_thing(lab, value):
         lab.executable(plan).run({"x": f32(2)})
 
 
-def _unary(lab, symbol, function, shape=(2,)):
-    def fill(x, y):
-        y[...] = function(x)
-
-    return lab.region(symbol, fill, [(shape, "float32")], [(shape, "float32")])
-
-
-def _plan(name, value, symbol, shape=(2,), storage="output"):
-    return Plan(name, (value("input", shape), value(storage, shape)), (("x", 0),), (("y", 1),), (Invoke(symbol, (0,), (1,)),))
-
-
-def test_branches_and_calls(lab, value):
-    _unary(lab, "double", lambda x: 2 * x)
-    _unary(lab, "negate", lambda x: -x)
-    main = Plan(
-        "main",
-        (value("input", (2,)), value("input", (), "bool"), value("arena", (2,)), value("output", (2,))),
-        (("x", 0), ("flag", 1)),
-        (("y", 3),),
-        (Branch(1, "then", "otherwise", (0,), (2,)), Call("then", (2,), (3,))),
-        64,
-    )
-    model = lab.executable(main, _plan("then", value, "double"), _plan("otherwise", value, "negate"))
-    x = f32(2)
-    np.testing.assert_array_equal(model.run({"x": x, "flag": np.array(True)})["y"], 4 * x)
-    np.testing.assert_array_equal(model.run({"x": x, "flag": False})["y"], -2 * x)
-
-
-def test_a_branch_may_end_in_different_sizes(lab, value):
-    joined = SizeVar("?j")
-    lab.region("half", lambda x: x[:1], [((2,), "float32")], [((1,), "float32")], kind="free")
-    then = Plan("then", (value("input", (2,)), value("output", (1,))), (("x", 0),), (("y", 1),), (Invoke("half", (0,), (1,)),))
-    other = Plan("otherwise", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Move(0, 1),))
-    main = Plan(
-        "main",
-        (value("input", (2,)), value("input", (), "bool"), value("dynamic", (joined,))),
-        (("x", 0), ("flag", 1)),
-        (("y", 2),),
-        (Branch(1, "then", "otherwise", (0,), (2,)),),
-    )
-    model = lab.executable(main, then, other)
-    assert model.run({"x": f32(2), "flag": True})["y"].shape == (1,)
-    assert model.run({"x": f32(2), "flag": False})["y"].shape == (2,)
-
-
-def test_recursion_ends_or_is_refused(lab, value):
-    _unary(lab, "less", lambda x: x - 1)
-    lab.region("positive", lambda x: np.asarray(x[0] > 0), [((2,), "float32")], [((), "bool")], kind="free")
-    main = Plan(
-        "main",
-        (value("input", (2,)), value("arena", (2,)), value("arena", (), "bool", offset=64), value("output", (2,))),
-        (("x", 0),),
-        (("y", 3),),
-        (Invoke("less", (0,), (1,)), Invoke("positive", (1,), (2,)), Branch(2, "main", "end", (1,), (3,))),
-        128,
-    )
-    end = Plan("end", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Move(0, 1),))
-    model = lab.executable(main, end)
-    np.testing.assert_array_equal(model.run({"x": np.array([5, 6], np.float32)})["y"], [0, 1])
-    with pytest.raises(KernelFault, match="call one another too deeply"):
-        model.run({"x": np.array([1e6, 0], np.float32)})
-
-
-def loop_model(lab, value, *, trips=True, stacked=(3, 2), state_storage="output"):
-    """state += slice + captured; stops when the state exceeds 100; stacks the new state."""
-
-    def body(i, s, x, c, go, new, out):
-        new[...] = s + x + c
-        out[...] = new * 10
-        go[...] = new[0] < 100
-
-    pair, scalar = ((2,), "float32"), ((), "int64")
-    lab.region("body", body, [scalar, pair, pair, pair], [((), "bool"), pair, pair])
-    inner = Plan(
-        "body",
-        (
-            value("input", (), "int64"),
-            *(value("input", (2,)) for _ in range(3)),
-            value("output", (), "bool"),
-            value("output", (2,)),
-            value("output", (2,)),
-        ),
-        tuple((f"i{k}", k) for k in range(4)),
-        tuple((f"o{k}", k) for k in range(4, 7)),
-        (Invoke("body", (0, 1, 2, 3), (4, 5, 6)),),
-    )
-    outer = Plan(
-        "main",
-        (
-            value("input", (), "int64"),
-            value("input", (2,)),
-            value("input", (SizeVar("t"), 2)),
-            value("input", (2,)),
-            value(state_storage, (2,)),
-            value("output", stacked),
-        ),
-        (("trips", 0), ("s", 1), ("xs", 2), ("c", 3)),
-        (("final", 4), ("all", 5)),
-        (Loop("body", 0 if trips else None, None, (1,), (2,), (3,), (4, 5)),),
-    )
-    return lab.executable(outer, inner)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
-def test_a_loop_of_unknown_length(lab, value, count):
-    model = loop_model(lab, value, stacked=(SizeVar("?t"), 2))
-    state, xs, c = f32(2), f32(3, 2), np.array([1, 1], np.float32)
-    result = model.run({"trips": np.int64(count), "s": state, "xs": xs, "c": c})
-    expected, stacked = state, []
-    for x in xs[:count]:
-        expected = expected + x + c
-        stacked.append(expected * 10)
-    np.testing.assert_array_equal(result["final"], expected)
-    np.testing.assert_array_equal(result["all"], np.array(stacked, np.float32).reshape(-1, 2))
-    assert not np.shares_memory(result["final"], state)
-    np.testing.assert_array_equal(state, f32(2))
-
-
-def test_a_loop_of_known_length_that_stops_early_is_a_fault(lab, value):
-    model = loop_model(lab, value, trips=False)
-    inputs = {"trips": 9, "s": f32(2), "xs": f32(3, 2), "c": f32(2)}
-    assert model.run(inputs)["all"].shape == (3, 2)
-    with pytest.raises(KernelFault, match="a loop ran 1 times where 3 were expected"):
-        model.run({**inputs, "s": np.array([200, 0], np.float32)})
-
-
-def test_inner_plans_know_the_sizes_around_them(lab, value):
-    """The branch makes (n, 2) from (n * 2,), which does not show n."""
-    lab.region("pair", lambda x: x.reshape(-1, 2), [((N,), "float32")], [((N, 2), "float32")], dims=[("n", 0, 0)], kind="free")
-    then = Plan(
-        "then", (value("input", (N * 2,)), value("output", (N, 2))), (("x", 0),), (("y", 1),), (Invoke("pair", (0,), (1,)),)
-    )
-    main = Plan(
-        "main",
-        (value("input", (N,)), value("input", (N * 2,)), value("input", (), "bool"), value("output", (N, 2))),
-        (("a", 0), ("b", 1), ("flag", 2)),
-        (("y", 3),),
-        (Branch(2, "then", "then", (1,), (3,)),),
-    )
-    model = lab.executable(main, then)
-    for n in (2, 3):
-        assert model.run({"a": f32(n), "b": f32(2 * n), "flag": True})["y"].shape == (n, 2)
-
-
 def test_constants_inputs_and_twice_the_same_as_outputs(lab, value):
     plan = Plan(
         "main",
@@ -469,87 +323,6 @@ def test_constants_inputs_and_twice_the_same_as_outputs(lab, value):
     result["a"][...] = result["b"][...] = -1
     np.testing.assert_array_equal(w, f32(2))
     np.testing.assert_array_equal(result["c"], w)
-
-
-def bump_region(lab):
-    """A region that adds x to a buffer that it updates."""
-
-    def bump(held, x, total):
-        assert held is total
-        total += x
-
-    lab.region("bump", bump, [((2,), "float32")] * 2, [((2,), "float32")], aliases=((0, 0),))
-
-
-@pytest.mark.parametrize("donate", [False, True])
-def test_an_output_that_takes_over_an_input(lab, value, donate):
-    bump_region(lab)
-    plan = Plan(
-        "main",
-        (value("input", (2,)), value("input", (2,)), value("output", (2,))),
-        (("held", 0), ("x", 1)),
-        (("total", 2),),
-        (Move(0, 2, donate), Invoke("bump", (2, 1), (2,))),
-    )
-    model = lab.executable(plan)
-    held = aligned_empty((2,), np.dtype(np.float32))
-    held[...] = 5
-    total = model.run({"held": held, "x": f32(2)})["total"]
-    np.testing.assert_array_equal(total, [5, 6])
-    np.testing.assert_array_equal(held, [5, 6] if donate else [5, 5])
-    assert (total is held) == donate and model.donated == (("held",) if donate else ())
-
-
-def test_states_of_loops_are_updated_in_arrays_of_the_loop(lab, value):
-    bump_region(lab)
-    body = Plan(
-        "body",
-        (
-            value("input", (), "int64"),
-            value("input", (2,)),
-            value("constant", (), "bool", name="on"),
-            value("output", (2,)),
-            value("output", (), "bool"),
-        ),
-        (("step", 0), ("state", 1)),
-        (("go", 4), ("new", 3)),
-        (Move(2, 4), Move(1, 3, donate=True), Invoke("bump", (3, 3), (3,))),
-    )
-    outer = Plan(
-        "main",
-        (value("input", (), "int64"), value("input", (2,)), value("output", (2,))),
-        (("trips", 0), ("state", 1)),
-        (("final", 2),),
-        (Loop("body", 0, None, (1,), (), (), (2,)),),
-    )
-    model = lab.executable(outer, body, weights={"on": np.array(True)})
-    state = f32(2)
-    for trips in range(4):
-        np.testing.assert_array_equal(model.run({"trips": np.int64(trips), "state": state})["final"], state * 2**trips)
-        np.testing.assert_array_equal(state, f32(2))
-
-
-@pytest.mark.parametrize(
-    ("instructions", "message"),
-    [
-        ((Move(0, 2, donate=True), Invoke("bump", (2, 0), (2,))), "value 0 is read after another has taken over its buffer"),
-        ((Invoke("bump", (0, 1), (2,)),), "input 0 and output 0 must be one value"),
-        ((Move(3, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 3 is not the plan's to give away"),
-        ((Move(0, 4), Move(4, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 4 lies in the arena, and value 2 does not"),
-    ],
-)
-def test_plans_that_give_away_what_is_not_theirs(lab, value, instructions, message):
-    bump_region(lab)
-    values = (
-        value("input", (2,)),
-        value("input", (2,)),
-        value("output", (2,)),
-        value("constant", (2,), name="w"),
-        value("arena", (2,)),
-    )
-    plan = Plan("main", values, (("held", 0), ("x", 1)), (("total", 2),), instructions, 64)
-    with pytest.raises(PackageError, match=message):
-        lab.executable(plan, weights={"w": f32(2)})
 
 
 def test_host_values_pass_through(lab, value):
@@ -592,7 +365,7 @@ def test_scratch_memory_and_constants(lab, value):
 
 
 def test_constraints_and_requirements(lab, value):
-    _unary(lab, "plain", lambda x: x)
+    unary(lab, "plain", lambda x: x)
     lab.artifacts.clear()
     lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)],
                constraints=(Constraint(8 - N, "the length", "< 8", N, "sum", "node3"),), requires=("fma",))  # fmt: skip
@@ -614,13 +387,13 @@ def test_a_kernel_that_raises(lab, value):
         raise ZeroDivisionError("by zero")
 
     lab.region("fail", fail, [((2,), "float32")], [((2,), "float32")])
-    model = lab.executable(_plan("main", value, "fail"))
+    model = lab.executable(plan_of("main", value, "fail"))
     with pytest.raises(PluginError, match=r"region fail on lab failed: ZeroDivisionError: by zero \(at node of fail, plugin lab\)"):
         model.run({"x": f32(2)})
 
 
 def test_shapes_that_a_region_was_not_made_for(lab, value):
-    _unary(lab, "two", lambda x: x)
+    unary(lab, "two", lambda x: x)
     plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("two", (0,), (1,)),))
     with pytest.raises(KernelFault, match="takes in0 of shape"):
         lab.executable(plan).run({"x": f32(3)})
@@ -628,7 +401,7 @@ def test_shapes_that_a_region_was_not_made_for(lab, value):
 
 @pytest.mark.parametrize("offset", [32, 64, 128])
 def test_a_value_outside_of_the_arena(lab, value, offset):
-    _unary(lab, "id", lambda x: x)
+    unary(lab, "id", lambda x: x)
     values = (value("input", (2,)), value("arena", (2,), offset=offset), value("output", (2,)))
     plan = Plan("main", values, (("x", 0),), (("y", 2),), (Invoke("id", (0,), (1,)), Invoke("id", (1,), (2,))), 64)
     with pytest.raises(PackageError, match="does not fit an arena of 64"):
@@ -676,11 +449,11 @@ def test_runs_that_overlap_keep_memory_for_large_results_each(lab, value, monkey
 
 
 def test_the_device_is_chosen_at_load(lab, value):
-    _unary(lab, "id", lambda x: x)
-    lab.executable(_plan("main", value, "id"))
-    lab.executable(_plan("main", value, "id"), devices={"lab": 2})
+    unary(lab, "id", lambda x: x)
+    lab.executable(plan_of("main", value, "id"))
+    lab.executable(plan_of("main", value, "id"), devices={"lab": 2})
     assert lab.devices == [0, 2]
     from inlaid.errors import TargetError
 
     with pytest.raises(TargetError, match="no region runs on cuda"):
-        lab.executable(_plan("main", value, "id"), devices={"cuda": 1})
+        lab.executable(plan_of("main", value, "id"), devices={"cuda": 1})
