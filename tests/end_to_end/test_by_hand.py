@@ -303,3 +303,37 @@ def test_an_intrinsic_without_an_emitter_is_refused():
     np.testing.assert_array_equal(inlaid.interpret(schedule, integers(8)), integers(8) + 1)
     with pytest.raises(inlaid.InlaidError, match="how it is printed, in instructions"):
         inlaid.build(schedule, TARGET)
+
+
+def window(layout: str) -> inlaid.Schedule:
+    """Sums of windows, four channels at a time in registers that lie as a layout says."""
+    x, w = te.placeholder((8, 11), "float32", "x"), te.placeholder((4, 8, 3), "float32", "w")
+    c, r = te.reduce_axis(8, "c"), te.reduce_axis(3, "r")
+    total = te.compute((4, 9), lambda o, q: te.sum_(x[c, q + r] * w[o, c, r], (c, r)), "total")
+    schedule = inlaid.Schedule(te.program([x, w], [te.compute((4, 9), lambda o, q: te.maximum(total[o, q], 0), "out")], "window"))
+    schedule.set_scope("total", "register")
+    schedule.transform_layout("total", layout)
+    o, q = schedule.loops("out")
+    outer, inner = schedule.split(q, (None, 3))
+    schedule.reorder(outer, inner, o)
+    schedule.compute_at("total", outer)
+    assert [loop.name for loop in schedule.loops("total")] == ["q_0", "o", "q", "c", "r"]
+    _, o, q, c, r = schedule.loops("total")
+    schedule.reorder(c, r, q, o)
+    zero = schedule.decompose_reduction("total", c)
+    for block in (zero, "total", "out"):
+        column, lane = schedule.loops(block)[-2:]
+        schedule.unroll(column)
+        schedule.vectorize(lane)
+    return schedule
+
+
+@needs_x86
+def test_lanes_of_registers_are_neighbours():
+    x, w = integers(8, 11), integers(4, 8, 3)
+    want = np.maximum(sum(w[:, :, r] @ x[:, r : r + 9] for r in range(3)), 0)
+    np.testing.assert_array_equal(inlaid.build(window("(o, q) -> (q, o)"), TARGET)(x, w), want)
+    with pytest.raises(inlaid.InlaidError) as caught:
+        inlaid.build(window("(o, q) -> (o, q)"), TARGET)
+    assert "must be neighbours in register buffer total" in str(caught.value)
+    assert "put the index that is vectorised last by transform_layout" in str(caught.value)

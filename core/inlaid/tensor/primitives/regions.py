@@ -87,6 +87,12 @@ def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
     return parts[1] if parts is not None and parts[0] == arith.ONE else None
 
 
+def loop_name(item: ir.IterVar) -> str:
+    """The name for a new loop that an iteration variable is bound to: `i` for `vi`."""
+    name = item.var.name.removeprefix("v")
+    return name if name.isidentifier() else item.var.name
+
+
 def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, condition: arith.Expr = arith.ONE) -> ir.Stmt:
     """New loops around a block, over the given ranges of its iteration variables, where a condition on the loops outside holds."""
     loops: list[tuple[Var, arith.Expr]] = []
@@ -98,7 +104,7 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, c
         if extent == arith.ONE:
             bindings.append(low)
         else:
-            var = Var(item.var.name)
+            var = Var(loop_name(item))
             loops.append((var, extent))
             bindings.append(analyzer.simplify(low + var))
         if item.var in domain:

@@ -338,3 +338,31 @@ def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[ar
                 + (f"loop {', '.join(varying)}" if varying else "data"),
                 remedy="unroll that loop, or give the buffer another scope",
             )
+
+
+def check_lanes(program: ir.LoopProgram) -> None:
+    """Check that the lanes of vectorised loops are neighbours in buffers of scope "register"; else a vector of them is no register.
+    Raises `ScheduleError`, which names the buffer, the index and the loop."""
+    for stmt in ir.walk_stmts(program.body):
+        if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
+            for store in ir.walk_stmts(stmt.body):
+                if isinstance(store, ir.Store):
+                    _check_step(program, store.buffer, store.indices, stmt)
+                    for node in ir.walk_exprs(store.value):
+                        if isinstance(node, ir.Load):
+                            _check_step(program, node.buffer, node.indices, stmt)
+
+
+def _check_step(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], loop: ir.For) -> None:
+    if buffer.scope != "register":
+        return
+    place: arith.Expr = arith.ZERO
+    for index, dim in zip(indices, buffer.shape, strict=True):
+        place = place * dim + index
+    step = arith.affine(place, loop.var)
+    if loop.extent != arith.ONE and (step is None or step[0] not in (arith.ZERO, arith.ONE)):
+        found = f"{', '.join(map(repr, indices))} of its shape {list(buffer.shape)}"
+        raise ScheduleError(
+            f"{program.name}: lanes of loop {loop.var} must be neighbours in register buffer {buffer}, got index {found}",
+            remedy="put the index that is vectorised last by transform_layout",
+        )
