@@ -41,7 +41,7 @@ GROUPS = {
     "How loops run": ("parallel", "vectorize", "unroll", "bind", "vthread", "annotate"),
     "Where blocks are computed": ("compute_inline", "reverse_compute_inline", "compute_at", "reverse_compute_at"),
     "Reductions": ("decompose_reduction", "rfactor"),
-    "Memory": ("cache_read", "cache_write", "set_scope", "transform_layout", "storage_align", "pad"),
+    "Memory": ("cache_read", "cache_write", "set_scope", "transform_layout", "lay_out", "storage_align", "pad"),
     "Hardware": ("blockize", "tensorize"),
     "Fetching ahead": ("double_buffer", "software_pipeline", "rolling_buffer", "prefetch", "stream"),
 }
@@ -204,6 +204,11 @@ def transform_layout(s: inlaid.Schedule, program=scale) -> Example:
     s.transform_layout("b", "(i) -> ((i // 4), (i % 4))")
 
 
+def lay_out(s: inlaid.Schedule, program=matmul) -> Example:
+    yield
+    s.lay_out(("product", ((0, 4), (1, 4))))
+
+
 def storage_align(s: inlaid.Schedule, program=matmul) -> Example:
     yield
     s.storage_align("product", 0, 16, 1)
@@ -314,7 +319,7 @@ def section(name: str) -> str:
         [
             f"### {name}",
             f"```text\n{signature}\n```",
-            marked_up(getattr(primitives, name).__doc__),
+            marked_up(getattr(primitives, name, method).__doc__),
             *([f"```py\n{setup.strip()}\n```"] if setup.strip() else []),
             f"```text\n{before}\n```",
             f"becomes, by `{'`, `'.join(applied.strip().splitlines())}`,",
