@@ -1,6 +1,6 @@
 """Integer expressions: simplify, bounds, integer sets, prove, evaluate."""
 
-from inlaid.arith.analyzer import Analyzer, Bounds, Linear, affine, bounds, linear, prove, simplify
+from inlaid.arith.analyzer import Analyzer, Bounds, affine, bounds, linear, prove, simplify
 from inlaid.arith.constraint import Constraint, at_least, equals, suggested_size
 from inlaid.arith.expr import (
     ONE,
@@ -44,6 +44,7 @@ from inlaid.arith.expr import (
     walk,
     wrap,
 )
+from inlaid.arith.forms import Linear
 from inlaid.arith.hints import IMAGE_SIDE, size_hint
 from inlaid.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlaid.arith.interval import Interval

@@ -9,7 +9,6 @@ while they are short.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from inlaid.arith import interval
@@ -46,6 +45,7 @@ from inlaid.arith.expr import (
     substitute,
     wrap,
 )
+from inlaid.arith.forms import Linear, constant_form
 from inlaid.arith.interval import EVERYTHING, TRUTH, Interval
 
 Bounds = Mapping[Expr, tuple[Dim | None, Dim | None]]
@@ -65,47 +65,6 @@ _INTERVALS = {
     Min: interval.minimum,
     Max: interval.maximum,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """The sum of `coefficient * atom` over `terms`, plus `constant`. No coefficient is 0."""
-
-    terms: Mapping[Expr, int]
-    constant: int
-
-    def scaled(self, factor: int) -> Linear:
-        """The form times an integer."""
-        if factor == 1:
-            return self
-        if factor == 0:
-            return Linear({}, 0)
-        return Linear({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
-
-    def plus(self, other: Linear, factor: int = 1) -> Linear:
-        """The form plus `factor` times another."""
-        terms = dict(self.terms)
-        for atom, count in other.terms.items():
-            total = terms.get(atom, 0) + count * factor
-            if total:
-                terms[atom] = total
-            else:
-                del terms[atom]
-        return Linear(terms, self.constant + other.constant * factor)
-
-    def expr(self) -> Expr:
-        """The form as an expression: terms in the order in which they were met, the constant last."""
-        result: Expr | None = None
-        for atom, count in self.terms.items():
-            term = atom if count == 1 else Mul(atom, Const(count))
-            result = term if result is None else Add(result, term)
-        if result is None:
-            return Const(self.constant)
-        return Add(result, Const(self.constant)) if self.constant else result
-
-
-def _constant(value: int) -> Linear:
-    return Linear({}, value)
 
 
 class Analyzer:
@@ -193,7 +152,7 @@ class Analyzer:
     def _canonical(self, expr: Expr) -> Linear:
         match expr:
             case Const(value=value):
-                return _constant(value)
+                return constant_form(value)
             case Var() | SizeVar() | Opaque():
                 return self._atom(expr)
             case Add():
@@ -234,7 +193,7 @@ class Analyzer:
         data stays even then, since it is checked where it is evaluated."""
         lower, upper = self._atom_range(atom)
         if lower is not None and lower == upper and not reads_data(atom):
-            return _constant(lower)
+            return constant_form(lower)
         return Linear({atom: 1}, 0)
 
     def _vanishes(self, form: Linear, condition: Expr) -> bool:
@@ -247,7 +206,7 @@ class Analyzer:
         return False
 
     def _folded(self, expr: Expr) -> Linear:
-        return _constant(expr.value) if isinstance(expr, Const) else self._atom(expr)
+        return constant_form(expr.value) if isinstance(expr, Const) else self._atom(expr)
 
     def _intern(self, key: Hashable, make: Expr) -> Expr:
         """One atom for all orders of writing it down."""
@@ -299,7 +258,7 @@ class Analyzer:
                     and other.operands[0] == FloorDiv(base, divisor)
                 ):
                     rest = {key: value for key, value in form.terms.items() if key not in (atom, other)}
-                    joined = self._floormod(self.linear(base), _constant(divisor.value * other.operands[1].value))
+                    joined = self._floormod(self.linear(base), constant_form(divisor.value * other.operands[1].value))
                     return self._rejoined(Linear(rest, form.constant).plus(joined, count))
         return form
 
@@ -340,7 +299,7 @@ class Analyzer:
             return outer
         divisor = b.constant
         if divisor < 0:
-            return self._floordiv(a.scaled(-1), _constant(-divisor))
+            return self._floordiv(a.scaled(-1), constant_form(-divisor))
         if divisor == 0:
             return Linear({FloorDiv(a.expr(), ZERO): 1}, 0)
         outer = Linear({atom: count // divisor for atom, count in a.terms.items() if count % divisor == 0}, a.constant // divisor)
@@ -351,16 +310,18 @@ class Analyzer:
         """a // divisor where the divisor goes into no coefficient."""
         quotient = _only_multiple(self._range(a), divisor)
         if quotient is not None:
-            return _constant(quotient)
+            return constant_form(quotient)
         split = self._coarse(a, divisor)
         if split is not None:
             coarse, _, step = split
-            return self._floordiv(coarse, _constant(divisor // step))
+            return self._floordiv(coarse, constant_form(divisor // step))
         if len(a.terms) == 1:
             ((atom, count),) = a.terms.items()
             if count == 1 and type(atom) is FloorDiv and type(atom.operands[1]) is Const and atom.operands[1].value > 0:
                 finer = atom.operands[1].value
-                return self._floordiv(self.linear(atom.operands[0]).plus(_constant(a.constant * finer)), _constant(finer * divisor))
+                return self._floordiv(
+                    self.linear(atom.operands[0]).plus(constant_form(a.constant * finer)), constant_form(finer * divisor)
+                )
         return self._atom(self._intern(("div", self._key(a), divisor), FloorDiv(a.expr(), Const(divisor))))
 
     def _floormod(self, a: Linear, b: Linear) -> Linear:
@@ -375,15 +336,15 @@ class Analyzer:
         inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
         quotient = _only_multiple(self._range(inner), divisor)
         if quotient is not None:
-            return inner.plus(_constant(-quotient * divisor))
+            return inner.plus(constant_form(-quotient * divisor))
         split = self._coarse(inner, divisor)
         if split is not None:
             coarse, fine, step = split
-            return self._rejoined(fine.plus(self._floormod(coarse, _constant(divisor // step)), step))
+            return self._rejoined(fine.plus(self._floormod(coarse, constant_form(divisor // step)), step))
         if len(inner.terms) == 1:
             ((atom, count),) = inner.terms.items()
             if type(atom) is FloorMod and type(atom.operands[1]) is Const and (count * atom.operands[1].value) % divisor == 0:
-                return self._floormod(self.linear(atom.operands[0]).scaled(count).plus(_constant(inner.constant)), b)
+                return self._floormod(self.linear(atom.operands[0]).scaled(count).plus(constant_form(inner.constant)), b)
         return self._atom(self._intern(("mod", self._key(inner), divisor), FloorMod(inner.expr(), Const(divisor))))
 
     def _coarse(self, a: Linear, divisor: int) -> tuple[Linear, Linear, int] | None:
@@ -396,12 +357,12 @@ class Analyzer:
             quotient = _only_multiple(self._range(fine), step)
             if quotient is not None:
                 coarse = {atom: count // step for atom, count in a.terms.items() if count % step == 0}
-                return Linear(coarse, a.constant // step + quotient), fine.plus(_constant(-quotient * step)), step
+                return Linear(coarse, a.constant // step + quotient), fine.plus(constant_form(-quotient * step)), step
         return None
 
     def _split_symbolic(self, a: Linear, b: Linear) -> tuple[Linear, Linear]:
         """(q, r) with a == q * b + r, taking out what is a multiple of `b` to the eye."""
-        outer, inner = _constant(0), a
+        outer, inner = constant_form(0), a
         if len(b.terms) == 1 and b.constant == 0:
             ((divisor, step),) = b.terms.items()
             wanted = _factors(divisor)
@@ -416,7 +377,7 @@ class Analyzer:
         else:
             difference = a.plus(b, -1)
             if not difference.terms and not difference.constant:
-                return _constant(1), _constant(0)
+                return constant_form(1), constant_form(0)
         return outer, inner
 
     def _within(self, a: Linear, size: Linear) -> bool:
@@ -439,22 +400,22 @@ class Analyzer:
     def _compare(self, op: str, a: Linear, b: Linear) -> Linear:
         difference = a.plus(b, -1)
         if op == "<=":  # over the integers a <= b is a - b - 1 < 0
-            op, difference = "<", difference.plus(_constant(-1))
+            op, difference = "<", difference.plus(constant_form(-1))
         lower, upper = self._range(difference)
         if op == "<":
             if upper is not None and upper < 0:
-                return _constant(1)
+                return constant_form(1)
             if lower is not None and lower >= 0:
-                return _constant(0)
+                return constant_form(0)
         else:
             unequal = (lower is not None and lower > 0) or (upper is not None and upper < 0)
             if unequal or (lower == 0 and upper == 0):
-                return _constant(int(unequal == (op == "!=")))
+                return constant_form(int(unequal == (op == "!=")))
         if op == "<":
             difference = self._without_fine(difference)
         step = gcd(*difference.terms.values())
         if op != "<" and difference.constant % step:
-            return _constant(int(op == "!="))
+            return constant_form(int(op == "!="))
         # sum < limit, or sum == limit, with the common factor taken out
         limit = -(difference.constant // step)
         left = {atom: count // step for atom, count in difference.terms.items() if count > 0}
@@ -488,7 +449,7 @@ class Analyzer:
     def _not(self, condition: Expr) -> Linear:
         match condition:
             case Const(value=value):
-                return _constant(int(not value))
+                return constant_form(int(not value))
             case Compare(op="<", operands=(a, b)):
                 return self._compare("<=", self.linear(b), self.linear(a))
             case Compare(op=op, operands=(a, b)):

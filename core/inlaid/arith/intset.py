@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid.arith.analyzer import Analyzer, Linear
+from inlaid.arith.analyzer import Analyzer
 from inlaid.arith.expr import (
     ONE,
     ZERO,
@@ -25,6 +25,7 @@ from inlaid.arith.expr import (
     maximum,
     minimum,
 )
+from inlaid.arith.forms import Linear
 
 Span = tuple[Expr, Expr]
 

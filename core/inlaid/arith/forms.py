@@ -1,0 +1,50 @@
+"""Sums of atoms with integer coefficients: the canonical form of integer expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inlaid.arith.expr import Add, Const, Expr, Mul
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The sum of `coefficient * atom` over `terms`, plus `constant`. No coefficient is 0."""
+
+    terms: Mapping[Expr, int]
+    constant: int
+
+    def scaled(self, factor: int) -> Linear:
+        """The form times an integer."""
+        if factor == 1:
+            return self
+        if factor == 0:
+            return Linear({}, 0)
+        return Linear({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        """The form plus `factor` times another."""
+        terms = dict(self.terms)
+        for atom, count in other.terms.items():
+            total = terms.get(atom, 0) + count * factor
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        return Linear(terms, self.constant + other.constant * factor)
+
+    def expr(self) -> Expr:
+        """The form as an expression: terms in the order in which they were met, the constant last."""
+        result: Expr | None = None
+        for atom, count in self.terms.items():
+            term = atom if count == 1 else Mul(atom, Const(count))
+            result = term if result is None else Add(result, term)
+        if result is None:
+            return Const(self.constant)
+        return Add(result, Const(self.constant)) if self.constant else result
+
+
+def constant_form(value: int) -> Linear:
+    """An integer as a form."""
+    return Linear({}, value)
