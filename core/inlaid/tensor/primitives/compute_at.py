@@ -12,7 +12,6 @@ from inlaid.tensor.transform.paths import (
     Path,
     Ranges,
     Site,
-    allocated,
     loop_ranges,
     loops_around,
     rebuilt,
@@ -47,7 +46,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     inside = list(sites(target.body))
     blocks_inside = {site.block for site in inside}
     for buffer in buffers:
-        if allocated(program, buffer) is None:
+        if buffer in program.params:
             raise failed(program, f"{buffer}, which block {block} writes, is an output", producer, "use reverse_compute_at")
         for site in sites(bare.body):
             if (site.reads(buffer) or site.writes(buffer)) and site.block not in blocks_inside:

@@ -179,7 +179,7 @@ def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buf
 def _without(program: ir.LoopProgram, path: Path, buffer: ir.Buffer) -> ir.LoopProgram:
     """The program without the nest of a block and without the buffer that went with it."""
     program = with_body(program, rebuilt(path, None))
-    alloc = find(program.body, lambda stmt: isinstance(stmt, ir.Alloc) and stmt.buffer is buffer)
+    alloc = find(program.body, ir.Alloc, lambda stmt: stmt.buffer is buffer)
     if alloc is None:
         raise failed(program, f"{buffer} is an output of the program and cannot be inlined")
     last = alloc[-1]

@@ -16,7 +16,7 @@ def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, rem
 
 def block_path(program: ir.LoopProgram, name: str) -> Path:
     """The way to the block of that name. Raises `ScheduleError` where there is none."""
-    path = find(program.body, lambda stmt: isinstance(stmt, ir.Block) and stmt.name == name)
+    path = find(program.body, ir.Block, lambda stmt: stmt.name == name)
     if path is None:
         raise failed(program, f"there is no block {name}")
     return path
@@ -69,7 +69,7 @@ def block_of(path: Path) -> ir.Block:
 
 def loop_path(program: ir.LoopProgram, var: arith.Var) -> Path:
     """The way to the loop of that variable. Raises `ScheduleError` where there is none."""
-    path = find(program.body, lambda stmt: isinstance(stmt, ir.For) and stmt.var is var)
+    path = find(program.body, ir.For, lambda stmt: stmt.var is var)
     if path is None:
         raise failed(program, f"there is no loop {var}", remedy="an earlier primitive may have replaced it")
     return path

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from inlaid import arith
 from inlaid.names import unique
@@ -19,19 +20,25 @@ Path = tuple[ir.Stmt, ...]
 """A statement, last, behind all those around it, outermost first."""
 _Link = tuple[ir.Stmt, "_Link | None"]
 """A statement, and the one around it."""
+S = TypeVar("S", bound=ir.Stmt)
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
-def find(root: ir.Stmt, wanted: Callable[[ir.Stmt], bool]) -> Path | None:
-    """The way to the first statement that is wanted, outer before inner, in order; stores are part of their blocks."""
+def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | None:
+    """The way to the first statement of a kind that is wanted, outer before inner, in order; stores are part of their blocks."""
     stack: list[_Link] = [(root, None)]
     while stack:
         link = stack.pop()
-        if wanted(link[0]):
+        node = link[0]
+        if type(node) is kind and wanted(node):
             return _unlinked(link)
-        if not is_leaf(link[0]):
-            for child in reversed(ir.substatements(link[0])):
-                stack.append((child, link))
+        match node:
+            case ir.For() | ir.Alloc():
+                stack.append((node.body, link))
+            case ir.Block(body=ir.Store()) | ir.Store():
+                pass  # no place to look for is inside
+            case _:
+                stack.extend([(child, link) for child in reversed(ir.substatements(node))])
     return None
 
 
@@ -41,11 +48,6 @@ def _unlinked(link: _Link) -> Path:
         link = outer
         path.append(link[0])
     return tuple(reversed(path))
-
-
-def is_leaf(stmt: ir.Stmt) -> bool:
-    """Whether a statement is a store, or a block of nothing else, inside which there is no place to look for."""
-    return type(stmt) is ir.Store or (type(stmt) is ir.Block and type(stmt.body) is ir.Store)
 
 
 def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
@@ -126,12 +128,15 @@ def sites(stmt: ir.Stmt) -> Iterator[Site]:
     stack: list[tuple[ir.Stmt, tuple[ir.For, ...]]] = [(stmt, ())]
     while stack:
         node, loops = stack.pop()
-        if isinstance(node, ir.Block):
-            yield Site(node, loops)
-            continue
-        if isinstance(node, ir.For):
-            loops = (*loops, node)
-        stack.extend((child, loops) for child in reversed(ir.substatements(node)))
+        match node:
+            case ir.Block():
+                yield Site(node, loops)
+            case ir.For():
+                stack.append((node.body, (*loops, node)))
+            case ir.Alloc():
+                stack.append((node.body, loops))
+            case _:
+                stack.extend([(child, loops) for child in reversed(ir.substatements(node))])
 
 
 def unique_name(program: ir.LoopProgram, wanted: str) -> str:
@@ -294,11 +299,14 @@ def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
     while stack:
         link = stack.pop()
         node = link[0]
-        if type(node) is not ir.Block:
-            for child in reversed(ir.substatements(node)):
-                stack.append((child, link))
-        elif any(region.buffer is buffer for region in (*node.reads, *node.writes)):
-            yield _unlinked(link)
+        match node:
+            case ir.Block():
+                if any(region.buffer is buffer for region in (*node.reads, *node.writes)):
+                    yield _unlinked(link)
+            case ir.For() | ir.Alloc():
+                stack.append((node.body, link))
+            case _:
+                stack.extend([(child, link) for child in reversed(ir.substatements(node))])
 
 
 def shared_length(a: Path, b: Path) -> int:
@@ -313,7 +321,7 @@ def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
     """The way to the allocation of a buffer; None for a parameter of the program."""
-    return find(program.body, lambda stmt: isinstance(stmt, ir.Alloc) and stmt.buffer is buffer)
+    return find(program.body, ir.Alloc, lambda stmt: stmt.buffer is buffer)
 
 
 def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
