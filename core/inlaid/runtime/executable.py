@@ -18,10 +18,10 @@ from inlaid.plugins.runtime_module import Loaded, RuntimeModule
 from inlaid.runtime.arrays import fresh_copy, import_value, in_place, usable
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
+from inlaid.runtime.invoked import LoadedRegion
 from inlaid.runtime.package import Package, read_package, write_package
 from inlaid.runtime.profile import Profile, Recorder
 from inlaid.runtime.shapes import picker
-from inlaid.runtime.steps import LoadedRegion
 from inlaid.runtime.verify import verify_program
 
 

@@ -24,11 +24,12 @@ from inlaid.runtime.arrays import IN_PLACE, LARGE, Array, aligned_empty, fresh_c
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.host import Interruption
 from inlaid.runtime.inherit import inherited_sizes
-from inlaid.runtime.layout import PreparedPlan, check_constraints, region_sizes
+from inlaid.runtime.invoked import LoadedRegion, RegionLayout, check_constraints, region_sizes
+from inlaid.runtime.layout import PreparedPlan
 from inlaid.runtime.loops import DeviceStack, DeviceState, Stack, State, sliced
 from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count
-from inlaid.runtime.steps import LaunchStep, LaunchSteps, LoadedRegion, OtherStep, RegionLayout, RegionStep, Transfer
+from inlaid.runtime.steps import LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
 from inlaid.runtime.workspace import Workspace
 
 Targets = Sequence[Array | DeviceArray | DeviceTensor | None]

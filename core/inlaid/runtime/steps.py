@@ -5,56 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.artifact import Artifact
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, RegionInfo, Wait
-from inlaid.plugins.runtime_module import Loaded
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, Wait
+from inlaid.runtime.invoked import Invoked, LoadedRegion, RegionLayout
 from inlaid.runtime.shapes import picker
-from inlaid.runtime.sizes import Shape
-
-if TYPE_CHECKING:
-    from inlaid.runtime.layout import Invoked
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedRegion:
-    """An artifact, and what runs it. `info` says which target and which source nodes, `plugin` whose
-    runtime has loaded it."""
-
-    artifact: Artifact
-    info: RegionInfo
-    plugin: str
-    loaded: Loaded
-
-    @property
-    def call(self) -> Callable[..., None]:
-        """What invokes or launches it, unless it allocates its results."""
-        loaded = self.loaded
-        if loaded.launching is not None:
-            return loaded.launching.launch
-        assert loaded.kernel is not None
-        return loaded.kernel.invoke
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionLayout:
-    """A region at known shapes of its inputs: what invokes or launches it, its `dims` array, the bytes of scratch memory it wants,
-    and which arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena.
-    `large` are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself
-    (place in `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
-
-    invoke: Callable[..., None]
-    dims: np.ndarray[Any, np.dtype[np.int64]]
-    workspace: int
-    fresh: tuple[tuple[int, Shape, np.dtype[Any], int], ...]
-    large: frozenset[int]
-    late: tuple[tuple[int, SizeVar, int], ...] = ()
-    constraints: tuple[arith.Constraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
