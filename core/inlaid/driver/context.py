@@ -89,7 +89,7 @@ class DriverContext:
         if context.capabilities.vector_bits and not context.capabilities.prefetch:
             early = (UnitPass("drop_prefetches", without_prefetches), *early)
         report = partial(self.progress, "lower")
-        finished = partial(finish, own=early, instruments=self.kernel_instruments)
+        finished = partial(finish, own=early, instruments=self.kernel_instruments, able=context.capabilities)
         program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished, self.watch)
         own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
         program = replace(program, kernels=tuple(map(own.run, program.kernels)))

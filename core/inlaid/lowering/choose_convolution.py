@@ -32,9 +32,9 @@ from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import dots_of
 from inlaid.schedules.dot_conv import choose_dot_tile
-from inlaid.schedules.register_tile import UNITS, choose_tile, cycles, seconds
+from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.rule import KernelContext
-from inlaid.schedules.winograd import L2_BYTES, plan_winograd
+from inlaid.schedules.winograd import plan_winograd
 from inlaid.types import TensorType
 
 NARROW = "bfloat16"
@@ -130,7 +130,7 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
         # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
-        moved = 3 * windows if windows > L2_BYTES else 0
+        moved = 3 * windows if windows > capabilities.core.far_bytes else 0
         yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
@@ -150,12 +150,12 @@ def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
-    outputs = problem.outputs
+    outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
         whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
         if lanes > 1 and whole and problem.inputs > 1:
-            return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers)[1]
-    return problem.images * outputs * problem.pixels * problem.depth / (UNITS * ONE_BY_ONE)
+            return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
+    return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
@@ -179,7 +179,10 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
     outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
-    return problem.images * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers)[1]
+    return (
+        problem.images
+        * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers, context.capabilities.core)[1]
+    )
 
 
 def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
@@ -190,10 +193,14 @@ def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> boo
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
     """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
-    lanes, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
+    lanes, registers, core = (
+        context.capabilities.vector_bits // 32,
+        context.capabilities.vector_registers,
+        context.capabilities.core,
+    )
     size = problem.outputs, problem.pixels, problem.depth
-    tile = choose_tile(*size, lanes, registers)
-    return problem.images * problem.depth * (cycles(*size, tile) + UNFOLDING * -(-problem.pixels // lanes))
+    tile = choose_tile(*size, lanes, registers, core)
+    return problem.images * problem.depth * (cycles(*size, tile, core) + UNFOLDING * -(-problem.pixels // lanes))
 
 
 def _unfolded(problem: _Problem) -> Expr:

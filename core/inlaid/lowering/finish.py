@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
+from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.by_hand import BY_HAND
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import PREFETCH
@@ -29,19 +31,19 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.vthread import lower_vthreads
 
 LoopPass = Pass[ir.LoopProgram]
-
-STACK_BYTES = 4096
-"""Buffers larger than this are not left to a kernel's stack."""
-LOCAL_BYTES = 1 << 16
-"""Buffers of one iteration of a parallel loop may be this large: nobody else can hold them."""
+ANY = Capabilities(())
+"""What is known of a target that says nothing."""
 
 
 def finish(
-    program: ir.LoopProgram, own: Sequence[LoopPass] = (), instruments: Sequence[Instrument[ir.LoopProgram]] = ()
+    program: ir.LoopProgram,
+    own: Sequence[LoopPass] = (),
+    instruments: Sequence[Instrument[ir.LoopProgram]] = (),
+    able: Capabilities = ANY,
 ) -> ir.LoopProgram:
-    """The kernel as plain loops with simplified indices; `own` are a target's passes between `NESTS` and `PLAIN`. Raises
-    `ScheduleError` for a register buffer with a varying index."""
-    return PassManager((*NESTS, *own, *PLAIN), instruments).run(program)
+    """The kernel as plain loops with simplified indices, for the stacks of a target; `own` are its passes between `NESTS` and
+    `PLAIN`. Raises `ScheduleError` for a register buffer with a varying index."""
+    return PassManager((*NESTS, *own, *plain(able)), instruments).run(program)
 
 
 def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -75,15 +77,15 @@ def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
     return program
 
 
-def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Make allocations into outputs, which the caller gives: all but registers, small buffers, and those of single iterations of
-    parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
+def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
+    """Make allocations into outputs, which the caller gives: all but registers, buffers that fit on the stack, and those of single
+    iterations of parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
 
     A parallel loop whose iterations need more memory than a stack has becomes a serial one. Raises `ScheduleError`, which names the
     buffer and the loop, for one that threads or blocks would then share.
     """
     scratch: dict[ir.Buffer, None] = {}
-    body = _hoist(program.body, scratch)
+    body = _hoist(program.body, scratch, able)
     if body is program.body:
         return program
     results = len(program.outputs) - len(program.defines)
@@ -93,27 +95,25 @@ def hoist_scratch(program: ir.LoopProgram) -> ir.LoopProgram:
     return replace(program, outputs=outputs, body=body, sizes=sizes)
 
 
-def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], threads: ir.For | None = None) -> ir.Stmt:
+def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, threads: ir.For | None = None) -> ir.Stmt:
     match stmt:
         case ir.For(kind=ir.ForKind.VECTORIZED):
             return stmt
         case ir.For(body=body, kind=ir.ForKind.PARALLEL):
-            return replace(stmt, body=_hoist(body, scratch, threads), kind=ir.ForKind.SERIAL) if _crowded(body) else stmt
+            crowded = any(
+                isinstance(item, ir.Alloc) and not _fits(item.buffer, able.thread_stack_bytes) for item in ir.walk_stmts(body)
+            )
+            return replace(stmt, body=_hoist(body, scratch, able, threads), kind=ir.ForKind.SERIAL) if crowded else stmt
         case ir.For(kind=ir.ForKind.THREAD | ir.ForKind.VTHREAD):
             threads = stmt
-        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, STACK_BYTES):
+        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, able.stack_bytes):
             if threads is not None:
                 found = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
-                problem = f"expected at most {STACK_BYTES} bytes for each iteration of loop {threads.var}, {found}"
+                problem = f"expected at most {able.stack_bytes} bytes for each iteration of loop {threads.var}, {found}"
                 raise ScheduleError(f"buffer {buffer}: {problem}", remedy="give it a memory scope by set_scope, or tile the loop")
             scratch[buffer] = None
-            return _hoist(body, scratch)
-    return mapped(stmt, lambda inner: _hoist(inner, scratch, threads))
-
-
-def _crowded(body: ir.Stmt) -> bool:
-    """Whether a loop body allocates more than a thread's stack can be asked for."""
-    return any(isinstance(stmt, ir.Alloc) and not _fits(stmt.buffer, LOCAL_BYTES) for stmt in ir.walk_stmts(body))
+            return _hoist(body, scratch, able)
+    return mapped(stmt, lambda inner: _hoist(inner, scratch, able, threads))
 
 
 def _fits(buffer: ir.Buffer, limit: int) -> bool:
@@ -131,13 +131,19 @@ NESTS: tuple[LoopPass, ...] = (
 )
 """Up to nests of whole loops: what is computed for all of a buffer still stands in one place, conditions on bounds included."""
 
-PLAIN: tuple[LoopPass, ...] = (
-    UnitPass("peel_loops", peel_loops),
-    UnitPass("unroll_loops", unroll_loops),
-    UnitPass("nest_guards", nest_guards),
-    UnitPass("simplify_loops", simplify_program),
-    UnitPass("hoist_divisions", hoist_divisions),
-    UnitPass("check_registers", _registers_checked),
-    UnitPass("hoist_scratch", hoist_scratch),
-)
-"""From there on loops are cut in parts, so that inner ones ask for no bounds."""
+
+def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
+    """From there on loops are cut in parts, so that inner ones ask for no bounds; for a target's stacks."""
+    return (
+        UnitPass("peel_loops", peel_loops),
+        UnitPass("unroll_loops", unroll_loops),
+        UnitPass("nest_guards", nest_guards),
+        UnitPass("simplify_loops", simplify_program),
+        UnitPass("hoist_divisions", hoist_divisions),
+        UnitPass("check_registers", _registers_checked),
+        UnitPass("hoist_scratch", partial(hoist_scratch, able=able)),
+    )
+
+
+PLAIN = plain()
+"""Those of a target that says nothing of stacks."""

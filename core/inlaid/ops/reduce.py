@@ -221,7 +221,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
                 total = b.alloc((together,), working, "total")
                 with b.loop(width, "j") as j:
                     b.store(total, j, te.const(start, working))
-                # One row of the result at a time: several at once are several streams into memory, 1.4 times as slow on AMD Zen.
+                # One row of the result at a time: several at once are several streams into memory, which are slower.
                 with b.loop(extent, "k") as k, b.loop(width, "j") as j:
                     along = extent - 1 - k if attrs.reverse else k
                     at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))

@@ -98,25 +98,57 @@ class StaticMemory:
 
 
 @dataclass(frozen=True)
+class Core:
+    """A core with vectors, as the cost models of shared schedule rules have it. Times are cycles of the core, a load is one of a
+    vector. The defaults stand for no processor; measure your own, or take them from its manual.
+
+    latency: of a multiply-add. units: multiply-adds, and loads, that start in a cycle. entry: cycles to start and to leave an inner
+    loop: filling and draining the pipeline, addresses, and the branch that ends it. near_bytes: of the first-level cache. ways: of
+    that cache, which bounds the rows of a tile. alias: bytes between rows of which a multiple puts them all into the same few sets
+    of it. crowding: cycles that a row costs each step where rows lie so. far_bytes: of the second-level cache, as far as it is the
+    core's own. far_load: for a load from it. shared_load: what such a load takes from multiply-adds. farther_load: for a load
+    from behind it. last_bytes: of the last-level cache that one kernel may use. last_rate: bytes a cycle from that.
+    """
+
+    latency: float = 4
+    units: int = 2
+    entry: float = 30
+    near_bytes: int = 32 << 10
+    ways: int = 12
+    alias: int = 2048
+    crowding: float = 0.1
+    far_bytes: int = 1 << 20
+    far_load: float = 2
+    shared_load: float = 0.2
+    farther_load: float = 2.75
+    last_bytes: int = 8 << 20
+    last_rate: float = 12
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
     one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
-    for none; vector_registers: how many, at least 4; prefetch: whether kernels may hold the intrinsic `prefetch`; cores: 0 where
-    the number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may be a
-    `Loop`; branches: whether calls of a region may have predicates, and a region hold `If`; in_place: whether kernels, and rounds
-    of a loop, may update inputs and states where they are (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`);
-    peak: floating-point operations a second; bandwidth: bytes a second; link: the way between the host's memory and the target's;
-    memory: None where the caller of a region owns its inputs and outputs, and there is enough of it; standalone: no host stands
-    beside the target: a model of which listed targets do not take all is refused, where else the fallback runs the rest;
-    device_memory: regions work in memory that is not the host's, and the runtime module has a `Device`.
+    for none; vector_registers: how many, at least 4; core: what shared schedules assume of a core with vectors; masks: whether a
+    vector can be loaded and stored in part; prefetch: whether kernels may hold the intrinsic `prefetch`; cores: 0 where the number
+    is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may be a `Loop`;
+    branches: whether calls of a region may have predicates, and a region hold `If`; in_place: whether kernels, and rounds of a
+    loop, may update inputs and states where they are (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak:
+    floating-point operations a second; bandwidth: bytes a second; link: the way between the host's memory and the target's; memory:
+    None where the caller of a region owns its inputs and outputs, and there is enough of it; stack_bytes: of a buffer that a kernel
+    may have on the stack of the thread that calls it; thread_stack_bytes: of one that an iteration of a parallel loop may have;
+    standalone: no host stands beside the target: a model of which listed targets do not take all is refused, where else the
+    fallback runs the rest; device_memory: regions work in memory that is not the host's, and the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
     scopes: tuple[MemoryScope, ...] = ()
     vector_bits: int = 0
     vector_registers: int = 16
+    core: Core = Core()
+    masks: bool = False
     prefetch: bool = False
     cores: int = 1
     dynamic_dims: bool = True
@@ -128,6 +160,8 @@ class Capabilities:
     bandwidth: float = 1e9
     link: Link = Link()
     memory: StaticMemory | None = None
+    stack_bytes: int = 4096
+    thread_stack_bytes: int = 1 << 16
     standalone: bool = False
     device_memory: bool = False
 

@@ -12,6 +12,7 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import ONE, Var, affine
+from inlaid.plugins.contract import Core
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     ConvTile,
@@ -121,11 +122,11 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
-    size = conv.inputs * conv.taps, lanes, context.capabilities.vector_registers
+    size, registers = (conv.inputs * conv.taps, lanes), context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
-        best, cycles = choose_pixels(outputs // lanes, height, width, *size, most)
-        return *decide_tile(best, outputs // lanes, height, width, size[-1], most, context), cycles
+        best, cycles = choose_pixels(outputs // lanes, height, width, *size, registers, context.capabilities.core, most)
+        return *decide_tile(best, outputs // lanes, height, width, registers, most, context), cycles
 
     found = plan_pixels(filled, choose)
     if found is None:
@@ -143,7 +144,7 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 @cache
 def choose_pixels(
-    count: int, height: int, width: int, depth: int, lanes: int, registers: int, most: int | None = None
+    count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:
     """The tile, of at most so many pixels, for `count` vectors of output channels that takes the fewest cycles, and these."""
     best: tuple[float, int, ConvTile] | None = None
@@ -152,7 +153,7 @@ def choose_pixels(
         if most is not None and size > most:
             continue
         lines, length = (1, height * width) if tile.pixels == width else (height, width)
-        whole, edge = (steps(extent, tile.vectors, lanes, depth, length > size, crowded=False) for extent in (size, length % size))
+        whole, edge = (steps(extent, tile.vectors, lanes, depth, length > size, False, core) for extent in (size, length % size))
         cycles = count // tile.vectors * lines * depth * (length // size * whole + (edge if length % size else 0))
         if best is None or (cycles, -size) < best[:2]:
             best = cycles, -size, tile
@@ -213,7 +214,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW and not cut:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
-    stream_weights(s, conv, tile, panels, turns[-1])
+    stream_weights(s, conv, tile, panels, turns[-1], context.capabilities.core)
     for copy, line in lines.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s

@@ -12,6 +12,7 @@ from math import prod
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.plugins.contract import Core
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
 from inlaid.schedules.rule import Decision, KernelContext
@@ -34,8 +35,8 @@ from inlaid.types import Layout
 
 MOST_VECTORS = 4
 """Vectors of output channels of a tile: with more there are too few pixels to use a weight for."""
-STREAMED_BYTES = 1 << 14
-"""Bytes of weights from which on each panel is fetched while the one before is used: fewer stay in the first-level cache."""
+STREAMED_SHARE = 1 / 2
+"""Of the first-level cache: weights from which on each panel is fetched while the one before is used. Fewer stay there."""
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
 """The loads of data and of weights whose products an anchor sums; None where it sums no such products."""
@@ -230,12 +231,12 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
     return ConvNest(n, outer, y or x, c, tuple(present(*taps)), tuple(pixels), vector, lane)
 
 
-def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var) -> None:
+def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
     """Fetch a part of the next panel of weights in each iteration of a loop, where there are several of them and the weights are
     many. `panels`: the loop over them; None where rows are shared out together with them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
-    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_BYTES:
+    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.near_bytes:
         return
     name = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])

@@ -13,6 +13,7 @@ from functools import cache
 from math import gcd
 
 from inlaid.arith import Var
+from inlaid.plugins.contract import Core
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
@@ -105,11 +106,11 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.alone else conv.outputs
-    size = groups * conv.taps, context.capabilities.vector_registers
+    depth, registers = groups * conv.taps, context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
-        best, count = choose_dot_tile(dot, outputs, height, width, *size, most)
-        return *decide_tile(best, outputs // dot.lanes, height, width, size[-1] - SPARE, most, context), count
+        best, count = choose_dot_tile(dot, outputs, height, width, depth, registers, context.capabilities.core, most)
+        return *decide_tile(best, outputs // dot.lanes, height, width, registers - SPARE, most, context), count
 
     found = plan_pixels(filled, choose, padded)
     if found is None:
@@ -129,7 +130,7 @@ def _block(given: int, inputs: int, dot: Dot) -> int:
 
 @cache
 def choose_dot_tile(
-    dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, most: int | None = None
+    dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:
     """The tile, of at most so many pixels, for a whole number of vectors of output channels that takes the fewest cycles, and
     these."""
@@ -143,7 +144,7 @@ def choose_dot_tile(
         if most is not None and size > most:
             continue
         times, length = (1, height * width) if tile.pixels == width else (height, width)
-        taken = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size)) * depth
+        taken = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size), core) * depth
         if best is None or (taken, -size) < best[:2]:
             best = taken, -size, tile
     assert best is not None
@@ -203,7 +204,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
         panels = share_rows(s, [nest.images], nest.rows, [nest.panels], context.threads)
     dots = DotTile(plan.dot, tile.vectors, tile.pixels)
     with_dots(s, name, blocks, (*nest.pixels, nest.vector), nest.lane, dots, layouts, local)
-    stream_weights(s, conv, tile, panels, [blocks, *nest.taps][-1])
+    stream_weights(s, conv, tile, panels, [blocks, *nest.taps][-1], context.capabilities.core)
     for copy, line in lines.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s

@@ -93,7 +93,8 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     rows = product.likely_rows
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
-    tiles = tiles_of(max(counts), columns, dot.lanes, context.capabilities.vector_registers)
+    able = context.capabilities
+    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers, able.core.ways)
     if max(counts) == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
@@ -102,7 +103,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
 
     def cost(tile: Tile) -> float:
         whole = _whole(columns, tile.width)
-        return sum(cycles(count, whole, steps, tile, threads) / count for count in counts)
+        return sum(cycles(count, whole, steps, tile, able.core, threads) / count for count in counts)
 
     return decide_tile(tiles, min(tiles, key=cost), context)
 

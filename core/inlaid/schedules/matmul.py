@@ -32,9 +32,9 @@ from inlaid.types import ROW_MAJOR, Layout
 
 PACKED_ROWS = 64
 """Rows from which on copying a panel of the right operand pays: it costs about four cycles a row of the panel for each vector."""
-PACKED_BYTES = 1 << 20
-"""Bytes of a right operand that no second-level cache holds beside what else is read, so that rows far apart are fetched again and
-again: unpacked, a product of 512 runs at 95 % of peak, one of 1024 at 49 %; packed at 90 % and 94 %."""
+PACKED_SHARE = 1
+"""Of the second-level cache: a right operand that it does not hold beside what else is read, so that rows far apart are fetched
+again and again: of 1 MiB, unpacked, a product of 512 runs at 95 % of peak, one of 1024 at 49 %; packed at 90 % and 94 %."""
 
 AHEAD = 4
 """Tiles of rows of an unknown number in which the next panel is fetched. Memory does not give it within the first one: products of
@@ -132,9 +132,10 @@ class MatmulRule:
         if not lanes:
             return None
         threads = 1 if product.shared else max(context.threads, 1)
-        rows, registers = product.likely_rows, context.capabilities.vector_registers
-        best = choose_tile(rows, *product.expected[1:], lanes, registers, threads)
-        tile, chosen = decide_tile(tiles_of(most(rows), product.expected[1], lanes, registers), best, context)
+        rows, able = product.likely_rows, context.capabilities
+        best = choose_tile(rows, *product.expected[1:], lanes, able.vector_registers, able.core, threads)
+        tiles = tiles_of(most(rows), product.expected[1], lanes, able.vector_registers, able.core.ways)
+        tile, chosen = decide_tile(tiles, best, context)
         layouts = _layouts(program, merged, product, tile, given)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
         packs = _packs(product, layouts, context)
@@ -223,7 +224,8 @@ def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelCo
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
         return ()
-    worth = rows >= PACKED_ROWS and product.right.buffer.dtype.bytes * depth * columns >= PACKED_BYTES
+    size = product.right.buffer.dtype.bytes * depth * columns
+    worth = rows >= PACKED_ROWS and size >= PACKED_SHARE * context.capabilities.core.far_bytes
     return (context.decide("pack", (0, 1), int(worth)),)
 
 

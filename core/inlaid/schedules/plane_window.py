@@ -23,8 +23,6 @@ from inlaid.types import ROW_MAJOR
 
 LONGEST_STEP = 4
 """Elements from one result to the next along a row: vectors of longer steps would hold little that is used."""
-LEAST_BITS = 256
-"""Of vectors: narrower ones have no masked loads and stores on the processors of today, and take them lane by lane."""
 LEAST_BYTES = 4
 """Of an element: rows of narrower ones are short for their vectors."""
 UNROLLED = 8
@@ -37,7 +35,12 @@ def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext
     bytes_, bits, window = anchor.buffer.dtype.bytes, context.capabilities.vector_bits, _window(anchor)
     lanes, width = bits // (8 * bytes_), expected_extent(anchor.spatial[3])
     # A plane of symbolic size is memory that threads do not have for themselves.
-    if window is None or bits < LEAST_BITS or bytes_ < LEAST_BYTES or (context.threads != 1 and not is_constant(*anchor.spatial)):
+    if (
+        window is None
+        or not context.capabilities.masks
+        or bytes_ < LEAST_BYTES
+        or (context.threads != 1 and not is_constant(*anchor.spatial))
+    ):
         return None
     if 2 * width < lanes or any(len(block.iters) != 4 for block in anchor.after):
         return None

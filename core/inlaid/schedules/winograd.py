@@ -13,7 +13,7 @@ from operator import attrgetter
 from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.register_tile import MOST_ROWS, Tile
+from inlaid.schedules.register_tile import Tile
 from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -31,12 +31,6 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
-L2_BYTES = 1 << 20
-"""A second-level cache: that of Zen 4 and 5, half of Sapphire Rapids'."""
-MOST_BYTES = 1 << 23
-"""Between the transforms at most, so that last-level caches hold it."""
-L3_BYTES = 12
-"""Bytes a cycle from a third-level cache: weights, although they are prefetched, and what lies between the transforms (Zen 5)."""
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 """Cycles for a vector of one place of a tile: arithmetic, loads and stores. 56 x 56 by 64 channels, less the product."""
 
@@ -86,31 +80,32 @@ def winograd_plans(
     weights = 4 * places * inputs * outputs
     between = 4 * places * (inputs + outputs)
     transforms = places * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
-    registers = context.capabilities.vector_registers
+    registers, core = context.capabilities.vector_registers, context.capabilities.core
     known = isinstance(height, int) and isinstance(width, int)
     if known:
         rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
         most, few = (
-            choose_pixels(outputs // lanes_out, 1, size, inputs, lanes_out, registers)[0].pixels for size in (MOST_ROWS, FEW_ROWS)
+            choose_pixels(outputs // lanes_out, 1, size, inputs, lanes_out, registers, core)[0].pixels
+            for size in (core.ways, FEW_ROWS)
         )
-        near = weights + 2 * most * between <= L2_BYTES
+        near = weights + 2 * most * between <= core.far_bytes
         rows, stripes = (few, [2 * few]) if near else (most, [-(-STRIPE // most) * most])
     plans = []
     for stripe in stripes:
-        if stripe * between > MOST_BYTES and stripe > stripes[0]:
+        if stripe * between > core.last_bytes and stripe > stripes[0]:
             break
         run = stripe if known else rows
-        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers)
+        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers, core)
         # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
         product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
         whole, rest = divmod(count, run)
-        edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers)[1] if rest else 0
+        edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers, core)[1] if rest else 0
         multiplied = places * (whole * cycles + edge)
         held = min(stripe, count) * between
-        if weights + held > L2_BYTES:
-            multiplied = max(multiplied, weights / L3_BYTES * -(-count // stripe))
-        spilt = 2 * between * count / L3_BYTES if held > L2_BYTES else 0
+        if weights + held > core.far_bytes:
+            multiplied = max(multiplied, weights / core.last_rate * -(-count // stripe))
+        spilt = 2 * between * count / core.last_rate if held > core.far_bytes else 0
         total = arith.size_hint(batch) * (multiplied + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
     return plans

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MemoryScope:
-    """A memory besides main memory. Buffers are placed in it by its name: `shared`, `local`, `vta.inp`, `amx.tile`.
+    """A memory besides main memory. Buffers are placed in it by its name: `shared`, `local`, `acme.tile`.
 
     owner: each thread, each block of threads, or the device has one of its own. capacity: its bytes. alignment: of the offsets of
     buffers, in bytes. count: 0 where buffers lie side by side; else the number of registers of `capacity` bytes, each of which

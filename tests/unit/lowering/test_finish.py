@@ -12,15 +12,16 @@ import pytest
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import ScheduleError
-from inlaid.lowering.finish import LOCAL_BYTES, STACK_BYTES, finish, hoist_scratch
+from inlaid.lowering.finish import ANY, finish, hoist_scratch
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import size_vars
 from inlaid.types import dtype
 
+STACK_BYTES = ANY.stack_bytes
 BIG = STACK_BYTES // 8 + 1
-HUGE = LOCAL_BYTES // 8 + 1
+HUGE = ANY.thread_stack_bytes // 8 + 1
 I64 = "int64"
 
 

@@ -12,15 +12,16 @@ from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Capabilities, Core
 from inlaid.schedules import matmul
 from inlaid.schedules.matmul import MatmulRule
-from inlaid.schedules.register_tile import PANEL_BYTES, Tile, choose_tile, cycles, fits
+from inlaid.schedules.register_tile import PANEL_SHARE, Tile, choose_tile, cycles, fits
 from inlaid.schedules.rule import Given, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS
 from inlaid.types import ROW_MAJOR, TensorType
 
+CORE = Core()
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 CHECKED = settings(max_examples=25, deadline=None)
 
@@ -76,7 +77,7 @@ def test_products_of_no_rows_are_declined():
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 3, 40), (65, 5, 33), (67, 2, 19)])
 def test_right_operands_are_packed_before_use(m, k, n, threads, monkeypatch):
-    monkeypatch.setattr(matmul, "PACKED_BYTES", 0)
+    monkeypatch.setattr(matmul, "PACKED_SHARE", 0)
     scheduled = check(product((m, k), (k, n), True), threads)
     copies = [s for s in ir.walk_stmts(scheduled.body) if isinstance(s, ir.Store) and s.buffer not in scheduled.outputs[:1]]
     assert any(isinstance(copy.value, ir.Load) and copy.value.buffer is scheduled.inputs[1] for copy in copies)
@@ -145,24 +146,24 @@ def test_products_of_few_columns_are_declined():
 @given(st.integers(1, 400), st.integers(1, 400), st.sampled_from([(16, 32), (8, 16), (4, 16)]))
 def test_tiles_fit_registers(m, n, machine):
     lanes, registers = machine
-    tile = choose_tile(m, n, 64, lanes, registers)
+    tile = choose_tile(m, n, 64, lanes, registers, CORE)
     assert tile.rows == 1 or fits(tile.rows, tile.vectors, registers)
 
 
 def test_tiles_leave_no_single_row():
-    tile = choose_tile(197, 768, 768, 16, 32)
-    assert cycles(197, 768, 768, tile) < cycles(197, 768, 768, Tile(16, 2, 14))
-    assert choose_tile(1, 768, 768, 16, 32) == Tile(16, 8, 1)
+    tile = choose_tile(197, 768, 768, 16, 32, CORE)
+    assert cycles(197, 768, 768, tile, CORE) < cycles(197, 768, 768, Tile(16, 2, 14), CORE)
+    assert choose_tile(1, 768, 768, 16, 32, CORE) == Tile(16, 8, 1)
 
 
 def test_panels_that_rows_share_stay_in_cache():
-    tile = choose_tile(128, 768, 3072, 16, 32)
-    assert 4 * 3072 * tile.width <= PANEL_BYTES
-    assert choose_tile(1, 768, 3072, 16, 32).vectors == 8, "one row reads each panel once"
+    tile = choose_tile(128, 768, 3072, 16, 32, CORE)
+    assert 4 * 3072 * tile.width <= PANEL_SHARE * CORE.far_bytes
+    assert choose_tile(1, 768, 3072, 16, 32, CORE).vectors == 8, "one row reads each panel once"
 
 
 def test_rows_in_the_same_sets_make_tiles_lower():
-    assert choose_tile(1024, 1024, 1024, 16, 32).rows < choose_tile(1024, 1040, 1040, 16, 32).rows
+    assert choose_tile(1024, 1024, 1024, 16, 32, CORE).rows < choose_tile(1024, 1040, 1040, 16, 32, CORE).rows
 
 
 @CHECKED
@@ -188,4 +189,4 @@ def test_one_row_of_a_symbolic_number_has_a_version(columns):
 
 
 def test_rows_of_symbolic_number_are_tiled_for_several():
-    assert choose_tile((2, 4, 8, 16, 32, 64, 128), 768, 768, 8, 16).rows == 4
+    assert choose_tile((2, 4, 8, 16, 32, 64, 128), 768, 768, 8, 16, CORE).rows == 4

@@ -38,7 +38,7 @@ def program_of(shape: tuple[Any, ...], make: Any, **window: Any) -> ir.LoopProgr
 def offered(program: ir.LoopProgram, bits: int = 256, threads: int = 1) -> Offer | None:
     anchor = find_anchor(program)
     assert anchor is not None
-    capabilities = Capabilities(dtypes=("float32",), vector_bits=bits, vector_registers=16)
+    capabilities = Capabilities(dtypes=("float32",), vector_bits=bits, vector_registers=16, masks=bits >= 256)
     return offer_planes(program, anchor, KernelContext(capabilities, threads))
 
 

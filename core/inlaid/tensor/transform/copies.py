@@ -18,7 +18,7 @@ from inlaid.tensor import ir
 from inlaid.types import DType, Layout
 
 SQUARE = 16
-"""Elements along a side of a square at most: with 4 bytes each a side is a line of cache, and 16 vectors half of AVX-512's."""
+"""Elements along a side of a square at most: with 4 bytes each a side is a line of cache, and 16 vectors half of 32 registers."""
 SMALLEST = 4
 """The least side of a square that is worth it."""
 LINE = 64
