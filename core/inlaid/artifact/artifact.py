@@ -82,7 +82,7 @@ class Artifact:
         Conditions on the dimensions of the signature. They are checked once for each set of sizes, before anything runs; those on
         dimensions that the region itself works out when it has run, before its outputs are used.
     requires
-        What the machine needs, such as "avx512f"; `RuntimeModule.check` compares.
+        What the machine needs, such as features of its processor by name; `RuntimeModule.check` compares.
     kernels
         The kernels that the code calls, in the order of the calls; empty where the code does not time them.
     variants
