@@ -87,6 +87,16 @@ ZZZ = """
 """
 
 
+@pytest.mark.parametrize("registers", [0, 3])
+def test_too_few_vector_registers_are_refused(make_plugin, registers):
+    given = f'Capabilities(("float32",), vector_bits=128, vector_registers={registers})'
+    registry = PluginRegistry.discover(
+        [make_plugin("good", GOOD.replace('Capabilities(("float32",), cores=options.threads)', given))]
+    )
+    with pytest.raises(PluginError, match=f"expected at least 4 vector registers, got {registers}"):
+        registry.capabilities(registry.target("good"))
+
+
 def test_a_good_plugin_answers(make_plugin):
     registry = PluginRegistry.discover([make_plugin("good", GOOD)])
     assert registry.kinds() == ("good",)

@@ -63,8 +63,8 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 @cache
 def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
-    """The tiles for a product of at most so many rows whose sums fit into registers, of at most as many rows as the first-level cache
-    has `ways`, the wider ones first."""
+    """The tiles for a product of at most so many rows whose sums fit into registers, of at most as many rows as a cache has `ways`,
+    the wider ones first."""
     widest = min(LONGEST_ROW, -(-columns // lanes))
     if rows == 1:
         return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from inlaid.graph.verify import verify
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Capabilities, Core
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
@@ -183,3 +184,8 @@ def test_products_give_the_same_values(data: st.DataObject) -> None:
     x = RNG.integers(-3, 4, (1, groups * 2, *image)).astype(np.float32)
     assume(way(unit) == "product")
     np.testing.assert_array_equal(evaluate(changed(unit), [x]), evaluate(unit, [x]))
+
+
+def test_small_caches_ask_for_fewer_weights() -> None:
+    small = replace(VECTORS, core=Core(far_bytes=1 << 14, last_rate=0.1))
+    assert [way(model(64, 64, 28, 28), capabilities) for capabilities in (VECTORS, small)] == ["tiles of 4", "direct"]

@@ -12,7 +12,8 @@ import pytest
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import ScheduleError
-from inlaid.lowering.finish import ANY, finish, hoist_scratch
+from inlaid.lowering.finish import ANY, finish, hoist_scratch, plain
+from inlaid.plugins import Capabilities
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
@@ -67,6 +68,14 @@ def test_who_holds_buffers(kind: ir.ForKind, size: Any, hoisted: bool) -> None:
     assert size_vars(done) == size_vars(made) == tuple(sizes)
     x = np.arange(4)
     np.testing.assert_array_equal(interp.run(done, [x], sizes)[0], interp.run(made, [x], sizes)[0])
+
+
+def test_targets_say_what_stacks_hold() -> None:
+    large, small = Capabilities((), stack_bytes=1 << 20), Capabilities((), thread_stack_bytes=8)
+    made = program(ir.ForKind.SERIAL, BIG)
+    assert hoist_scratch(made, large) is made
+    made = program(ir.ForKind.PARALLEL, BIG)
+    assert kinds(hoist_scratch(made, small)) == kinds(plain(small)[-1].run(made)) == [ir.ForKind.SERIAL]
 
 
 def bound(size: Any, axis: str, scope: str = "") -> ir.LoopProgram:
