@@ -29,8 +29,8 @@ def to_spmd(program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Off
 
     Buffers that blocks own are allocated around the threads. Of a buffer that threads own and that lives through several phases,
     each thread gets the part that it uses. A barrier stands between phases, and at the end of a serial loop around phases, unless
-    it is proved that none is needed; `offsets` are the places of buffers that share memory. Expects no blocks or virtual
-    threads. Whether phases themselves are free of races is for `check_races` to say.
+    it is proved that none is needed; `offsets` are the places of buffers that share memory. Whether phases themselves are free of
+    races is for `check_races` to say. Expects no blocks or virtual threads.
 
     Raises `ScheduleError` for scopes that the target does not declare, loops over threads that cannot be one nest, a barrier that
     only some threads would reach, and threads that share what each should own.
