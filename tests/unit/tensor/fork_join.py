@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from hypothesis import strategies as st
@@ -154,8 +154,9 @@ def without(program: ir.LoopProgram, barrier: ir.Stmt) -> ir.LoopProgram:
 # --- a detector ---------------------------------------------------------------------------------------------------------
 
 
-def races(program: ir.LoopProgram, sizes: dict[arith.Expr, int] | None = None) -> bool:
-    """Whether threads of a block race: each thread is run by itself, at some sizes, without data in indices and conditions."""
+def races(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int], sizes: dict[arith.Expr, int] | None = None) -> bool:
+    """Whether threads of a block race for an element, or for bytes that elements of one type share by `offsets`: each thread is run
+    by itself, at some sizes, without data in indices and conditions."""
 
     def nests(stmt: ir.Stmt, values: dict[arith.Expr, int]) -> Iterator[tuple[list[ir.For], ir.Stmt, dict[arith.Expr, int]]]:
         if isinstance(stmt, ir.For) and stmt.over_threads:
@@ -173,7 +174,7 @@ def races(program: ir.LoopProgram, sizes: dict[arith.Expr, int] | None = None) -
 
     for loops, body, values in nests(program.body, sizes or {}):
         private = {stmt.buffer for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Alloc)}
-        seen: dict[object, tuple[set[tuple[int, ...]], set[tuple[int, ...]]]] = defaultdict(lambda: (set(), set()))
+        seen: dict[tuple[int, object, object], set[tuple[tuple[int, ...], ir.Buffer, bool]]] = defaultdict(set)
         for thread in itertools.product(*(range(arith.evaluate(loop.extent, values)) for loop in loops)):
             epoch = 0
             own = values | {loop.var: number for loop, number in zip(loops, thread, strict=True)}
@@ -181,9 +182,15 @@ def races(program: ir.LoopProgram, sizes: dict[arith.Expr, int] | None = None) -
                 if buffer is None:
                     epoch += 1
                 elif buffer not in private:
-                    seen[epoch, buffer, place][writes].add(thread)
-        if any(len(writers | readers) > 1 for readers, writers in seen.values() if writers):
-            return True
+                    seen[epoch, buffer, place].add((thread, buffer, writes))
+                    shape = tuple(arith.evaluate(extent, values) for extent in buffer.shape)
+                    if buffer in offsets and all(0 <= index < extent for index, extent in zip(place, shape, strict=True)):
+                        flat = int(np.ravel_multi_index(place, shape)) if shape else 0
+                        seen[epoch, buffer.scope, offsets[buffer] + flat * buffer.dtype.bytes].add((thread, buffer, writes))
+        for (_, at, _), touches in seen.items():
+            for one, other in itertools.combinations(touches, 2):
+                if one[0] != other[0] and (one[2] or other[2]) and (one[1] is at or one[1] is not other[1]):
+                    return True
     return False
 
 

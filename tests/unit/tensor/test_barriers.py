@@ -50,7 +50,7 @@ def test_random_programs(program: ir.LoopProgram) -> None:
     offsets = places(program, SHARED)
     kernel = to_spmd(program, SCOPES, offsets)
     checker = Races(kernel, offsets)
-    racy = races(kernel)
+    racy = races(kernel, offsets)
     assert bool(checker.problems()) == racy
     if not racy:
         x = np.arange(8, dtype=np.int32) * 7
@@ -58,7 +58,7 @@ def test_random_programs(program: ir.LoopProgram) -> None:
             np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
         for barrier in barriers_of(kernel):
             assert checker.problems([barrier]) and Races(without(kernel, barrier), offsets).problems()
-            assert races(without(kernel, barrier))
+            assert races(without(kernel, barrier), offsets)
 
 
 def kernel_of(body: str, head: str = "x: float32[4, 8]) -> (y: float32[4, 8]") -> ir.LoopProgram:

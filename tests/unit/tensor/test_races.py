@@ -78,7 +78,7 @@ def test_mutants(name: str, found: int) -> None:
     offsets = places(program, SHARED)
     count = 0
     for what, mutant in mutants(to_spmd(program, SCOPES, offsets)):
-        racy = races(mutant, MATMUL_SIZE)
+        racy = races(mutant, offsets, MATMUL_SIZE)
         problems = Races(mutant, offsets).problems()
         assert bool(problems) >= racy, what
         assert racy or all("cannot prove" in problem.text for problem in problems), what
@@ -89,12 +89,13 @@ def test_mutants(name: str, found: int) -> None:
 @settings(deadline=None, max_examples=25)
 @given(programs(), st.data())
 def test_random_mutants(program: ir.LoopProgram, data: st.DataObject) -> None:
-    kernel = to_spmd(program, SCOPES)
+    offsets = places(program, SHARED)
+    kernel = to_spmd(program, SCOPES, offsets)
     every = [mutant for _, mutant in mutants(kernel)]
     if every:
         mutant = data.draw(st.sampled_from(every))
-        problems = Races(mutant).problems()
-        racy = races(mutant)
+        problems = Races(mutant, offsets).problems()
+        racy = races(mutant, offsets)
         assert bool(problems) >= racy
         assert racy or all("cannot prove" in problem.text for problem in problems)
 
