@@ -14,10 +14,11 @@ from inlaid import arith
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.planned import Planned
+from inlaid.names import unique
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars
-from inlaid.tensor.transform.layouts import within
+from inlaid.tensor.transform.layouts import by_intrinsic, within
 from inlaid.types import Layout
 
 
@@ -39,16 +40,31 @@ def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) ->
     return starts
 
 
+_Move = tuple[int, arith.Dim, arith.Dim]
+"""An axis along which a parameter is a part of a longer one, the index where it begins, and the extent of the longer one."""
+_Moves = tuple[tuple[int, tuple[_Move, ...]], ...]
+"""The moves of parameters, in the order of their places; of one parameter along different axes, in the order of the joins."""
+
+
 @dataclass
 class Joiner:
     """Calls without those concatenations whose parts can all be written into the result; `roots` tells in which buffer each lies in
-    the end. A part that is not used any more becomes a view of the result, so that it takes no place."""
+    the end. A part that is not used any more becomes a view of the result, so that it takes no place.
 
-    kernels: list[ir.LoopProgram]
+    Kernels are rewritten once, when all joins are known: in nested concatenations a part moves once for each level.
+    """
+
+    kernels: Sequence[ir.LoopProgram]
     calls: list[KernelCall]
     buffers: Sequence[Planned]
     roots: Sequence[int]
-    known: dict[tuple[int, ...], int] = field(default_factory=dict)
+    moved: list[tuple[int, _Moves]] = field(init=False)
+    """By the numbers that calls name: a kernel, and the moves of its parameters."""
+    known: dict[tuple[int, _Moves], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moved = [(number, ()) for number in range(len(self.kernels))]
+        self.known = {key: number for number, key in enumerate(self.moved)}
 
     def join(self, join: KernelCall, axis: int) -> None:
         """Take out a call that concatenates buffers of one layout, where what uses its parts can use the result instead."""
@@ -84,27 +100,87 @@ class Joiner:
         """A call on a result instead of a part of it, which begins at an index of an axis; None where its kernel has that axis
         merged with those before it, or accesses the part by an intrinsic."""
         whole, item = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
-        kernel, extent, program = call.kernel, whole[axis], self.kernels[call.kernel]
+        base, moves = self.moved[call.kernel]
+        extent, program, lists = whole[axis], self.kernels[base], dict(moves)
         names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(program), call.sizes, strict=True))
         if program.defines or part in call.reads[len(call.inputs) :] or not isinstance(extent, int):
             return None
         numbers = (*call.inputs, *call.outputs)
         for place in (place for place, number in enumerate(numbers) if number == part):
-            dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in program.params[place].shape)
-            same = dims[: axis + 1] == item[: axis + 1] and arith.Analyzer().equal(arith.product(dims), arith.product(item))
-            longer = within(self.kernels[kernel], place, axis, first, extent) if same else None
-            if longer is None:
+            own = lists.get(place, ())
+            longer = {along: total for along, _, total in own}
+            shape = (longer.get(along, dim) for along, dim in enumerate(program.params[place].shape))
+            dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in shape)
+            same = dims[: axis + 1] == item[: axis + 1]
+            if not same or not arith.Analyzer().equal(arith.product(dims), arith.product(item)) or by_intrinsic(program, place):
                 return None
-            key = (kernel, place, axis, first, extent)
-            if key not in self.known:
-                self.known[key] = len(self.kernels)
-                self.kernels.append(longer)
-            kernel = self.known[key]
+            if own and own[-1][0] == axis:
+                lists[place] = (*own[:-1], (axis, own[-1][1] + first, extent))
+            else:
+                lists[place] = (*own, (axis, first, extent))
+        key = base, tuple(sorted(lists.items()))
+        kernel = self.known.setdefault(key, len(self.moved))
+        if kernel == len(self.moved):
+            self.moved.append(key)
         numbers = tuple(result if number == part else number for number in numbers)
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
     def done(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
-        """The kernels that are called, and the calls."""
-        numbers: dict[int, int] = {}
-        calls = [replace(call, kernel=numbers.setdefault(call.kernel, len(numbers))) for call in self.calls]
-        return [self.kernels[number] for number in numbers], calls
+        """The kernels that are called, and the calls. Kernels that differ in where they write their parts, and in nothing else, are
+        one that takes these places as sizes."""
+        groups: dict[tuple[int, _Moves], set[int]] = {}
+        for call in self.calls:
+            groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
+        kernels: dict[ir.LoopProgram, int] = {}
+        made: dict[int, tuple[ir.LoopProgram, dict[arith.SizeVar, arith.Expr]]] = {}
+        for alike, members in groups.items():
+            base, _ = alike
+            program = self.kernels[base]
+            shared = self._program(program, alike) if len(members) > 1 else None
+            for number in members:
+                moves = self.moved[number][1]
+                made[number] = shared or self._program(program, self.moved[number]), _places(program, moves)
+        calls = []
+        for call in self.calls:
+            program, places = made[call.kernel]
+            known = dict(zip(size_vars(self.kernels[self.moved[call.kernel][0]]), call.sizes, strict=True)) | places
+            sizes = tuple(known[size] for size in size_vars(program))
+            calls.append(replace(call, kernel=kernels.setdefault(program, len(kernels)), sizes=sizes))
+        return list(kernels), calls
+
+    def _alike(self, number: int) -> tuple[int, _Moves]:
+        """What kernels share that differ in where they write: with sizes for the first index and the extent of moved outputs."""
+        base, moves = self.moved[number]
+        program = self.kernels[base]
+
+        def sized(place: int, lists: tuple[_Move, ...]) -> tuple[_Move, ...]:
+            if place < len(program.inputs):
+                return lists
+            return tuple((axis, *_sizes(program, place, axis)) for axis, _, _ in lists)
+
+        return base, tuple((place, sized(place, lists)) for place, lists in moves)
+
+    def _program(self, program: ir.LoopProgram, key: tuple[int, _Moves]) -> ir.LoopProgram:
+        for place, lists in key[1]:
+            for axis, first, extent in lists:
+                program = within(program, place, axis, first, extent)
+                if isinstance(first, arith.SizeVar):
+                    program = replace(program, sizes=(*program.sizes, first))
+        return program
+
+
+def _sizes(program: ir.LoopProgram, place: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
+    """Sizes for the first index of a parameter within a longer one along an axis, and for the extent of that one."""
+    taken = {size.name for size in size_vars(program)}
+    first, whole = (unique(f"{word}{place}_{axis}", taken) for word in ("first", "whole"))
+    return arith.SizeVar(first), arith.SizeVar(whole, 1)
+
+
+def _places(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
+    """The values of these sizes."""
+    return {
+        size: arith.wrap(value)
+        for place, lists in moves
+        for axis, *values in lists
+        for size, value in zip(_sizes(program, place, axis), values, strict=True)
+    }

@@ -27,17 +27,19 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
     )
 
 
-def within(program: ir.LoopProgram, place: int, axis: int, first: int, extent: int) -> ir.LoopProgram | None:
-    """The program with a parameter that is a part of a longer buffer, `first` indices from its begin along a dimension of `extent`;
-    None where an intrinsic accesses that. The program has no blocks.
+def by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
+    """Whether an intrinsic accesses a parameter."""
+    own, stmts = program.params[place], ir.walk_stmts(program.body)
+    return any(isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in stmts)
+
+
+def within(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
+    """The program with a parameter that is a part of a longer buffer, `first` indices from its begin along a dimension of `extent`.
+    The program has no blocks, and no intrinsic accesses the parameter.
 
         for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
     """
     own = program.params[place]
-    if any(
-        isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in ir.walk_stmts(program.body)
-    ):
-        return None
     longer = ir.Buffer(own.name, (*own.shape[:axis], extent, *own.shape[axis + 1 :]), own.dtype, own.scope)
 
     def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
