@@ -40,6 +40,6 @@ def test_nested_parts_are_written_in_place(batch: int) -> None:
     assert len(grown) == LAYERS and len({call.kernel for call in grown}) == 1
     assert len({call.sizes for call in grown}) == LAYERS
     x = np.random.default_rng(1).integers(-4, 5, (batch, GROWTH, 5, 6)).astype(np.float32)
-    wanted = evaluate(unit, x)
+    wanted = evaluate(unit, [x])
     (found,) = run(region, [x])
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
