@@ -184,9 +184,10 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     copies = [block.name for block in anchor.before]
+    copied = bool(plan.flat) and needs_copy(conv, plan.flat)
     # Threads share out tiles of all images, of which none is the last.
-    cut = len(plan.flat) == 1 and needs_copy(conv, plan.flat) and context.threads == 1
-    if plan.flat and needs_copy(conv, plan.flat):
+    cut = copied and len(plan.flat) == 1 and context.threads == 1
+    if copied:
         copy = flatten(s, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
         copies = [copy]
         if plan.block:
@@ -211,7 +212,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     if context.threads != 1:
         rows = None if share_panels else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    if plan.flat and needs_copy(conv, plan.flat) and conv.inputs * conv.taps <= SHALLOW and not cut:
+    if copied and not cut and conv.inputs * conv.taps <= SHALLOW:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
     stream_weights(s, conv, tile, panels, turns[-1], context.capabilities.core)

@@ -187,8 +187,8 @@ def flattened(
     the place of one that pads.
 
     `name` is the block of the sum, `data` the buffer that it sums; `final` the element-wise block that stores results, and alone
-    reads sums. With `cut` the last tile of an image that is one line ends where the line does: few pixels
-    are most of a tile. Raises ValueError where sums are read otherwise than element by element.
+    reads sums. With `cut` images are single lines, and the last tile of each ends where the line does: few pixels leave most of a
+    tile empty. Raises ValueError where sums are read otherwise than element by element.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
@@ -196,7 +196,7 @@ def flattened(
     # What lies beside the last line takes no tile of its own.
     end = sum(((axis.size - 1) * stride for axis, stride in zip(axes, strides, strict=True)), start=arith.ONE)
     whole = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
-    count = axes[0].size if cut and len(axes) == 1 else whole
+    count = axes[0].size if cut else whole
     # Of lines no division tells how many there are: a size that is part of every address must be cheap.
     least = arith.bounds(axes[-1].pitch)[0]
     beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
