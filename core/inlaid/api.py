@@ -147,7 +147,7 @@ def intrinsics(target: str = "x86") -> tuple[TensorIntrin, ...]:
 
 
 def _scheduled(schedule: Any) -> Schedule:
-    """A schedule that a user gives. Raises `InputError` for what is none."""
+    """The schedule that a user gives. Raises `InputError` for an object of another type."""
     from inlaid.tensor.schedule import Schedule
 
     if isinstance(schedule, Schedule):

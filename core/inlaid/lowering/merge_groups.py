@@ -23,7 +23,7 @@ from inlaid.types import TensorType
 
 
 def merge_groups(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
-    """The function with such convolutions of constant weights over larger groups. The same object where there are none, or where
+    """The function with such convolutions of constant weights over larger groups. The same object without any, or where
     the target has no dot products of their types, or does not claim the larger groups."""
 
     def visit(old: Expr, new: Expr) -> Expr:

@@ -15,7 +15,7 @@ Storage = Literal["input", "output", "constant", "arena"]
 
 @dataclass
 class Planned:
-    """A buffer while its place is not known. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
+    """A buffer before it has its place. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
     it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that. It is
     written where the `predicates` hold."""
 

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 def fixed_products(function: Function, takes: Takes = everything) -> Function:
-    """The function with such products, by known factors. The same object where there are none, or where the target does not claim
+    """The function with such products, by known factors. The same object without any, or where the target does not claim
     them."""
 
     def visit(old: Expr, new: Expr) -> Expr:

@@ -25,7 +25,7 @@ ONE_BY_ONE = 1 / 6
 
 def pointwise_products(function: Function, capabilities: Capabilities, takes: Takes = everything) -> Function:
     """The function with such convolutions as products, where that is predicted to be faster on a target: those of
-    float32, and of bfloat16 in groups. The same object where there are none, or where the target has no vectors or does not claim
+    float32, and of bfloat16 in groups. The same object without any, or where the target has no vectors or does not claim
     such products."""
     lanes = capabilities.vector_bits // 32
     if not lanes:

@@ -37,7 +37,7 @@ class _Derived:
 
 def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -> Function:
     """The function with bytes that expensive operators compute from other bytes, one from one, looked up; with `cheap` also those
-    that are computed by floats in another way, which then are the same on every target. The same object where there are none, or
+    that are computed by floats in another way, which then are the same on every target. The same object without any, or
     where the target does not claim look-ups. A table for cheap operators would only keep them from the kernel before."""
     derived: dict[int, _Derived] = {}
 

@@ -176,7 +176,7 @@ def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
 
 
 def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
-    """The upper bounds of the dimensions that a region works out. Raises `Unsupported` where there is none."""
+    """The upper bounds of the dimensions that a region works out. Raises `Unsupported` for a dimension without a bound."""
     bounds: Sizes = {}
     for source in signature.dims:
         if SizeVar(source.name) not in sizes:

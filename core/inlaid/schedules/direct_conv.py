@@ -173,7 +173,7 @@ def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) 
 def decide_tile(
     best: ConvTile, count: int, height: int, width: int, registers: int, most: int | None, context: KernelContext
 ) -> tuple[ConvTile, Decision]:
-    """The tile that is decided, by vectors, rows and pixels, of those of `conv_tiles` of at most so many pixels."""
+    """The tile that is decided, by vectors, rows and pixels, among those of `conv_tiles` of at most `most` pixels."""
     legal = (
         (tile.vectors, tile.rows, tile.pixels)
         for tile in conv_tiles(count, height, width, best.lanes, registers)
