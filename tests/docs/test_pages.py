@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
 PROGRAMS = [page for page in PAGES if page != TUTORIAL and any(b.language == "python" for b in blocks_of(page.read_text()))]
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+needs_x86 = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def name_of(page: Path) -> str:

@@ -54,7 +54,9 @@ def test_the_latest_of_each_is_drawn(tmp_path):
     assert "- Versions: these versions." in text
 
 
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+needs_x86 = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def run(script: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:

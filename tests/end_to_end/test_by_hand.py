@@ -14,7 +14,9 @@ from inlaid import te
 from inlaid.plugins.registry import default_registry
 from inlaid.tensor.schedule import PRIMITIVES
 
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+needs_x86 = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 TARGET = "x86:threads=1"
 
 
@@ -253,7 +255,7 @@ def test_targets_without_loop_programs_are_refused(target, message):
 def test_a_microcontroller_takes_schedules():
     registry = default_registry()
     if not registry.probe(registry.target("microcontroller")).available:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler: apt-get install gcc")
     data = integers(6)
     np.testing.assert_array_equal(inlaid.build(chain(), "microcontroller")(data), (data + 1) * 2)
 

@@ -28,7 +28,9 @@ PROMISES = {
 }
 SLOW = {"resnet50.py", "profile_model.py"}
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def run(name: str, *arguments: str) -> str:

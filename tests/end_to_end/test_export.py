@@ -25,7 +25,7 @@ from inlaid.runtime.executable import Executable
 from inlaid.settings import Settings
 from inlaid.types import TensorType
 
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 F32 = "float32"
 X = ir.var("x", TensorType((1, 4, 6, 6), F32))
 VALUE = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)

@@ -24,7 +24,9 @@ TARGET = "x86:threads=1"
 INTEGER_ALONE = ("mobilenet_v2",)
 """Models in which nothing is computed in float between quantisations but sums of branches."""
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def in_eight_bits(model, signed=False, per_channel=True):

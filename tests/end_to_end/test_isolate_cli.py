@@ -13,7 +13,9 @@ from inlaid.cli import main
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import load
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 @pytest.fixture

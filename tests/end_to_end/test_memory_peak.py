@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"')
 def test_the_arenas_of_light_models_are_near_the_lower_bound():
     run = subprocess.run(
         [sys.executable, str(SCRIPT), "squeezenet", "resnet50", "shufflenet"], capture_output=True, text=True, check=False

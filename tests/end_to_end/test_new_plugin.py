@@ -122,7 +122,7 @@ def test_loop_programs_are_for_the_memory_of_the_host():
 @KINDS
 def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, kind):
     if "loop" in kind and find_compiler() is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler: apt-get install gcc")
     project, site = tmp_path / "p", tmp_path / "site"
     assert new_plugin("acme", *kind, "-o", str(project)) == 0
     beside(project, site)
@@ -141,7 +141,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, run_command, kind
 @LEVELS
 def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, furnished, level):
     if level == "loop" and find_compiler() is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler: apt-get install gcc")
     project = tmp_path / "inlaid-acme"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
     furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[conformance]", f"{project}[test]")

@@ -23,7 +23,9 @@ TARGET = "x86:threads=1"
 RECURRENT_STEPS = 7
 """Of the tiny recurrent model: products that follow one another in a loop, which the depth of the graph counts once."""
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def depth(module) -> int:

@@ -28,7 +28,9 @@ from zoo.net import Net
 COUNT = int(os.environ.get("INLAID_REAL_COUNT", "10"))
 TARGET = "x86:threads=1"
 
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+needs_x86 = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def seed() -> int:

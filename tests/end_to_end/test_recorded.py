@@ -25,7 +25,7 @@ def product(path: Path, name: str) -> str:
     return str(path)
 
 
-@pytest.mark.skipif(not TARGETS, reason="no plugin that generates code is installed")
+@pytest.mark.skipif(not TARGETS, reason='no plugin that generates code is installed: pip install "inlaid[x86]"')
 def test_code_is_compared_by_kernel(tmp_path, monkeypatch, capsys):
     model, record = product(tmp_path / "model.onnx", "first"), tmp_path / "record.json"
     arguments = [model, *(word for target in TARGETS for word in ("--target", target))]

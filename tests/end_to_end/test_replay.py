@@ -11,7 +11,7 @@ from recorded import TARGETS
 INSTALLED = [target for target in TARGETS if target.partition(":")[0] in default_registry().kinds()]
 
 
-@pytest.mark.skipif(not INSTALLED, reason="no plugin that generates code is installed")
+@pytest.mark.skipif(not INSTALLED, reason='no plugin that generates code is installed: pip install "inlaid[x86]"')
 @pytest.mark.parametrize("model", ["mobilenet_v2_int8_tiny", "bert_base_tiny"])
 def test_kernels_replay_to_the_same_program(model):
     kernels = replay.kernels(model, INSTALLED)
@@ -20,7 +20,7 @@ def test_kernels_replay_to_the_same_program(model):
     assert sum(kernel.made.trace.steps is None for kernel in kernels) < len(kernels) / 4
 
 
-@pytest.mark.skipif(not INSTALLED, reason="no plugin that generates code is installed")
+@pytest.mark.skipif(not INSTALLED, reason='no plugin that generates code is installed: pip install "inlaid[x86]"')
 def test_the_benchmark_tells_what_is_slow_and_what_differs(monkeypatch, capsys):
     arguments = ["lstm_tiny", "--target", INSTALLED[0], "--repeat", "1"]
     assert replay.main([*arguments, "--limit", "1000"]) == 0

@@ -21,7 +21,9 @@ TOLERANCE = 1e-3
 """Of the largest number of an output: what a whole model may differ."""
 TARGET = "x86:threads=1"
 
-pytestmark = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+pytestmark = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 class Expected:

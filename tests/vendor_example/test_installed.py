@@ -28,7 +28,7 @@ def product():
 @pytest.mark.parametrize("name", ["npu", "blas", "lanes"])
 def test_it_installs_and_conforms(tmp_path, checkout, furnished, name):
     if name == "blas" and find_compiler() is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler: apt-get install gcc")
     furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[x86,conformance]", HERE / name)
     rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows} == {name: True, "reference": True, "x86": True}

@@ -12,7 +12,7 @@ from inlaid.runtime.c_source import find_compiler
 from inlaid.types import TensorType
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 def test_a_branch_is_part_of_the_model() -> None:
     x = var("x", TensorType((1, 4, 6, 6), "int8"))
     bright = ops.less(constant(np.int32(10)), ops.reduce_sum(ops.cast(x, dtype="int32"), axes=(0, 1, 2, 3)))

@@ -175,7 +175,7 @@ def emulator(tmp_path_factory):
     """The handler that stands in for AMX."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("there is no C compiler: apt-get install gcc")
     library = tmp_path_factory.mktemp("amx") / "emulator.so"
     source = Path(__file__).parent / "amx_emulator.c"
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-ftls-model=initial-exec", "-o", library, source], check=True)

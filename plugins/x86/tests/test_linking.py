@@ -132,7 +132,7 @@ def test_other_tools_read_it() -> None:
     assert stack["p_flags"] == 6
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 def test_a_c_program_links_to_it(tmp_path: Path) -> None:
     """The system's link editor and its dynamic linker take the library, and run its constructors."""
     text = f"""{HEAD}

@@ -30,7 +30,7 @@ from inlaid.tensor.lower import lower
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlaid.types import ROW_MAJOR, TensorType, dtype
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 
 FLOATS = ("float32", "float64")
 INTEGERS = tuple(sorted(name for name in NATIVE if dtype(name).is_int))

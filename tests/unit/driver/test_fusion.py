@@ -9,7 +9,7 @@ import inlaid
 from inlaid.plugins.registry import default_registry
 
 
-@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"')
 def test_without_fusion_every_operator_is_a_kernel_and_the_answer_stays():
     x = inlaid.var("x", inlaid.TensorType((4, 8), "float32"))
     module = inlaid.Module({"main": inlaid.function([x], inlaid.ops.tanh(inlaid.ops.neg(inlaid.ops.add(x, x))))})

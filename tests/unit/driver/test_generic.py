@@ -22,7 +22,9 @@ from inlaid.schedules.work import is_bound_by_reductions, operations, predicted_
 from inlaid.tensor.region import KernelSchedule
 
 TARGET = "x86:threads=1"
-needs_x86 = pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+needs_x86 = pytest.mark.skipif(
+    "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
+)
 
 
 def scheduled(rule: str, seconds: float, reduces: bool = True, dims: tuple[str, ...] = ()) -> KernelSchedule:

@@ -14,7 +14,7 @@ from inlaid.runtime.c_source import CSourceRuntime, find_compiler, link_shared
 from inlaid.tensor.region import RegionBuffer
 from inlaid.types import dtype
 
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 F32 = dtype("float32")
 BUFFERS = [RegionBuffer(storage, storage, (3,), F32, 0, 64) for storage in ("input", "constant", "arena", "output")]
 SIGNATURE = Signature((TensorSpec("x", (3,), F32),), (TensorSpec("y", (3,), F32),))

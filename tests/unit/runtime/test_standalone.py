@@ -101,7 +101,7 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
     )
 
 
-@pytest.mark.skipif("x86" not in default_registry().kinds(), reason="the x86 plugin is not installed")
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"')
 def test_an_x86_package(tmp_path):
     from inlaid.driver import compile_module
 

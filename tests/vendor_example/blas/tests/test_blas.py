@@ -18,7 +18,7 @@ from inlaid.runtime.c_source import find_compiler
 from inlaid.types import TensorType
 from zoo import GENERATED, feeds
 
-needs_library = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+needs_library = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 library = pytest.importorskip("scipy_openblas32", reason="scipy-openblas32 is not installed")
 
 
