@@ -25,7 +25,7 @@ from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.by_hand import ByHandRule
-from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS
+from inlaid.schedules.default import SHARED_TRANSFORMS, shared_rules
 from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.schedules.trace import Scheduled, replay_kernel
 from inlaid.tensor.analysis.memory_scopes import check_scopes
@@ -114,7 +114,7 @@ class DriverContext:
         """The rules for kernels, and what those may know."""
         capabilities = self.registry.capabilities(self.target)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        return (ByHandRule(), *self.registry.schedules(self.target), *SHARED_RULES), context
+        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(capabilities)), context
 
     def _source(self, region: Region) -> RegionSource:
         """A region after its rewrites."""

@@ -20,7 +20,7 @@ from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.claimed import Takes, everything
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.trace import offers_of, unscheduled
@@ -243,7 +243,7 @@ class _Steps:
             self._offers[key] = (unscheduled(source, given),)
             for rule in self._rules:
                 every = offers_of(rule, source, self._context, given)
-                if rule in SHARED_RULES:
+                if rule in SHARED_RULES or rule in THREAD_RULES:
                     every = tuple(offer for offer in every if self._may_lie(source, offer, given))
                 if every:
                     self._offers[key] = every

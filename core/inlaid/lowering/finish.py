@@ -15,6 +15,7 @@ from inlaid.schedules.by_hand import BY_HAND
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.align import align_buffers
+from inlaid.tensor.transform.bind_parallel import bind_parallel
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.guards import free_registers, nest_guards
@@ -106,14 +107,23 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
             return replace(stmt, body=_hoist(body, scratch, able, threads), kind=ir.ForKind.SERIAL) if crowded else stmt
         case ir.For(kind=ir.ForKind.THREAD | ir.ForKind.VTHREAD):
             threads = stmt
-        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, able.stack_bytes):
+        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, _stack_bytes(stmt, able)):
             if threads is not None:
                 found = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
-                problem = f"expected at most {able.stack_bytes} bytes for each iteration of loop {threads.var}, {found}"
+                problem = f"expected at most {_stack_bytes(stmt, able)} bytes for each iteration of loop {threads.var}, {found}"
                 raise ScheduleError(f"buffer {buffer}: {problem}", remedy="give it a memory scope by set_scope, or tile the loop")
             scratch[buffer] = None
             return _hoist(body, scratch, able)
     return mapped(stmt, lambda inner: _hoist(inner, scratch, able, threads))
+
+
+def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
+    """The size up to which a buffer may be on a stack: 0 for one that several threads use, which have no stack in common."""
+    if able.threads is None:
+        return able.stack_bytes
+    forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
+    shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
+    return 0 if shared else able.thread_stack_bytes
 
 
 def _fits(buffer: ir.Buffer, limit: int) -> bool:
@@ -134,6 +144,8 @@ NESTS: tuple[LoopPass, ...] = (
 
 def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     """From there on loops are cut in parts, so that inner ones ask for no bounds; for a target's stacks."""
+    threads = able.threads
+    bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     return (
         UnitPass("peel_loops", peel_loops),
         UnitPass("unroll_loops", unroll_loops),
@@ -142,6 +154,7 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
         UnitPass("hoist_divisions", hoist_divisions),
         UnitPass("check_registers", _registers_checked),
         UnitPass("hoist_scratch", partial(hoist_scratch, able=able)),
+        *bound,
     )
 
 

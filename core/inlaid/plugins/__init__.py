@@ -31,6 +31,7 @@ from inlaid.plugins.contract import (
     StaticMemory,
     Target,
     TargetSpec,
+    Threads,
     Tolerance,
     Verdict,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Target",
     "TargetSpec",
     "TensorSpec",
+    "Threads",
     "TimedLaunch",
     "Tolerance",
     "Verdict",

@@ -126,13 +126,34 @@ class Core:
 
 
 @dataclass(frozen=True)
+class Threads:
+    """Threads, as shared schedule rules and cost models see them, of a target whose kernels are grids of blocks of threads. A
+    memory scope that a block owns is memory that its threads share; where none is declared, rules do without.
+
+    block: most threads of a block; 1 for a processor whose cores run blocks one after another: such a target has vectors, and
+    rules for vectors schedule its kernels. subgroup: threads that run in lock step, whose accesses to neighbouring elements are
+    one; 1 where there are none. shuffles: whether the threads of a subgroup can read one another's registers. resident: threads
+    that the device holds at once; fewer leave parts of it idle. vector_bytes: what one thread should load and store at once.
+    registers: of 32 bits, that a thread may use.
+    """
+
+    block: int = 256
+    subgroup: int = 32
+    shuffles: bool = False
+    resident: int = 1 << 15
+    vector_bytes: int = 16
+    registers: int = 128
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a target can do, as data: queried without a device.
 
     dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
     one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
     for none; vector_registers: how many, at least 4; core: what shared schedules assume of a core with vectors; masks: whether a
-    vector can be loaded and stored in part; prefetch: whether kernels may hold the intrinsic `prefetch`; cores: 0 where the number
+    vector can be loaded and stored in part; prefetch: whether kernels may hold the intrinsic `prefetch`; threads: None where a
+    kernel is a function that runs on one thread and may fork others; cores: 0 where the number
     is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may be a `Loop`;
     branches: whether calls of a region may have predicates, and a region hold `If`; in_place: whether kernels, and rounds of a
     loop, may update inputs and states where they are (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak:
@@ -150,6 +171,7 @@ class Capabilities:
     core: Core = Core()
     masks: bool = False
     prefetch: bool = False
+    threads: Threads | None = None
     cores: int = 1
     dynamic_dims: bool = True
     control_flow: bool = False

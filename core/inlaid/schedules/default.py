@@ -1,7 +1,8 @@
-"""The schedule rules that every loop-level target shares, in the order in which they are tried."""
+"""The schedule rules that loop-level targets share, in the order in which they are tried."""
 
 from __future__ import annotations
 
+from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
@@ -16,6 +17,7 @@ from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
+from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
@@ -35,6 +37,17 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     RowsRule(copies=True),
     GenericRule(),
 )
+"""Those for cores that run one thread after another, with vectors or without."""
+
+THREAD_RULES: tuple[ScheduleRule, ...] = (EachRule(),)
+"""Those for grids of blocks of threads."""
+
+
+def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
+    """The shared rules for a target. Where blocks have one thread, an iteration of a parallel loop becomes a block."""
+    threads = capabilities.threads
+    return SHARED_RULES if threads is None or threads.block == 1 else THREAD_RULES
+
 
 SHARED_TRANSFORMS: tuple[Transform, ...] = (
     WITHOUT_EMPTY,

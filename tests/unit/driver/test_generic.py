@@ -88,7 +88,7 @@ def test_only_kernels_without_a_schedule_are_told_of(monkeypatch):
         warnings.simplefilter("error", ScheduleWarning)
         inlaid.compile(module, [TARGET], cache=False)
     assert inlaid.estimate(module, [TARGET]).regions[0].generic == ()
-    monkeypatch.setattr(context, "SHARED_RULES", (GenericRule(),))
+    monkeypatch.setattr(context, "shared_rules", lambda capabilities: (GenericRule(),))
     with pytest.warns(ScheduleWarning, match=r"matmul at product \(100%\); fix sizes that do not vary \(dims={\"rows\": ...}"):
         inlaid.compile(module, [TARGET], cache=False)
     report = inlaid.estimate(module, [TARGET])

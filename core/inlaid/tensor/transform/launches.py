@@ -49,12 +49,12 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> La
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`), together with the buffers of blocks and threads
     around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay with the host,
-    which knows sizes, not data. Expects no blocks or virtual threads.
+    which knows sizes, not data. A program that works out sizes itself is one kernel. Expects no blocks or virtual threads.
 
-    Raises `ScheduleError` where data decides what is launched, for sizes that the program works out itself, and as `to_spmd` and
+    Raises `ScheduleError` where data decides what is launched, for threads in a program that works out sizes, and as `to_spmd` and
     `places` do.
     """
-    if program.defines:
+    if program.defines and _has_threads(program.body):
         raise failed(
             program, f"{program.defines[0][0]} is worked out by the program: expected sizes that are known before a launch"
         )
@@ -72,7 +72,16 @@ class _Splitter:
         self._variables: dict[arith.Var, tuple[arith.Expr, arith.Expr] | None] = {}
 
     def split(self) -> Launches:
+        if self._program.defines:
+            return self._whole()
         return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
+
+    def _whole(self) -> Launches:
+        """One kernel of one thread."""
+        program = replace(self._program, name=f"{self._program.name}_0")
+        access = tuple(semantic_access(program))
+        body = ir.Intrinsic(program.name, tuple(map(whole, program.params)), access)
+        return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
         """What the host does for a statement."""

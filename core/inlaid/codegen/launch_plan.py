@@ -1,0 +1,168 @@
+"""Regions for devices with threads: kernels that launches run, and the plan of these launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
+from inlaid.artifact import ALIGNMENT
+from inlaid.errors import CompileError, Unsupported
+from inlaid.runtime.launches import Launch, LaunchPlan, Place, Read, Size, Step
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
+from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
+from inlaid.types import MemoryScope
+
+AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True)
+class ThreadKernel:
+    """A kernel to print. `scalars` of its inputs, the last ones, are 0-d int64 that are passed by value."""
+
+    name: str
+    kernel: Kernel
+    scalars: int
+
+
+@dataclass(frozen=True)
+class ThreadRegion:
+    """The kernels of a region, each once, and their launches; `workspace` is the bytes of arena, sizes that the region works out
+    included."""
+
+    kernels: tuple[ThreadKernel, ...]
+    plan: LaunchPlan
+    workspace: Dim
+
+    def reporting(self, reports: Sequence[bool]) -> LaunchPlan:
+        """The plan once it is known which kernels report bad indices."""
+        plan = self.plan
+        return LaunchPlan(plan.kernels, tuple(reports), plan.places, plan.sizes, plan.steps, plan.dims, plan.variables)
+
+
+def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope]) -> ThreadRegion:
+    """A region in launches. Raises `ScheduleError` as `split_launches` does, `Unsupported` for calls under conditions."""
+    return _Builder(program, scopes).build()
+
+
+@dataclass
+class _Builder:
+    program: RegionProgram
+    scopes: Sequence[MemoryScope]
+    _kernels: list[ThreadKernel] = field(default_factory=list)
+    _places: list[Place] = field(default_factory=list)
+    _sizes: dict[arith.Expr, int] = field(default_factory=dict)
+    _variables: list[Size] = field(default_factory=list)
+    _workspace: Dim = 0
+
+    def build(self) -> ThreadRegion:
+        self._workspace = self.program.workspace
+        for buffer in self.program.buffers:
+            self._places.append(Place(buffer.storage, buffer.index, self._size(buffer.offset)))
+        split = [split_launches(kernel, self.scopes) for kernel in self.program.kernels]
+        numbers: list[dict[str, int]] = []
+        for position, launches in enumerate(split):
+            known = {}
+            for name, kernel in launches.kernels.items():
+                known[name] = len(self._kernels)
+                scalars = len(kernel.program.inputs) - _given(launches, name)
+                self._kernels.append(ThreadKernel(f"k{position}_{name}", kernel, scalars))
+            numbers.append(known)
+        steps: list[Step] = []
+        for number, call in enumerate(self.program.calls):
+            steps += self._call(number, call, split[call.kernel], numbers[call.kernel])
+        names = tuple(kernel.name for kernel in self._kernels)
+        sizes, dims = (tuple(Size(arith.unwrap(item)) for item in items) for items in (self._sizes, map(SizeVar, self._dims)))
+        plan = LaunchPlan(names, (), tuple(self._places), sizes, tuple(steps), dims, tuple(self._variables))
+        return ThreadRegion(tuple(self._kernels), plan, self._workspace)
+
+    @property
+    def _dims(self) -> tuple[str, ...]:
+        return tuple(source.name for source in self.program.signature.dims)
+
+    def _size(self, dim: Dim) -> int:
+        """The number of a size."""
+        return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
+
+    def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
+        if call.predicates:
+            raise Unsupported("a call under a condition, which launches have not")
+        source = self.program.kernels[call.kernel]
+        values: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(source), call.sizes, strict=True))
+        buffers = dict(zip(source.params, (*call.inputs, *call.outputs), strict=False))
+        steps: list[Step] = []
+        for (_, buffer), defined in zip(source.defines, call.defines, strict=True):
+            buffers[buffer] = len(self._places)
+            self._places.append(Place("arena", 0, self._size(self._workspace)))
+            self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
+            steps.append(Step(read=Read(self._dims.index(defined.name), buffers[buffer])))
+        host = self._host(launches.host.body, launches, numbers, buffers, values, number)
+        return [*host, *steps]
+
+    def _host(
+        self,
+        stmt: ir.Stmt,
+        launches: Launches,
+        numbers: Mapping[str, int],
+        buffers: Mapping[ir.Buffer, int],
+        values: Mapping[arith.Expr, arith.Expr],
+        call: int,
+    ) -> list[Step]:
+        def inner(part: ir.Stmt, known: Mapping[arith.Expr, arith.Expr] = values) -> list[Step]:
+            return self._host(part, launches, numbers, buffers, known, call)
+
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                return [step for part in stmts for step in inner(part)]
+            case ir.For(var=var, extent=extent, body=body):
+                variable = len(self._variables)
+                size = SizeVar(f"host.{variable}")
+                self._variables.append(Size(size))
+                steps = inner(body, {**values, var: size})
+                return [Step(variable=variable, extent=self._size(_at(extent, values)), body=tuple(steps))]
+            case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
+                arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
+                return [self._once(arith.wrap(_at(condition, values)), inner(arm)) for condition, arm in arms]
+            case ir.Let(var=var, value=ir.Index(index=index), body=body, bounds=None):
+                return inner(body, {**values, var: arith.wrap(_at(index, values))})
+            case ir.Intrinsic(name=name, args=args):
+                kernel = launches.kernels[name]
+                given = [arg.index for arg in args if isinstance(arg, ir.Index)]
+                program = kernel.program
+                touched = program.params if not given else (*program.inputs[: -len(given)], *program.outputs)
+                scalars = (*given, *(size for size in size_vars(program)))
+                launch = Launch(
+                    numbers[name],
+                    tuple(buffers[buffer] for buffer in touched),
+                    tuple(self._size(_at(scalar, values)) for scalar in scalars),
+                    self._extents(kernel.grid, "blockIdx", values),
+                    self._extents(kernel.threads, "threadIdx", values),
+                    call,
+                )
+                return [Step(launch=launch)]
+        raise CompileError(f"the host part of kernel {launches.host.name} holds a {type(stmt).__name__}")
+
+    def _once(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
+        """Steps that run where a condition holds."""
+        variable = len(self._variables)
+        self._variables.append(Size(SizeVar(f"host.{variable}")))
+        return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
+
+    def _extents(self, axes: Mapping[str, arith.Expr], group: str, values: Mapping[arith.Expr, arith.Expr]) -> tuple[int, int, int]:
+        x, y, z = (self._size(_at(axes.get(f"{group}.{axis}", arith.ONE), values)) for axis in AXES)
+        return x, y, z
+
+
+def _given(launches: Launches, name: str) -> int:
+    """How many inputs of a kernel are buffers."""
+    kernel = launches.kernels[name].program
+    for stmt in ir.walk_stmts(launches.host.body):
+        if isinstance(stmt, ir.Intrinsic) and stmt.name == name:
+            return len(kernel.inputs) - len(stmt.args)
+    raise CompileError(f"kernel {name} is never launched")
+
+
+def _at(expr: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> Dim:
+    return arith.unwrap(arith.simplify(arith.substitute(expr, values)))

@@ -1,0 +1,156 @@
+"""How a region for a device with threads runs: which kernels are launched, on what, and with how many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.errors import KernelFault
+from inlaid.runtime.sizes import Formula
+
+_KEPT = 16
+"""Sets of sizes for which the launches of a region are remembered."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer of a region begins: in "input", "output" or "constant" number `index`, or in the "arena", at a byte: `offset`
+    is the number of a size."""
+
+    storage: str
+    index: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of kernel number `kernel`. `buffers` are numbers of places; `scalars`, the int64 arguments behind them, and the
+    extents x, y and z of `grid` and of `threads`, numbers of sizes. Where an extent is 0, nothing runs. `call` is the number of the
+    region's call that it belongs to, as of `Artifact.kernels`."""
+
+    kernel: int
+    buffers: tuple[int, ...]
+    scalars: tuple[int, ...]
+    grid: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    call: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """From here on dimension number `size` of the region is what the int64 at place number `buffer` says."""
+
+    size: int
+    buffer: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch; or a size to read; or a `body` that runs as often as size number `extent` says, for variable number `variable` from
+    0 on."""
+
+    launch: Launch | None = None
+    read: Read | None = None
+    variable: int = 0
+    extent: int = 0
+    body: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size over the dimensions of the region and the variables of host loops."""
+
+    dim: Dim
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A region. `kernels` are the names of functions; `reports` tells which of them take a pointer to an int32 behind all other
+    arguments, to which they write 1 where an index is out of range. `dims` are the dimensions of the signature, `variables` those
+    of host loops."""
+
+    kernels: tuple[str, ...]
+    reports: tuple[bool, ...]
+    places: tuple[Place, ...]
+    sizes: tuple[Size, ...]
+    steps: tuple[Step, ...]
+    dims: tuple[Size, ...] = ()
+    variables: tuple[Size, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A launch whose sizes are known: `places` are storage, index and byte of each buffer."""
+
+    kernel: int
+    places: tuple[tuple[str, int, int], ...]
+    scalars: tuple[int, ...]
+    grid: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    call: int
+
+
+class Launches:
+    """The launches of a plan for the sizes of a run."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self._formulas = [Formula(size.dim) for size in plan.sizes]
+        self._dims = [arith.wrap(size.dim) for size in plan.dims]
+        self._variables = [arith.wrap(size.dim) for size in plan.variables]
+        self._kept: dict[tuple[int, ...], tuple[Ready, ...]] = {}
+        self._reads = any(_reads(step) for step in plan.steps)
+
+    def of(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[Ready]:
+        """Launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` gives the value of one that
+        the region works out, once the launches before are done. Raises `KernelFault` for a size that is negative."""
+        key = tuple(dims)
+        if self._reads:
+            yield from self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read)
+            return
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+            found = tuple(self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read))
+            self._kept[key] = found
+        yield from found
+
+    def _steps(
+        self, steps: Sequence[Step], sizes: dict[arith.Expr, int], read: Callable[[int, tuple[str, int, int]], int]
+    ) -> Iterator[Ready]:
+        for step in steps:
+            if step.launch is not None:
+                ready = self._ready(step.launch, sizes)
+                if 0 not in ready.grid and 0 not in ready.threads:
+                    yield ready
+            elif step.read is not None:
+                sizes[self._dims[step.read.size]] = read(step.read.size, self._place(step.read.buffer, sizes))
+            else:
+                for value in range(self._value(step.extent, sizes)):
+                    sizes[self._variables[step.variable]] = value
+                    yield from self._steps(step.body, sizes, read)
+
+    def _ready(self, launch: Launch, sizes: Mapping[arith.Expr, int]) -> Ready:
+        def values(numbers: Sequence[int]) -> tuple[int, ...]:
+            return tuple(self._value(number, sizes) for number in numbers)
+
+        places = tuple(self._place(number, sizes) for number in launch.buffers)
+        grid, threads = values(launch.grid), values(launch.threads)
+        return Ready(launch.kernel, places, values(launch.scalars), grid, threads, launch.call)  # type: ignore[arg-type]
+
+    def _place(self, number: int, sizes: Mapping[arith.Expr, int]) -> tuple[str, int, int]:
+        place = self.plan.places[number]
+        return place.storage, place.index, self._value(place.offset, sizes)
+
+    def _value(self, number: int, sizes: Mapping[arith.Expr, int]) -> int:
+        found = self._formulas[number].known(sizes)
+        if found is None:
+            raise KernelFault(f"the size {self.plan.sizes[number].dim!r} is not known when a kernel is launched")
+        return found
+
+
+def _reads(step: Step) -> bool:
+    return step.read is not None or any(map(_reads, step.body))

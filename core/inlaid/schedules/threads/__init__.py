@@ -1,0 +1,1 @@
+"""Schedule rules for targets whose kernels are grids of blocks of threads."""

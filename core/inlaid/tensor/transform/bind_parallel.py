@@ -1,0 +1,60 @@
+"""Parallel loops of a kernel that runs on a grid of threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.transform.lower_blocks import guarded, mapped, simplify_program
+from inlaid.tensor.transform.rewrite import Rewriter
+
+BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
+
+
+def bind_parallel(program: ir.LoopProgram, block: int) -> ir.LoopProgram:
+    """Give each iteration of a parallel loop a thread, of blocks of so many.
+
+        for i in n, parallel: y[i] = ...
+    becomes, for blocks of 64,
+        for b in ceildiv(n, 64), blockIdx.x: for t in 64, threadIdx.x: if b * 64 + t < n: y[b * 64 + t] = ...
+    and, for blocks of one thread,
+        for i in n, blockIdx.x: y[i] = ...
+
+    A parallel loop stays where it stands inside of threads, where data decides whether it runs, or how far, and in programs that
+    work out sizes: one thread then runs it.
+    """
+    if program.defines:
+        return program
+    body = _bound(program.body, block)
+    return program if body is program.body else simplify_program(replace(program, body=body))
+
+
+def _bound(stmt: ir.Stmt, block: int) -> ir.Stmt:
+    if _data_decides(stmt):
+        return stmt
+    match stmt:
+        case ir.For(kind=ir.ForKind.THREAD):
+            return stmt
+        case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.PARALLEL):
+            if any(isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD for node in ir.walk_stmts(body)):
+                return mapped(stmt, lambda inner: _bound(inner, block))
+            if block == 1:
+                return ir.For(var, extent, body, ir.ForKind.THREAD, BLOCKS)
+            b, t = arith.Var(f"{var.name}_block"), arith.Var(f"{var.name}_thread")
+            index = b * block + t
+            inner = guarded(Rewriter({var: index}).stmt(body), arith.compare("<", index, extent))
+            threads = ir.For(t, arith.Const(block), inner, ir.ForKind.THREAD, THREADS)
+            return ir.For(b, arith.wrap(arith.ceildiv(extent, block)), threads, ir.ForKind.THREAD, BLOCKS)
+    return mapped(stmt, lambda inner: _bound(inner, block))
+
+
+def _data_decides(stmt: ir.Stmt) -> bool:
+    """Whether a statement reads data to decide how the statements in it run."""
+    if isinstance(stmt, ir.While):
+        return True
+    if isinstance(stmt, (ir.For, ir.If, ir.Let)):
+        values, indices = ir.statement_operands(stmt)
+        reads = any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values))
+        return reads or any(map(arith.reads_data, map(arith.wrap, indices)))
+    return False

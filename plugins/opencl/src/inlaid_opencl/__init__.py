@@ -1,0 +1,1 @@
+"""OpenCL devices: loop programs to OpenCL C, on grids of threads."""
