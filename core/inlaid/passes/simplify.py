@@ -159,6 +159,11 @@ def _is_int(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int
 
 
+def _is_signed(expr: Expr) -> bool:
+    """Whether negation only changes the sign: it wraps around in unsigned integers."""
+    return isinstance(expr.type, TensorType) and expr.type.dtype.kind != "uint"
+
+
 def _is_float(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_float
 
@@ -179,7 +184,7 @@ def _rules() -> tuple[Rule, ...]:
         Rule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
         # Not sums: one over no axes turns -0.0 into 0.0.
         rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
-        rule("abs of neg", is_op("abs")(is_op("neg")(x)), lambda found: abs(found["x"])),
+        rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda found: abs(found["x"])),
         rule("times one", is_op("mul")(x, is_scalar(1))),
         rule("divided by one", is_op("div")(x, is_scalar(1))),
         rule("to the power of one", is_op("pow")(x, is_scalar(1))),

@@ -80,6 +80,7 @@ def test_integers_have_one_zero() -> None:
         ops.cast(ops.cast(X, dtype="float16"), dtype="float32"),
         ops.cast(ops.cast(J, dtype="float64"), dtype="int8"),  # a float saturates, an integer wraps
         ops.cast(ops.cast(J, dtype="uint32"), dtype="int64"),
+        ops.abs(ops.neg(ops.cast(J, dtype="uint8"))),  # 256 - x
         ops.div(X, one(3)),
         ops.div(H, one(2, "float16")),
         ops.reduce_sum(X, axes=()),
