@@ -272,8 +272,10 @@ def test_a_package(registry, machines, tmp_path):
 def test_profiles(registry, machines):
     executable = compiled(fork(), ["discrete:without=tanh"], registry)
     profile = executable.profile({"x": X()})
-    regions = [event for event in profile.events if not event.part_of]
-    assert len(regions) == 3 and sum(event.seconds for event in regions) <= profile.seconds
+    outer = [event for event in profile.events if not event.part_of]
+    assert [event.kind for event in outer].count("region") == 3 and sum(event.seconds for event in outer) <= profile.seconds
+    copies = [event for event in outer if event.kind == "copy"]
+    assert {event.name for event in copies} == {"copy up", "copy down"} and all(event.bytes == X().nbytes for event in copies)
 
 
 def test_plans_that_cheat_are_refused(registry, machines):

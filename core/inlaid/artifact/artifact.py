@@ -52,10 +52,13 @@ class Signature:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a profile says of one kernel of a region: its name and the source nodes that it computes."""
+    """One kernel of a region, as profiles describe it: its name, the source nodes that it computes, its arithmetic `operations` (a
+    multiply-add counts as two) and the `bytes` of its operands and results, over the region's dimensions; 0 where not known."""
 
     name: str
     nodes: tuple[str, ...]
+    operations: Dim = 0
+    bytes: Dim = 0
 
 
 PORTABLE_C = "-c99"

@@ -23,6 +23,7 @@ from inlaid.lowering.views import slice_start
 from inlaid.ops.define import AxisAttrs
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.trace import Scheduled, scheduled
+from inlaid.schedules.work import operations
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
 from inlaid.tensor.transform.layouts import relayout
@@ -68,7 +69,8 @@ def emit(
 
 class _Emitter:
     """Emits expression after expression. `_values` are the buffers of expressions, `_arrays` the constants by their buffers,
-    `_numbers` the numbers of kernels by what makes them, `_joins` the concatenations that may be taken out, and their axes."""
+    `_numbers` the numbers of kernels by what makes them, `_joins` the concatenations that may be taken out, and their axes,
+    `_operations` the arithmetic of unscheduled kernels by their keys."""
 
     def __init__(
         self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish, watch: Watch | None
@@ -86,6 +88,7 @@ class _Emitter:
         self._calls: list[KernelCall] = []
         self._joins: list[tuple[KernelCall, int]] = []
         self._aliases: dict[int, int] = {}
+        self._operations: dict[Any, Dim] = {}
 
     def input(self, param: graph.Var, number: int) -> None:
         """A parameter of the region."""
@@ -227,6 +230,7 @@ class _Emitter:
             results = list(map(buffers.add, made))
         names, defines = _names(source, decision.args, call.type)
         nodes = source_nodes(call, decision.body)
+        work = arith.unwrap(arith.substitute(arith.wrap(self._work(decision.program, source)), names))
         for version, predicates in versions_of(source, offer, names, self._context.capabilities.branches):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
             number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called at once
@@ -235,7 +239,7 @@ class _Emitter:
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
             spare = [buffers.add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
             when = (*buffers.predicates, *predicates)
-            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when))
+            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when, work))
         return tuple(results)
 
     def _finished(self, key: Any, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:
@@ -248,6 +252,12 @@ class _Emitter:
                 program = made.program
             self._programs[key] = self._finish(program)
         return self._programs[key]
+
+    def _work(self, key: Any, source: ir.LoopProgram) -> Dim:
+        """The arithmetic operations of an unscheduled kernel."""
+        if key not in self._operations:
+            self._operations[key] = operations(source)
+        return self._operations[key]
 
     def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
         """The result of an update in place of a buffer."""

@@ -73,4 +73,4 @@ def _operations(call: ir.Call) -> int:
         program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
     except Exception:  # the operator may be a user's; whoever compiles it will say what is wrong
         return elements
-    return operations(program)
+    return arith.size_hint(operations(program))

@@ -172,29 +172,40 @@ class Executor:
 
     def _transfer(self, run: Workspace, transfer: Transfer, move: Move) -> None:
         """Move a value from or to a device."""
+        if run.recorder is None:
+            self._transfer_now(run, transfer, move)
+            return
+        start, item = run.recorder.now(), run.frame[move.source]
+        if self._transfer_now(run, transfer, move):
+            run.devices[transfer.device].wait()  # only a copy that nothing runs beside can be timed from here
+            run.recorder.copy(f"copy {transfer.direction}", transfer.device, start, math.prod(item.shape) * item.dtype.itemsize)
+
+    def _transfer_now(self, run: Workspace, transfer: Transfer, move: Move) -> bool:
+        """Move a value from or to a device: whether by a copy."""
         frame, work, target = run.frame, run.devices[transfer.device], move.target
         item = frame[move.source]
         work.await_values((move.source,))
         if transfer.direction == "beside" and move.donate:
             self._define(run, target, item)
-            return
+            return False
         if transfer.direction == "down" and run.kept is not None and target in run.prepared.unread:
             given_away = (frame[number] for _, number in run.prepared.bound if number in run.prepared.taken)
             kept = next((given for given in given_away if isinstance(given, DeviceArray) and given.tensor is item), None)
+            copied = kept is None
             if kept is None:
                 kept = DeviceArray.empty(work.memory, item.shape, item.dtype)
                 work.copy(item, kept.tensor)
             run.kept[target] = kept
             self._check_shape(run, target, item.shape)
-            return
+            return copied
         if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.taken):
             self._define(run, target, item.tensor)  # it may be updated, or nothing does that, so it is read where it lies
-            return
+            return False
         ready = frame[target]
         if isinstance(ready, DeviceArray):
             work.copy(item, ready.tensor)
             self._check_shape(run, target, item.shape)
-            return
+            return True
         if ready is None or ready.shape != item.shape:
             if run.prepared.plan.values[target].storage == "arena":
                 ready = self._reserve(run, target, item.shape)
@@ -211,6 +222,7 @@ class Executor:
         else:
             work.copy(item, ready)
         self._define(run, target, ready)
+        return True
 
     # --- regions ----------------------------------------------------------------------------------------------------------
 
@@ -261,13 +273,14 @@ class Executor:
         except Exception as error:
             _blamed(region, error)
         if recorder is not None:
-            recorder.region(region.info, region.artifact.kernels, start, parts)
+            recorder.region(region.info, region.artifact, start, parts, dims.tolist())
 
     def _invoke(self, run: Workspace, step: RegionStep) -> None:
         frame, recorder, layout = run.frame, run.recorder, step.layout
         inputs = step.inputs(frame)
         start = recorder.now() if recorder is not None else 0.0
         parts: Sequence[KernelTime] = ()
+        sizes: Sequence[int] = ()
         region = step.region
         try:
             if layout is None and region.loaded.allocating is not None:
@@ -293,12 +306,13 @@ class Executor:
                     layout.invoke(inputs, step.outputs(frame), run.scratch, dims)
                 else:
                     parts = _profile(region, inputs, step.outputs(frame), run.scratch, dims)
+                    sizes = dims.tolist()
                 if step.layout is None and (layout.late or not step.invoked.matched):
                     self._shape(run, step, layout, dims)
         except Exception as error:
             _blamed(region, error)
         if recorder is not None:
-            recorder.region(region.info, region.artifact.kernels, start, parts)
+            recorder.region(region.info, region.artifact, start, parts, sizes)
 
     def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
         """Shape what a region wrote by the dimensions that it worked out. Raises `KernelFault` for one beyond its bound."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from inlaid import arith
+from inlaid.arith import Dim
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.shape import block_size, blocks_of
 from inlaid.tensor import ir
 
 
-def operations(program: ir.LoopProgram) -> int:
-    """Arithmetic operations of an unscheduled kernel; a multiply-add counts as two. Symbolic extents count as `size_hint` says."""
-    return sum(_times(block) * _arithmetic(block) for block in blocks_of(program))
+def operations(program: ir.LoopProgram) -> Dim:
+    """Arithmetic operations of an unscheduled kernel, over its dimensions; a multiply-add counts as two."""
+    counts = (arith.mul(_times(block), _arithmetic(block)) for block in blocks_of(program))
+    return arith.unwrap(arith.simplify(sum(counts, arith.ZERO)))
 
 
 def roofline(operations: int, moved: int, capabilities: Capabilities) -> float:
@@ -22,13 +24,13 @@ def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, vecto
     """Seconds that an unscheduled kernel takes where its schedule is good; without `vectors` arithmetic takes as many times as long
     as a vector has float32 lanes."""
     lanes = 1 if vectors else max(1, capabilities.vector_bits // 32)
-    return roofline(lanes * operations(program), _moved(program), capabilities)
+    return roofline(lanes * arith.size_hint(operations(program)), _moved(program), capabilities)
 
 
 def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) -> bool:
     """Whether the arithmetic of reductions takes longer than reading operands and writing results."""
     reducing = [block for block in blocks_of(program) if any(item.kind is ir.IterKind.REDUCTION for item in block.iters)]
-    work = sum(_times(block) * _arithmetic(block) for block in reducing)
+    work = sum(arith.size_hint(_times(block)) * _arithmetic(block) for block in reducing)
     return work / capabilities.peak > _moved(program) / capabilities.bandwidth
 
 
@@ -37,11 +39,11 @@ def _moved(program: ir.LoopProgram) -> int:
     return sum(arith.size_hint(arith.product(buffer.shape)) * buffer.dtype.bytes for buffer in program.params)
 
 
-def _times(block: ir.Block) -> int:
+def _times(block: ir.Block) -> Dim:
     """How often a block runs: once, where that depends on loops of a program that is no compute."""
     size = block_size(block)
     known = all(isinstance(variable, arith.SizeVar) for variable in arith.free_vars(size))
-    return arith.size_hint(arith.unwrap(size)) if known else 1
+    return arith.unwrap(size) if known else 1
 
 
 def _arithmetic(block: ir.Block) -> int:

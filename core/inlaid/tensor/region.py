@@ -10,7 +10,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.artifact import Signature
+from inlaid.artifact import KernelInfo, Signature
 from inlaid.tensor.ir import LoopProgram
 from inlaid.types import DType
 
@@ -54,7 +54,8 @@ class KernelCall:
 
     The call runs where all `predicates` hold, which are evaluated in order: a later one may read what is written only where those
     before it hold. So arms of a branch are calls of opposite predicates, one arm behind the other, and share memory as all calls
-    do. A call with predicates defines no dimension.
+    do. A call with predicates defines no dimension. `operations` counts the arithmetic of the kernel, over the region's dimensions,
+    a multiply-add as two; 0 for a copy.
     """
 
     kernel: int
@@ -64,6 +65,7 @@ class KernelCall:
     defines: tuple[arith.SizeVar, ...] = ()
     nodes: tuple[str, ...] = ()
     predicates: tuple[Predicate, ...] = ()
+    operations: Dim = 0
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -135,6 +137,20 @@ class RegionLoop:
     def aliases(self) -> tuple[tuple[int, int], ...]:
         """Pairs (output, input) as of `RegionProgram.aliases`."""
         return tuple((state, self.trip_count + self.condition + state) for state in sorted(self.in_place))
+
+
+def kernel_infos(region: RegionProgram) -> tuple[KernelInfo, ...]:
+    """What `Artifact.kernels` says of the calls of a region, in order."""
+    return tuple(
+        KernelInfo(region.kernels[call.kernel].name, call.nodes, call.operations, _moved(region, call)) for call in region.calls
+    )
+
+
+def _moved(region: RegionProgram, call: KernelCall) -> Dim:
+    """The bytes of the buffers that a call reads or writes."""
+    buffers = (region.buffers[number] for number in dict.fromkeys((*call.inputs, *call.outputs)))
+    sizes = (arith.mul(arith.product(buffer.shape), buffer.dtype.bytes) for buffer in buffers)
+    return arith.unwrap(arith.simplify(sum(sizes, arith.ZERO)))
 
 
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:

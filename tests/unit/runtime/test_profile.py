@@ -55,7 +55,8 @@ def test_the_chrome_trace(tmp_path):
     profile = Profile(
         (
             Event("r", "x86", ("a", "b"), 0.5, 0.25),
-            Event("k", "x86", ("a",), 0.5, 0.125, "r"),
+            Event("k", "x86", ("a",), 0.5, 0.125, "r", "kernel", 250_000_000, 125_000_000),
+            Event("copy up", "x86", (), 0.25, 0.25, kind="copy", bytes=1 << 28),
             Event("s", "reference", (), 1.0, 0.5),
         ),
         2.0,
@@ -63,15 +64,18 @@ def test_the_chrome_trace(tmp_path):
     profile.save_chrome_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
     names = {event["args"]["name"]: event["tid"] for event in trace["traceEvents"] if event["ph"] == "M"}
-    assert set(names) == {"x86", "reference"}
+    assert set(names) == {"x86", "x86 kernels", "x86 copies", "reference"}
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert [(event["name"], event["cat"], event["ts"], event["dur"]) for event in events] == [
         ("r", "region", 5e5, 2.5e5),
         ("k", "kernel", 5e5, 1.25e5),
+        ("copy up", "copy", 2.5e5, 2.5e5),
         ("s", "region", 1e6, 5e5),
     ]
-    assert events[0]["tid"] == names["x86"] != events[2]["tid"]
-    assert events[0]["args"]["nodes"] == ["a", "b"]
+    assert [event["tid"] for event in events] == [names[lane] for lane in ("x86", "x86 kernels", "x86 copies", "reference")]
+    assert events[0]["args"] == {"nodes": ["a", "b"]}
+    assert events[1]["args"] == {"nodes": ["a"], "GFLOP/s": 2.0, "GB/s": 1.0}
+    assert events[2]["args"] == {"nodes": [], "GB/s": 1.074}
 
 
 def test_an_empty_profile():

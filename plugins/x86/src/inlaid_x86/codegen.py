@@ -8,10 +8,10 @@ from functools import partial
 
 from inlaid.artifact import Artifact
 from inlaid.codegen.library import LibraryCodegen, LibraryFunction
-from inlaid.plugins import CompileContext, KernelInfo
+from inlaid.plugins import CompileContext
 from inlaid.tensor import ir
 from inlaid.tensor.math import expand_program
-from inlaid.tensor.region import RegionLoop, RegionProgram
+from inlaid.tensor.region import RegionLoop, RegionProgram, kernel_infos
 from inlaid.tensor.transform.legalise import legalise
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
@@ -84,7 +84,7 @@ class X86Codegen(LibraryCodegen):
             workspace={"": unit.workspace},
             aliases=unit.aliases,
             requires=tuple(sorted(required)),
-            kernels=tuple(KernelInfo(region.kernels[call.kernel].name, call.nodes) for call in region.calls),
+            kernels=kernel_infos(region),
         )
 
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
