@@ -253,11 +253,14 @@ def test_results_that_no_file_holds(run: Run, folder: Path) -> None:
 
 
 def test_profile(run: Run, folder: Path) -> None:
-    out = good(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--trace", "trace.json"))
+    out = good(
+        run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--trace", "trace.json", "--roofline", "page.html")
+    )
     assert "whole run" in out and "product" in out
     facts = data(run("run", "small.onnx", "--target", "x86:threads=1", "--profile", "--json"))
     assert facts["outputs"]["y"]["shape"] == [2, 4] and 0 < facts["profile"]["rows"][0]["seconds"] < facts["profile"]["seconds"]
     assert "product" in [node for row in facts["profile"]["rows"] for node in row["nodes"]]
+    assert "<circle" in (folder / "page.html").read_text()
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert any(event["name"] == "region0_x86" for event in events)
 
@@ -357,7 +360,7 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
     for size in ("-1", "²", "1:", ":1", "9" * 5000):
         wrong(run("run", "small.onnx", "--dim", f"batch={size}"), "is not NAME=SIZE")
-    wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "a cannot be both the outputs and the trace")
+    wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "expected a file for each of --output, --trace and --roofline")
     wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "dimension 'batch' cannot be (8, 1)", "the least comes first")
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")

@@ -28,6 +28,7 @@ from inlaid.errors import InputError, KernelFault
 from inlaid.runtime.example import PYTHON
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
+from inlaid.runtime.profile import Profile
 
 
 @click.command("run")
@@ -47,6 +48,9 @@ from inlaid.runtime.output import check_output
     help="Compare every region with the reference target; fail where one differs by more than is allowed.",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace to this file.")
+@click.option(
+    "--roofline", type=click.Path(path_type=Path), help="Draw the profile under the target's limits on a page in this file."
+)
 @json_option
 def run_command(
     model: Path,
@@ -60,12 +64,14 @@ def run_command(
     profile: bool,
     shadowed: bool,
     trace: Path | None,
+    roofline: Path | None,
     as_json: bool,
 ) -> None:
     """Run MODEL, a package or an ONNX file, once."""
-    if output is not None and output == trace:
-        raise click.UsageError(f"{output} cannot be both the outputs and the trace")
-    for path in filter(None, (output, trace)):
+    written = list(filter(None, (output, trace, roofline)))
+    if len({*written}) < len(written):
+        raise click.UsageError("expected a file for each of --output, --trace and --roofline, found one for several")
+    for path in written:
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     if shadowed and is_package(model):
         raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
@@ -80,9 +86,11 @@ def run_command(
         click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
     if output is not None:
         _save(output, results)
-    measured = executable.profile(arrays) if profile or trace is not None else None
+    measured = executable.profile(arrays) if profile or trace is not None or roofline is not None else None
     if measured is not None and trace is not None:
         measured.save_chrome_trace(trace)
+    if measured is not None and roofline is not None:
+        roofline.write_text(_roofline(measured, model.name), encoding="utf-8")
     shown = measured if profile else None
     if as_json:
         outputs = {name: _summary(value) for name, value in results.items()}
@@ -92,6 +100,16 @@ def run_command(
         echo(f"{name}: {_words(value)}")
     if shown is not None:
         echo(shown.table())
+
+
+def _roofline(profile: Profile, title: str) -> str:
+    """The page of a profile."""
+    from inlaid.cli.roofline import roofline_page
+    from inlaid.plugins.registry import default_registry
+
+    registry = default_registry()
+    targets = dict.fromkeys(row.target for row in profile.rows())
+    return roofline_page(profile, {name: registry.capabilities(registry.target(name)) for name in targets}, title)
 
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
