@@ -1,0 +1,151 @@
+"""A loop-level target whose kernels are grids of threads, run by the interpreter: what a region for such devices is held to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.artifact import Artifact
+from inlaid.codegen.launch_plan import ThreadRegion, thread_region
+from inlaid.errors import KernelFault
+from inlaid.lowering.claims import rule_for_loops
+from inlaid.plugins import Capabilities, Codegen, Level, Loaded, MemoryScope, TargetSpec, Threads, hookimpl
+from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.host import HostRuntime
+from inlaid.runtime.launches import Launches, Ready
+from inlaid.tensor.analysis.races import check_races
+from inlaid.tensor.interp.to_python import translate
+from inlaid.tensor.region import size_vars
+from inlaid.types import DTYPES
+
+KIND, FORMAT = "grid", "grid-launches"
+SHARED = MemoryScope("shared", "block", 16 << 10, 16)
+_DTYPES = tuple(sorted(name for name in DTYPES if name != "string"))
+CLASSES = {
+    "vectors": Capabilities(_DTYPES, vector_bits=256, threads=Threads(1, 1), cores=0, stack_bytes=0),
+    "shared": Capabilities(_DTYPES, (SHARED,), threads=Threads(16, 4, resident=256), cores=0, stack_bytes=0),
+    "plain": Capabilities(_DTYPES, threads=Threads(16, 4, resident=256), cores=0, stack_bytes=0),
+}
+"""Devices of three classes: cores with vectors, threads with shared memory, and threads without. Blocks are small, so that
+the interpreter has less to do."""
+
+
+@dataclass
+class Grid:
+    """The target of a class. `regions` are those compiled so far, `launched` the names of the kernels that ran."""
+
+    able: Capabilities
+    regions: dict[str, ThreadRegion] = field(default_factory=dict)
+    launched: list[str] = field(default_factory=list)
+
+    def registry(self) -> PluginRegistry:
+        """A registry with the target and the reference."""
+        module: Any = types.ModuleType("grid_target_of_a_test")
+        module.PLUGIN_API_VERSION = 2
+
+        @hookimpl
+        def inlaid_targets():
+            return [TargetSpec(KIND, "of a test", lambda options: self.able, Level.LOOP)]
+
+        @hookimpl
+        def inlaid_op_rules(target):
+            return [rule_for_loops(KIND)] if target.kind == KIND else ()
+
+        @hookimpl
+        def inlaid_codegen(target):
+            return GridCodegen(self)
+
+        @hookimpl
+        def inlaid_runtime(target):
+            return GridRuntime(self)
+
+        for hook in (inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime):
+            setattr(module, hook.__name__, hook)
+        sys.modules[module.__name__] = module
+        points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
+        try:
+            found = PluginRegistry.discover([importlib.metadata.EntryPoint(*point, "inlaid.plugins") for point in points])
+        finally:
+            del sys.modules[module.__name__]
+        assert not found.problems(), found.problems()
+        return found
+
+
+class GridCodegen(Codegen):
+    """Splits regions into launches, and checks every kernel for races."""
+
+    def __init__(self, target: Grid) -> None:
+        self.target = target
+
+    def compile(self, unit, context):
+        region = thread_region(unit, self.target.able.scopes)
+        for item in region.kernels:
+            check_races(item.kernel.program, item.kernel.offsets)
+        self.target.regions[unit.name] = region
+        code, workspace = unit.name.encode(), {"": region.workspace}
+        return Artifact(unit.name, FORMAT, 1, code, unit.signature, unit.constants, workspace, unit.aliases)
+
+
+class GridRuntime(HostRuntime):
+    """Runs what was compiled in this process."""
+
+    def __init__(self, target: Grid) -> None:
+        super().__init__(FORMAT, 1)
+        self.target = target
+
+    def load(self, artifact, constants):
+        return Loaded(GridKernel(self.target, artifact, list(constants.values())))
+
+
+class GridKernel:
+    """A region in the interpreter, launch by launch."""
+
+    def __init__(self, target: Grid, artifact: Artifact, constants: list[np.ndarray]) -> None:
+        self.target, self.region, self.constants = target, target.regions[artifact.symbol], constants
+        self.launches = Launches(self.region.plan)
+
+    def invoke(self, inputs, outputs, workspace, dims):
+        memory = {"input": inputs, "output": outputs, "constant": self.constants, "arena": [workspace]}
+        parts = {name: [np.reshape(array, -1).view(np.uint8) for array in arrays] for name, arrays in memory.items()}
+
+        def read(number: int, place: tuple[str, int, int]) -> int:
+            storage, index, offset = place
+            dims[number] = parts[storage][index][offset : offset + 8].view(np.int64)[0]
+            return int(dims[number])
+
+        for ready in self.launches.of([int(dim) for dim in dims], read):
+            self.launch(ready, parts)
+
+    def launch(self, ready: Ready, parts: dict[str, list[np.ndarray]]) -> None:
+        item = self.region.kernels[ready.kernel]
+        self.target.launched.append(item.name)
+        program, scalars = item.kernel.program, list(ready.scalars)
+        given = [np.array(scalar, np.int64) for scalar in scalars[: item.scalars]]
+        sizes = dict(zip(size_vars(program), scalars[item.scalars :], strict=True))
+        arrays: list[np.ndarray] = []
+        bounds = dict(sizes)
+        for size, _ in program.defines:
+            bounds[size] = arith.evaluate(size.upper, bounds)
+        for buffer, (storage, index, offset) in zip(self._buffers(item), ready.places, strict=True):
+            shape = [arith.evaluate(dim, bounds) for dim in buffer.shape]
+            length = int(np.prod(shape)) * buffer.dtype.bytes
+            found = parts[storage][index][offset : offset + length]
+            assert len(found) == length, f"{buffer} does not fit"
+            arrays.append(found.view(buffer.dtype.numpy).reshape(shape))
+        inputs = [*arrays[: len(program.inputs) - item.scalars], *given]
+        with np.errstate(all="ignore"):
+            try:
+                translate(program, sizes, {}, len(self.target.launched))(*inputs, *arrays[len(inputs) - len(given) :])
+            except KernelFault as error:
+                raise KernelFault(f"{error} (kernel {item.name})") from error
+
+    @staticmethod
+    def _buffers(item: Any) -> list[Any]:
+        program = item.kernel.program
+        return [*program.inputs[: len(program.inputs) - item.scalars], *program.outputs]
