@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from inlaid import arith
 from inlaid.codegen.c import address, region_source
-from inlaid.codegen.c_kernel import helpers, index_text, print_kernel
+from inlaid.codegen.c_indices import helpers, index_text
+from inlaid.codegen.c_kernel import print_kernel
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"

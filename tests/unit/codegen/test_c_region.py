@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlaid.codegen.c_kernel import Dialect, index_text, print_kernel
+from inlaid.codegen.c_indices import index_text
+from inlaid.codegen.c_kernel import Dialect, print_kernel
 from inlaid.codegen.c_region import region_in_c
 from inlaid.codegen.c_values import NATIVE
 from inlaid.errors import CompileError, KernelFault, Unsupported

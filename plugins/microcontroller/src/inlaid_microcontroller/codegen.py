@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from inlaid import arith
 from inlaid.artifact import Artifact
 from inlaid.codegen.c import C_TYPES
-from inlaid.codegen.c_kernel import HELPERS, Dialect, helpers, prepared, print_kernel
+from inlaid.codegen.c_indices import HELPERS, helpers
+from inlaid.codegen.c_kernel import Dialect, prepared, print_kernel
 from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from inlaid import arith
-from inlaid.codegen.c_kernel import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, Place
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.primitives import TensorIntrin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from inlaid.codegen.c_kernel import Place
+from inlaid.codegen.c_statements import Place
 from inlaid.tensor import ir
 from inlaid_microcontroller.unit import PREFIX
 

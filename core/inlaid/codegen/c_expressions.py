@@ -1,0 +1,254 @@
+"""Values and indices of a kernel in C: what is evaluated where, and what gets a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from inlaid import arith
+from inlaid.codegen import c_values
+from inlaid.codegen.c import c_type
+from inlaid.codegen.c_indices import index_text
+from inlaid.codegen.c_values import ATOM, Text
+from inlaid.errors import Unsupported
+from inlaid.names import unique
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.ranges import Ranges
+from inlaid.types import dtype
+
+WIDTH = 110
+"""Characters of an expression beyond which a part of it gets a line of its own."""
+
+
+class Expressions:
+    """Prints the values and indices of one kernel. `known` are the values that stand in variables at this point; `names` those of
+    index variables; `index_type` is the type of indices. What is read of buffers, and how a bad index is reported, is for
+    subclasses to say."""
+
+    language = "C"
+
+    def __init__(self, program: ir.LoopProgram, index_type: str, taken: Collection[str], ranges: Ranges) -> None:
+        self.program = program
+        self.index_type = index_type
+        self.ranges = ranges
+        self.lines: list[str] = []
+        self.depth = 1
+        self.count = 0
+        self.taken: set[str] = set(taken)
+        self.buffers: dict[ir.Buffer, str] = {}
+        self.names: dict[arith.Expr, str] = {}
+        self.known: dict[ir.Expr, Text] = {}
+
+    def check(self, name: str, low: arith.Dim, high: arith.Dim) -> None:
+        """Print the check that an index variable is within limits."""
+        raise NotImplementedError
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, letter: str) -> str:
+        self.count += 1
+        return self.unique(f"{letter}{self.count}")
+
+    def unique(self, wanted: str) -> str:
+        """A name that nothing else in the function has."""
+        clean = re.sub(r"[^A-Za-z0-9_]", "_", wanted) or "x"
+        clean = clean if clean[0].isalpha() else f"x{clean}"
+        return unique(clean, self.taken)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines in braces; what stands in variables there is forgotten after it."""
+        outer = self.known
+        self.known = dict(outer)
+        self.line(f"{head} {{".lstrip())
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+        self.known = outer
+
+    def inside(self, value: ir.Expr, low: arith.Dim, high: arith.Dim) -> bool:
+        """Whether an integer is known to be within limits."""
+        match self.ranges.of(value), arith.wrap(low), arith.wrap(high):
+            case (least, greatest), arith.Const(value=first), arith.Const(value=last):
+                return first <= least and greatest <= last
+        return False
+
+    # --- indices ---
+
+    def index(self, expr: arith.Expr) -> str:
+        """An integer expression. What it reads of buffers is read before, in lines of its own."""
+        return index_text(expr, self.leaf, self.ranges.indices)
+
+    def leaf(self, expr: arith.Expr) -> str | None:
+        if expr in self.names:
+            return self.names[expr]
+        match expr:
+            case arith.Opaque(payload=payload):
+                assert isinstance(payload, ir.Expr)
+                if self.inside(payload, expr.lower, expr.upper):
+                    return self.value(payload).atom
+                name = self.fresh("i")
+                self.line(f"const {self.index_type} {name} = {self.narrowed(payload)};")
+                self.check(name, expr.lower, expr.upper)
+                return name
+            case arith.And(operands=(a, b)) if arith.reads_data(b):
+                return self.chosen("int32_t", self.index(a), lambda: Text(self.index(b)), lambda: Text("0", ATOM)).code
+            case arith.Or(operands=(a, b)) if arith.reads_data(b):
+                return self.chosen("int32_t", self.index(a), lambda: Text("1", ATOM), lambda: Text(self.index(b))).code
+            case arith.Select(operands=(condition, a, b)) if arith.reads_data(a) or arith.reads_data(b):
+                kind = self.index_type
+                return self.chosen(kind, self.index(condition), lambda: Text(self.index(a)), lambda: Text(self.index(b))).code
+        return None
+
+    def narrowed(self, expr: ir.Expr) -> str:
+        """A value as an index. Of more bits than an index has, it goes to the nearest end of what an index can be."""
+        text, width, kind = self.value(expr), dtype(self.index_type.removesuffix("_t")), self.index_type
+        if expr.dtype.bits < width.bits or expr.dtype is width:
+            return text.code
+        if self.inside(expr, *map(int, width.limits)):
+            return f"({kind}){text.atom}"
+        if not is_name(text.code):
+            self.name_value(expr, text)
+            text = self.known[expr]
+        low, high = (f"INT{width.bits}_{end}" for end in ("MIN", "MAX"))
+        least = f"{text.code} < {low} ? {low} : " if expr.dtype.kind == "int" else ""
+        return f"{least}{text.code} > {high} ? {high} : ({kind}){text.code}"
+
+    def element(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> str:
+        flat: arith.Expr = arith.ZERO
+        for extent, index in zip(buffer.shape, indices, strict=True):
+            flat = arith.add(arith.mul(flat, extent), index)
+        return f"{self.buffers[buffer]}[{self.index(self.ranges.indices.simplify(flat))}]"
+
+    # --- values ---
+
+    def share(self, root: ir.Expr) -> None:
+        """Give what a value has a use for several times lines of its own, what of it is evaluated in any case."""
+        uses: dict[ir.Expr, int] = {}
+        order: list[ir.Expr] = []
+        stack: list[tuple[ir.Expr, bool]] = [(root, False)]
+        seen: set[ir.Expr] = set()
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+                continue
+            if node in seen:
+                continue
+            seen.add(node)
+            stack.append((node, True))
+            for item in self.eager(node):
+                uses[item] = uses.get(item, 0) + (2 if self.repeats(node) else 1)
+                stack.append((item, False))
+        for node in order:
+            if node is not root and node not in self.known and not isinstance(node, ir.Const):
+                text = self.expression(node)
+                if (uses[node] > 1 and text.level != ATOM) or (uses[node] > 1 and not is_name(text.code)) or len(text.code) > WIDTH:
+                    self.name_value(node, text)
+                else:
+                    self.known[node] = text
+
+    def name_value(self, node: ir.Expr, text: Text) -> None:
+        name = self.fresh("v")
+        self.line(f"const {c_values.value_type(node.dtype)} {name} = {text.code};")
+        self.known[node] = Text(name, ATOM)
+
+    def repeats(self, node: ir.Expr) -> bool:
+        """Whether the text of a node has its operands more than once."""
+        of = ir.operands(node)[0].dtype if ir.operands(node) else node.dtype
+        match node:
+            case ir.Binary(op="div" | "mod"):
+                return not of.is_float and not self.divides(node)
+            case ir.Binary(op="shl" | "shr"):
+                return not self.shifts(node)
+            case ir.Binary(op=op):
+                return op in c_values.REPEATS
+            case ir.Unary(op=op):
+                return op in ("abs", "clz", *c_values.REPEATS) and not (of.is_float and op == "abs")
+            case ir.Cast():
+                return of.is_float and node.dtype.is_int
+        return False
+
+    def value(self, expr: ir.Expr) -> Text:
+        """A value, as an expression over what stands in variables."""
+        if isinstance(expr, ir.Const):
+            return c_values.constant(expr.value, expr.dtype)
+        if expr not in self.known:
+            self.share(expr)
+            self.known[expr] = self.expression(expr)
+        return self.known[expr]
+
+    def chosen(self, kind: str, flag: str, then: Callable[[], Text], otherwise: Callable[[], Text]) -> Text:
+        """One of two values, each evaluated only where it is chosen."""
+        sides = []
+        for side in (then, otherwise):
+            lines, known = self.lines, self.known
+            self.lines, self.known = [], dict(known)
+            self.depth += 1
+            text = side()
+            self.depth -= 1
+            sides.append((self.lines, text))
+            self.lines, self.known = lines, known
+        if not any(lines for lines, _ in sides):
+            return Text(f"{Text(flag, ATOM if is_name(flag) else c_values.OTHER).atom} ? {sides[0][1].atom} : {sides[1][1].atom}")
+        name = self.fresh("v")
+        self.line(f"{kind} {name};")
+        for head, (lines, text) in zip((f"if ({flag})", "else"), sides, strict=True):
+            self.line(f"{head} {{")
+            self.lines += [*lines, "    " * (self.depth + 1) + f"{name} = {text.code};"]
+            self.line("}")
+        return Text(name, ATOM)
+
+    def shifts(self, expr: ir.Binary) -> bool:
+        """Whether the count of a shift is known to be less than the width."""
+        count = self.ranges.of(expr.b)
+        return count is not None and count[0] >= 0 and count[1] < expr.dtype.bits
+
+    def divides(self, expr: ir.Binary) -> bool:
+        """Whether a divisor is known to be neither 0 nor -1."""
+        of = self.ranges.of(expr.b)
+        return of is not None and (of[0] > 0 or of[1] < -1)
+
+    def expression(self, expr: ir.Expr) -> Text:
+        match expr:
+            case ir.Select():
+                kind, flag = c_values.value_type(expr.dtype), self.value(expr.condition).code
+                return self.chosen(kind, flag, lambda: self.value(expr.then), lambda: self.value(expr.otherwise))
+            case ir.Load(buffer=buffer, indices=indices):
+                text = self.element(buffer, indices)
+                return Text(f"{text} != 0") if expr.dtype.kind == "bool" else Text(text, ATOM)
+            case ir.Index(index=index, dtype=of):
+                text = self.index(index)
+                if of.kind == "bool":
+                    return (
+                        Text(text) if isinstance(index, (arith.Compare, arith.And, arith.Or, arith.Not)) else Text(f"({text}) != 0")
+                    )
+                if not is_name(text):
+                    return Text(f"({c_type(of)})({text})", ATOM)
+                return Text(text if c_type(of) == self.index_type else f"({c_type(of)}){text}", ATOM)
+            case ir.Binary(op=op, a=a, b=b):
+                exact = op in ("add", "sub", "mul") and a.dtype.is_int and self.ranges.exact(expr)
+                exact = exact or (op in ("div", "mod") and a.dtype.is_int and self.divides(expr))
+                shift = op in ("shl", "shr") and self.shifts(expr)
+                return c_values.binary(op, self.value(a), self.value(b), a.dtype, exact, shift)
+            case ir.Unary(op=op, a=a):
+                return c_values.unary(op, self.value(a), a.dtype)
+            case ir.Cast(a=a, dtype=of):
+                return c_values.convert(self.value(a), a.dtype, of)
+            case ir.Bitcast(a=a, dtype=of):
+                return c_values.reinterpret(self.value(a), a.dtype, of)
+            case ir.Fma(a=a, b=b, c=c):
+                return c_values.fma(self.value(a), self.value(b), self.value(c), expr.dtype)
+        raise Unsupported(f"kernel {self.program.name} holds a {type(expr).__name__}, which {self.language} has not")
+
+    def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
+        """The value operands that are evaluated whenever a value is."""
+        return (expr.condition,) if isinstance(expr, ir.Select) else ir.operands(expr)
+
+
+def is_name(text: str) -> bool:
+    """Whether an expression is a name or a number."""
+    return re.fullmatch(r"\w+", text) is not None

@@ -1,0 +1,76 @@
+"""Integer expressions as C, and the functions that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid import arith
+from inlaid.codegen import c_values
+from inlaid.codegen.c_values import ATOM, Text
+from inlaid.errors import CompileError
+
+_CALLS = {arith.FloorDiv: "floordiv", arith.FloorMod: "floormod", arith.Min: "min", arith.Max: "max"}
+_OPERATORS = {arith.Add: ("+", c_values.SUM), arith.Mul: ("*", c_values.PRODUCT), arith.And: ("&&", ATOM), arith.Or: ("||", ATOM)}
+HELPERS = {
+    "floordiv": """\
+static inline INDEX inlaid_floordiv(INDEX a, INDEX b) {
+    INDEX q = b == 0 ? 0 : a / b;
+    return b != 0 && a % b != 0 && (a % b < 0) != (b < 0) ? q - 1 : q;
+}""",
+    "floormod": "static inline INDEX inlaid_floormod(INDEX a, INDEX b) { return b == 0 ? 0 : a - b * inlaid_floordiv(a, b); }",
+    "min": "static inline INDEX inlaid_min(INDEX a, INDEX b) { return a < b ? a : b; }",
+    "max": "static inline INDEX inlaid_max(INDEX a, INDEX b) { return a > b ? a : b; }",
+    # From 2^23 on numbers have no fraction; -0 stays what it is.
+    "floorf": """\
+static inline float inlaid_floorf(float x) {
+    const float whole = x > -8388608.0f && x < 8388608.0f ? (float)(int32_t)x : x;
+    return whole > x ? whole - 1.0f : x == 0.0f ? x : whole;
+}""",
+}
+"""Functions that printed kernels call, by name."""
+
+
+def helpers(text: str, index: str = "int64_t") -> str:
+    """The functions that printed integer expressions call, those that a text has a use for."""
+    wanted = [name for name in HELPERS if f"inlaid_{name}(" in text]
+    if "floormod" in wanted and "floordiv" not in wanted:
+        wanted.insert(0, "floordiv")
+    return "".join(f"{HELPERS[name].replace('INDEX', index)}\n" for name in wanted)
+
+
+def index_text(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer | None = None) -> str:
+    """An integer expression as C. `leaf` gives what variables and values stand for, None for all else; `indices` knows what values
+    variables have."""
+    return _index(expr, leaf, indices or arith.Analyzer()).code
+
+
+def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer) -> Text:
+    found = leaf(expr)
+    if found is not None:
+        return Text(found, ATOM)
+    if isinstance(expr, arith.Const):
+        return Text(str(expr.value) if expr.value >= 0 else f"({expr.value})", ATOM)
+    parts = [_index(operand, leaf, indices) for operand in expr.operands]
+    match expr:
+        case arith.Compare(op=op):
+            return Text(f"{parts[0].within(c_values.SUM)} {op} {parts[1].within(c_values.SUM)}")
+        case arith.Not():
+            return Text(f"!{parts[0].atom}", ATOM)
+        case arith.Select():
+            return Text(f"{parts[0].atom} ? {parts[1].atom} : {parts[2].atom}")
+        case arith.FloorDiv(operands=(a, arith.Const(value=b))) | arith.FloorMod(operands=(a, arith.Const(value=b))) if b > 0:
+            low = indices.bounds(a)[0]
+            if low is not None and low >= 0:
+                symbol = "/" if isinstance(expr, arith.FloorDiv) else "%"
+                return Text(f"{parts[0].within(c_values.PRODUCT)} {symbol} {b}", c_values.PRODUCT)
+    if type(expr) in _CALLS:
+        return Text(f"inlaid_{_CALLS[type(expr)]}({', '.join(part.code for part in parts)})", ATOM)
+    if isinstance(expr, arith.Add) and isinstance(expr.operands[-1], arith.Const) and expr.operands[-1].value < 0:
+        return Text(f"{parts[0].within(c_values.SUM)} - {-expr.operands[-1].value}", c_values.SUM)
+    if type(expr) in _OPERATORS:
+        symbol, level = _OPERATORS[type(expr)]
+        # C reads a * b / c from the left, and the quotient is rounded.
+        others = ATOM if isinstance(expr, arith.Mul) else level
+        texts = [part.within(others if number else level) for number, part in enumerate(parts)]
+        return Text(f" {symbol} ".join(texts), level or c_values.OTHER)
+    raise CompileError(f"{expr!r} is not in scope")

@@ -1,0 +1,126 @@
+"""Statements of a kernel in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.codegen.c_expressions import Expressions
+from inlaid.errors import CompileError, Unsupported
+from inlaid.tensor import ir
+
+_LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a region that an intrinsic works on begins: a pointer to its first element, as C."""
+
+    region: ir.Region
+    pointer: str
+
+
+Emitter = Callable[[Sequence[Place], Sequence[str]], Sequence[str]]
+"""Prints an intrinsic as statements on regions, in the order of the parameters of its semantics."""
+
+
+class Statements(Expressions):
+    """Prints the statements of one kernel. Loops of every kind that a processor has run one iteration after another."""
+
+    emitters: Mapping[str, Emitter] = {}
+
+    def alloc(self, buffer: ir.Buffer) -> None:
+        """Print the declaration of a local buffer."""
+        raise NotImplementedError
+
+    def statement(self, stmt: ir.Stmt) -> None:
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                for item in stmts:
+                    if isinstance(item, ir.Alloc):
+                        with self.block(""):  # so that compilers let buffers share the stack
+                            self.statement(item)
+                    else:
+                        self.statement(item)
+            case ir.Store():
+                self.known = {}
+                self.store(stmt)
+            case ir.For():
+                self.loop(stmt)
+            case ir.If(condition=condition, then=then, otherwise=otherwise):
+                self.choice(condition, then, otherwise)
+            case ir.Let():
+                self.let(stmt)
+            case ir.Alloc(buffer=buffer, body=body):
+                self.alloc(buffer)
+                self.statement(body)
+            case ir.While(condition=condition, body=body):
+                with self.block("for (;;)"):
+                    self.known = {}
+                    self.line(f"if (!{self.value(condition).atom}) break;")
+                    self.statement(body)
+            case ir.Intrinsic(name="prefetch"):
+                pass
+            case ir.Intrinsic(name=name, regions=regions, args=args):
+                emitter = self.emitters.get(name)
+                if emitter is None:
+                    raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which {self.language} has not")
+                self.known = {}
+                places = [Place(region, f"&{self.corner(region)}") for region in regions]
+                for line in emitter(places, [self.value(arg).atom for arg in args]):
+                    self.line(line)
+            case _:
+                raise CompileError(f"kernel {self.program.name} holds a {type(stmt).__name__}, which must be lowered first")
+
+    def store(self, stmt: ir.Store) -> None:
+        self.share(stmt.value)
+        target = self.element(stmt.buffer, stmt.indices)
+        value = stmt.value
+        match value:
+            case ir.Binary(op="add", a=ir.Load(buffer=buffer, indices=indices), b=added) if (
+                buffer is stmt.buffer and indices == stmt.indices and value.dtype.bits >= 32
+            ):
+                if value.dtype.is_float or value.dtype.kind == "uint" or self.ranges.exact(value):
+                    self.line(f"{target} += {self.value(added).code};")
+                    return
+        self.line(f"{target} = {self.value(value).code};")
+
+    def corner(self, region: ir.Region) -> str:
+        return self.element(region.buffer, tuple(first for first, _ in region.ranges))
+
+    def loop(self, loop: ir.For) -> None:
+        if loop.kind not in _LOOPS:
+            raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which {self.language} has not")
+        self.known = {}
+        extent = arith.simplify(loop.extent)
+        name = self.unique(loop.var.name)
+        kind = self.index_type
+        if isinstance(extent, arith.Const):
+            head = f"for ({kind} {name} = 0; {name} < {extent.value}; {name}++)"
+        else:
+            end = self.unique(f"{name}_end")
+            head = f"for ({kind} {name} = 0, {end} = {self.index(extent)}; {name} < {end}; {name}++)"
+        with self.block(head):
+            self.names[loop.var] = name
+            self.statement(loop.body)
+        self.taken.discard(name)
+
+    def choice(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
+        self.known = {}
+        flag = self.value(condition).code
+        with self.block(f"if ({flag})"):
+            self.statement(then)
+        if otherwise is not None:
+            with self.block("else"):
+                self.statement(otherwise)
+
+    def let(self, stmt: ir.Let) -> None:
+        self.known = {}
+        value = self.narrowed(stmt.value)
+        name = self.unique(stmt.var.name)
+        self.line(f"const {self.index_type} {name} = {value};")
+        if stmt.bounds is not None and not self.inside(stmt.value, *stmt.bounds):
+            self.check(name, *stmt.bounds)
+        self.names[stmt.var] = name
+        self.statement(stmt.body)
