@@ -80,7 +80,11 @@ class Expressions:
 
     def index(self, expr: arith.Expr) -> str:
         """An integer expression. What it reads of buffers is read before, in lines of its own."""
-        return index_text(expr, self.leaf, self.ranges.indices)
+        return self.index_with(expr, self.leaf)
+
+    def index_with(self, expr: arith.Expr, leaf: Callable[[arith.Expr], str | None]) -> str:
+        """An integer expression whose leaves are said."""
+        return index_text(expr, leaf, self.ranges.indices)
 
     def leaf(self, expr: arith.Expr) -> str | None:
         if expr in self.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ AXES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class ThreadKernel:
-    """A kernel to print. `scalars` of its inputs, the last ones, are 0-d int64 that are passed by value."""
+    """A kernel to print. `name` is an identifier; `scalars` of its inputs, the last ones, are 0-d int64 that are passed by value."""
 
     name: str
     kernel: Kernel
@@ -68,7 +69,7 @@ class _Builder:
             for name, kernel in launches.kernels.items():
                 known[name] = len(self._kernels)
                 scalars = len(kernel.program.inputs) - _given(launches, name)
-                self._kernels.append(ThreadKernel(f"k{position}_{name}", kernel, scalars))
+                self._kernels.append(ThreadKernel(_function(position, name), kernel, scalars))
             numbers.append(known)
         steps: list[Step] = []
         for number, call in enumerate(self.program.calls):
@@ -153,6 +154,11 @@ class _Builder:
     def _extents(self, axes: Mapping[str, arith.Expr], group: str, values: Mapping[arith.Expr, arith.Expr]) -> tuple[int, int, int]:
         x, y, z = (self._size(_at(axes.get(f"{group}.{axis}", arith.ONE), values)) for axis in AXES)
         return x, y, z
+
+
+def _function(position: int, name: str) -> str:
+    """The name of a kernel's function in languages like C."""
+    return f"k{position}_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
 def _given(launches: Launches, name: str) -> int:

@@ -1,0 +1,70 @@
+"""What a language for kernels on threads is to the printer: data and a few spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from inlaid.types import DType
+
+
+class ThreadDialect(Protocol):
+    """How a language like C spells kernels.
+
+    Scalars are printed as C99 does: `prelude` gives the language the names of that (`int32_t`, `fmaf`, `INT64_C`, `NAN`). Products
+    and sums in one expression may be contracted.
+
+    Vectors have the numbers of `lanes`. Their operators work on lanes, integers wrap as unsigned ones do, comparisons give a mask:
+    a vector of signed integers as wide as what is compared, of 0 and -1. A choice takes a mask as wide as what it chooses.
+
+    words: what no variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
+    device, shared: what qualifies a pointer to memory of the device, and memory that the threads of a block share.
+    """
+
+    name: str
+    prelude: str
+    words: frozenset[str]
+    lanes: tuple[int, ...]
+    helpers: Mapping[str, str]
+    device: str
+    shared: str
+    barrier: str
+
+    def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
+        """The head of a kernel, `threads` in a block where that is known."""
+
+    def position(self, thread: str) -> str:
+        """The number of a thread or block along an axis such as "threadIdx.x"."""
+
+    def vector(self, of: DType, lanes: int) -> str:
+        """The type of vectors of an element type; of bool, that of a lane in memory."""
+
+    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+        """A function of ir.UNARY, `fma` or `fmod`, on scalars (`lanes` 0) or vectors."""
+
+    def any(self, mask: str, lanes: int) -> str:
+        """Whether some lane of a mask of 8 bits is set."""
+
+    def all(self, mask: str, lanes: int) -> str:
+        """Whether all are."""
+
+    def splat(self, value: str, of: DType, lanes: int) -> str:
+        """A vector of equal lanes."""
+
+    def elements(self, values: Sequence[str], of: DType) -> str:
+        """A vector of scalars."""
+
+    def lane(self, value: str, number: int) -> str:
+        """A lane of a vector, which can be assigned to."""
+
+    def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
+        """A conversion as of a C cast, lane by lane; a mask keeps its meaning."""
+
+    def reinterpret(self, value: str, to: DType, lanes: int) -> str:
+        """The bits of a vector as another of as many bits."""
+
+    def load(self, pointer: str, space: str, of: DType, lanes: int) -> str:
+        """A vector from memory qualified by `space`, aligned as an element is."""
+
+    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int) -> str:
+        """The expression that stores a vector so."""

@@ -1,0 +1,258 @@
+"""Kernels on threads, in a language like C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.codegen import c_values
+from inlaid.codegen.c import c_type, spread
+from inlaid.codegen.c_expressions import WIDTH
+from inlaid.codegen.c_indices import helpers
+from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.indices import index_type
+from inlaid.codegen.threads.lanes import cut_lanes
+from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
+from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
+from inlaid.codegen.threads.vectors import Wide
+from inlaid.codegen.threads.wide import WideExpressions
+from inlaid.errors import CompileError, Unsupported
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.ranges import Ranges, narrow
+from inlaid.tensor.math import expand_program
+from inlaid.tensor.region import size_vars
+from inlaid.tensor.transform.legalise import legalise
+
+AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class ThreadKernelText:
+    """A kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 where an index is out of range.
+    `index` is the type of its indices."""
+
+    text: str
+    reports: bool
+    index: str
+
+
+def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
+    """A kernel as a function of, in this order: each buffer, as the address of memory and bytes from there; scalars; sizes; and,
+    where it reports, that pointer. Raises `Unsupported` for intrinsics that the language has not."""
+    program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
+    sizes = size_vars(program)
+    program = cut_lanes(legalise(expand_program(program), c_values.NATIVE), dialect.lanes)
+    program = narrow(program)
+    ranges = Ranges(program)
+    return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
+
+
+def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> str:
+    """The source of kernels: what the language needs ahead of them, functions that they call, and they."""
+    kernels = "\n".join(item.text for item in texts)
+    parts = [dialect.prelude]
+    words = set(re.findall(r"\w+", kernels))
+    parts += dict.fromkeys(text for name, text in dialect.helpers.items() if name in words)
+    index = "int64_t" if any(item.index == "int64_t" for item in texts) else "int32_t"
+    parts += [part for part in (helpers(kernels, index),) if part]
+    return "\n".join([*parts, kernels])
+
+
+class _ThreadKernel(WideExpressions):
+    def __init__(
+        self,
+        kernel: ThreadKernel,
+        program: ir.LoopProgram,
+        sizes: Sequence[arith.SizeVar],
+        dialect: ThreadDialect,
+        index: str,
+        ranges: Ranges,
+        offsets: Mapping[str, int],
+    ) -> None:
+        super().__init__(program, dialect, index, ranges)
+        self.kernel = kernel
+        self.sizes = sizes
+        self.reports = False
+        self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
+        self.bodies = {stmt.buffer: stmt.body for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
+        self.leave = "return;"
+        self.shared = shared_by_threads(program, offsets)
+        for buffer in self.shared:
+            self.buffers[buffer] = self.unique(buffer.name)
+            self.spaces[buffer] = dialect.shared
+
+    def print(self) -> ThreadKernelText:
+        """The text of the kernel."""
+        program, device = self.program, self.dialect.device
+        inputs = program.inputs[: len(program.inputs) - self.kernel.scalars]
+        params = []
+        for number, buffer in enumerate((*inputs, *program.outputs)):
+            base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
+            params += [f"{device} uint8_t *restrict {base}", f"int64_t {offset}"]
+            kind = f"{device} {'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
+            self.buffers[buffer] = self.unique(buffer.name)
+            self.spaces[buffer] = device
+            self.line(f"{kind}{self.buffers[buffer]} = ({kind.strip()})({base} + {offset});")
+        for buffer in program.inputs[len(inputs) :]:
+            self.buffers[buffer] = self.unique(buffer.name)
+            params.append(f"int64_t {self.buffers[buffer]}")
+        for size, buffer in program.defines:
+            self.names[size] = f"(({self.index_type})*{self.buffers[buffer]})"
+        for size in self.sizes:
+            name = self.unique(size.name)
+            params.append(f"int64_t {name}")
+            self.names[size] = name if self.index_type == "int64_t" else f"({self.index_type}){name}"
+        self.report_name = report = self.unique("report")
+        names = {buffer: self.buffers[buffer] for buffer in self.shared}
+        for line in declarations(self.shared, names, self.unique("arena"), self.dialect.shared):
+            self.line(line)
+        self.statement(program.body)
+        if self.reports:
+            params.append(f"{device} int32_t *{report}")
+        head = spread(self.dialect.head(self.kernel.name, self._threads()), params or ["void"], " {", WIDTH)
+        body = "\n".join(self.lines)
+        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type)
+
+    def _threads(self) -> tuple[int, int, int] | None:
+        """The threads of a block, where they are known."""
+        extents = [self.kernel.kernel.threads.get(f"threadIdx.{axis}", arith.ONE) for axis in AXES]
+        known = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
+        return (known[0], known[1], known[2]) if len(known) == len(AXES) else None
+
+    # --- statements ---
+
+    def statement(self, stmt: ir.Stmt) -> None:
+        if self.waits and _checks(stmt):
+            # What stands beside barriers must reach them, unless all threads leave.
+            outer = self.leave
+            self.leave = "return;" if any(isinstance(node, ir.Barrier) for node in ir.walk_stmts(stmt)) else "break;"
+            with self.block("do"):
+                self._statement(stmt)
+            self.lines[-1] += " while (0);"
+            self.leave = outer
+        else:
+            self._statement(stmt)
+
+    def _statement(self, stmt: ir.Stmt) -> None:
+        match stmt:
+            case ir.Barrier():
+                self.known = {}
+                self.line(f"{self.dialect.barrier};")
+            case ir.For(kind=ir.ForKind.THREAD, var=var, thread=thread, body=body):
+                self.known = {}
+                name = self.unique(var.name)
+                self.line(f"const {self.index_type} {name} = ({self.index_type}){self.dialect.position(thread)};")
+                self.names[var] = name
+                self.statement(body)
+            case ir.For(kind=ir.ForKind.VECTORIZED):
+                self._vector_loop(stmt)
+            case _:
+                super().statement(stmt)
+
+    def _vector_loop(self, loop: ir.For) -> None:
+        if self.lane is not None or not isinstance(loop.extent, arith.Const):
+            raise CompileError(
+                f"kernel {self.program.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant"
+            )
+        self.lane, self.lanes = loop.var, loop.extent.value
+        with self.block(""):
+            self.known = {}
+            self.statement(loop.body)
+        self.lane, self.lanes = None, 0
+        self.private.clear()
+        self.wide_names.clear()
+
+    def store(self, stmt: ir.Store) -> None:
+        if self.lane is None:
+            super().store(stmt)
+        else:
+            self.store_lanes(stmt)
+
+    def choice(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
+        if self.lane is None:
+            super().choice(condition, then, otherwise)
+            return
+        self.known = {}
+        flag = self.value(condition)
+        if not isinstance(flag, Wide):
+            super().choice(condition, then, otherwise)
+            return
+        with self.under(flag):
+            self.statement(then)
+        if otherwise is not None:
+            with self.under(self.vectors.opposite(flag)):
+                self.statement(otherwise)
+
+    def let(self, stmt: ir.Let) -> None:
+        match stmt.value:
+            case ir.Load(buffer=buffer) if buffer in self.program.inputs[len(self.program.inputs) - self.kernel.scalars :]:
+                name = self.buffers[buffer]
+                self.names[stmt.var] = name if self.index_type == "int64_t" else f"({self.index_type}){name}"
+                self.statement(stmt.body)
+                return
+        if self.lane is None:
+            super().let(stmt)
+            return
+        self.known = {}
+        value = self.value(stmt.value)
+        if not isinstance(value, Wide) and self.mask is None:
+            super().let(stmt)
+            return
+        wide = self.wide_narrowed(stmt.value)
+        if stmt.bounds is not None and not self.inside(stmt.value, *stmt.bounds):
+            wide = self.check_lanes(wide, *stmt.bounds)
+        self.wide_names[stmt.var] = wide
+        self.statement(stmt.body)
+
+    # --- checks ---
+
+    def check(self, name: str, low: arith.Dim, high: arith.Dim) -> None:
+        self.report(f"{name} < {self.index(arith.wrap(low))} || {name} > {self.index(arith.wrap(high))}")
+
+    def report(self, failed: str) -> None:
+        self.reports = True
+        self.line(f"if ({failed}) {{")
+        self.line(f"    *{self.report_name} = 1;")
+        self.line(f"    {self.leave}")
+        self.line("}")
+
+    # --- local memory ---
+
+    def alloc(self, buffer: ir.Buffer) -> None:
+        if self.spaces.get(buffer) == self.dialect.shared:
+            return  # declared at the head of the kernel
+        name = self.buffers[buffer] = self.unique(buffer.name)
+        kind, size = c_type(buffer.dtype), arith.product(buffer.shape)
+        if not isinstance(size, int):
+            raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
+        self.spaces[buffer] = ""
+        if self.lane is not None:
+            self.private.add(buffer)
+            size *= self.lanes
+        elif self._names(buffer, name, size):
+            return
+        self.line(f"{kind} {name}[{max(size, 1)}];")
+
+    def _names(self, buffer: ir.Buffer, name: str, size: int) -> bool:
+        """Declare the elements of a buffer as named values; False where their indices are not constant."""
+        width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
+        if not width or (end > MOST_NAMES and buffer.scope != "register"):
+            return False
+        count = -(-end // width)
+        names = tuple(self.unique(f"{name}_{number}") for number in range(count))
+        kind = c_type(buffer.dtype) if width == 1 else self.dialect.vector(buffer.dtype, width)
+        self.line(f"{kind} {', '.join(names)};")
+        self.named[buffer] = Names(names, width)
+        return True
+
+
+def _checks(stmt: ir.Stmt) -> bool:
+    """Whether a statement itself checks indices."""
+    values, indices = ir.statement_operands(stmt)
+    if isinstance(stmt, ir.Let) and stmt.bounds is not None:
+        return True
+    nodes = ir.walk_exprs(*values)
+    return any(map(arith.reads_data, (*map(arith.wrap, indices), *(index for node in nodes for index in ir.index_operands(node)))))

@@ -1,0 +1,32 @@
+"""Vectorised loops in the numbers of lanes that a language has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.rewrite import Rewriter
+
+
+def cut_lanes(program: ir.LoopProgram, lanes: tuple[int, ...]) -> ir.LoopProgram:
+    """The program with vectorised loops of `lanes` alone, those that do not fit in pieces; what is left over is scalar."""
+
+    def cut(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.VECTORIZED or not isinstance(stmt.extent, arith.Const):
+            return None
+        extent, first = stmt.extent.value, 0
+        pieces: list[ir.Stmt] = []
+        if extent in lanes:
+            return None
+        for width in sorted(lanes, reverse=True):
+            while extent - first >= width:
+                var = arith.Var(stmt.var.name)
+                body = Rewriter({stmt.var: var + first}).stmt(stmt.body)
+                pieces.append(replace(stmt, var=var, extent=arith.Const(width), body=body))
+                first += width
+        pieces += [Rewriter({stmt.var: arith.Const(place)}).stmt(stmt.body) for place in range(first, extent)]
+        return joined(*pieces)
+
+    return Rewriter(stmt=cut).program(program)

@@ -1,0 +1,67 @@
+"""Which buffers become named values: those whose every index is constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.codegen.threads.indices import flat_index
+from inlaid.tensor import ir
+
+MOST_NAMES = 1024
+"""Elements of a buffer that is not one of registers and gets names."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The elements of a buffer: `width` to a name, in order."""
+
+    names: tuple[str, ...]
+    width: int
+
+    def at(self, place: int) -> tuple[str, int]:
+        """The name of an element and its lane there."""
+        return self.names[place // self.width], place % self.width
+
+
+def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
+    """How many elements of a buffer, allocated around `body`, to keep in one vector (1 for scalars), and how many there are; 0 where
+    an index is not known.
+
+    Vectors are as wide as the vectorised loops that access the buffer, where all of these do by whole vectors. The last may reach
+    over the end of the buffer, in lanes that nothing reads.
+    """
+    widths: set[int] = set()
+    end = 1
+    for flat, loop in _places(buffer, body, None):
+        if loop is not None and loop.var in arith.free_vars(flat):
+            found = arith.affine(flat, loop.var)
+            if found is None or not isinstance(found[1], arith.Const) or not isinstance(found[0], arith.Const):
+                return 0, 0
+            extent = loop.extent.value if isinstance(loop.extent, arith.Const) else 0
+            whole = found[0].value == 1 and extent in lanes and found[1].value % extent == 0
+            widths.add(extent if whole else 1)
+            end = max(end, found[1].value + max(found[0].value * (extent - 1), 0) + 1)
+        elif isinstance(place := arith.simplify(flat), arith.Const):
+            end = max(end, place.value + 1)
+        else:
+            return 0, 0
+    return (widths.pop() if len(widths) == 1 else 1), end
+
+
+def _places(buffer: ir.Buffer, stmt: ir.Stmt, loop: ir.For | None) -> Iterator[tuple[arith.Expr, ir.For | None]]:
+    """Where a statement accesses a buffer, and the vectorised loop around."""
+    if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
+        loop = stmt
+    if isinstance(stmt, ir.Store) and stmt.buffer is buffer:
+        yield flat_index(buffer, stmt.indices), loop
+    if isinstance(stmt, ir.Intrinsic) and any(region.buffer is buffer for region in stmt.regions):
+        yield arith.Var("unknown"), None
+    values, indices = ir.statement_operands(stmt)
+    payloads = [value for index in indices for value in ir.payloads(arith.wrap(index))]
+    for node in ir.walk_exprs(*values, *payloads):
+        if isinstance(node, ir.Load) and node.buffer is buffer:
+            yield flat_index(buffer, node.indices), loop
+    for part in ir.substatements(stmt):
+        yield from _places(buffer, part, loop)

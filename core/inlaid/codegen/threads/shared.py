@@ -1,0 +1,54 @@
+"""The memory that the threads of a block share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from inlaid import arith
+from inlaid.codegen.c import c_type
+from inlaid.errors import Unsupported
+from inlaid.names import unique
+from inlaid.tensor import ir
+from inlaid.tensor.transform.rewrite import Rewriter
+
+_WORD = 8
+"""Bytes of the largest element."""
+
+
+def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> tuple[ir.LoopProgram, dict[str, int]]:
+    """The program with a name of its own for each buffer that it allocates, which stays as buffers are rebuilt, and the offsets by
+    these names."""
+    taken: set[str] = set()
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    named = {buffer: ir.Buffer(unique(buffer.name, taken), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
+    places = {named[buffer].name: at for buffer, at in offsets.items() if buffer in named}
+    return Rewriter(buffers=named).program(program), places
+
+
+def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
+    """The buffers that are allocated around loops over threads, and their offsets."""
+    found = {}
+    for stmt in ir.walk_stmts(program.body):
+        if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):
+            found[stmt.buffer] = offsets.get(stmt.buffer.name, 0)
+    return found
+
+
+def declarations(shared: Mapping[ir.Buffer, int], names: Mapping[ir.Buffer, str], arena: str, qualifier: str) -> list[str]:
+    """The declarations of shared buffers, at the head of a kernel: arrays, or where their bytes overlap, pointers into one."""
+    spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
+    if all(one[1] <= two[0] for one, two in itertools.pairwise(spans)):
+        return [f"{qualifier} {c_type(buffer.dtype)} {names[buffer]}[{_bytes(buffer) // buffer.dtype.bytes}];" for buffer in shared]
+    lines = [f"{qualifier} int64_t {arena}[{-(-max(end for _, end in spans) // _WORD)}];"]
+    for buffer, at in shared.items():
+        kind = f"{qualifier} {c_type(buffer.dtype)} *"
+        lines.append(f"{kind}{names[buffer]} = ({kind})(({qualifier} uint8_t *){arena} + {at});")
+    return lines
+
+
+def _bytes(buffer: ir.Buffer) -> int:
+    size = arith.product(buffer.shape)
+    if not isinstance(size, int):
+        raise Unsupported(f"buffer {buffer.name} of shape {buffer.shape}, which threads share, has no constant size")
+    return max(size, 1) * buffer.dtype.bytes

@@ -1,0 +1,164 @@
+"""OpenCL C 1.2, as kernels on threads are printed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid.codegen.c import C_TYPES
+from inlaid.types import DType, dtype
+
+_TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
+_TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}
+_TYPES |= {f"u{name}": f"u{kind}" for name, kind in _TYPES.items() if name.startswith("int")}
+"""OpenCL's types by element type."""
+_LANES = (2, 4, 8, 16)
+"""Vectors of three lanes take the memory of four."""
+_GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
+_WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
+"""Integers of as many bytes, and the greatest of them."""
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
+"""Functions that PoCL's compilers have as instructions, by their names there: those of its library are not always inlined."""
+_INLINED = ("fma", *_ROUNDING)
+_WORDS = """
+    auto break case char const constant continue default do double else enum event_t extern float for global goto half if image inline
+    int kernel local long pipe private read_only read_write register restrict return sampler_t short signed size_t ptrdiff_t sizeof
+    static struct switch typedef uchar uint ulong union unsigned ushort void volatile while write_only bool true false intptr_t
+    uintptr_t asm typeof all any barrier ceil clz fabs floor fma fmod get_group_id get_local_id popcount rint sqrt trunc NAN INFINITY
+    NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf
+"""
+_PRELUDE = f"""\
+#pragma OPENCL FP_CONTRACT ON
+{chr(10).join(f"typedef {_TYPES[name]} {kind};" for name, kind in C_TYPES.items() if name not in ("bool", "float32", "float64"))}
+#define _Bool bool
+#define INT32_MIN INT_MIN
+#define INT32_MAX INT_MAX
+#define INT64_MIN LONG_MIN
+#define INT64_MAX LONG_MAX
+#define INT64_C(number) number##L
+#define UINT64_C(number) number##UL
+#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#define inlaid_fma(a, b, c) ((a) * (b) + (c)) // contracted to the instruction
+#else
+#define inlaid_fma(a, b, c) fma(a, b, c)
+#endif
+#define fmaf inlaid_fma
+#define fmodf fmod
+#define fabsf fabs
+#ifdef __clang__
+#define inlaid_convert(type, value) __builtin_convertvector(value, type)
+#define inlaid_sqrtf(a) __builtin_sqrtf(a)
+#define inlaid_sqrt(a) __builtin_sqrt(a)
+#else
+#define inlaid_convert(type, value) convert_##type(value)
+#define inlaid_sqrtf(a) sqrt(a)
+#define inlaid_sqrt(a) sqrt(a)
+#endif
+#define sqrtf inlaid_sqrtf
+"""
+
+
+def _rounding(name: str, builtin: str) -> str:
+    """A rounding of floats to whole ones, as an instruction where a compiler says so."""
+    return f"""\
+#if defined(__clang__) && defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_{builtin})
+#define inlaid_{name}(a) __builtin_elementwise_{builtin}(a)
+#endif
+#endif
+#ifndef inlaid_{name}
+#define inlaid_{name}(a) {name}(a)
+#endif
+#define {name}f inlaid_{name}
+"""
+
+
+def _memory(of: DType, lanes: int) -> str:
+    """How a vector is read and written whose address is that of any element."""
+    kind = f"{_TYPES[of.name]}{lanes}"
+    return f"""\
+#ifdef __clang__
+typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
+#define inlaid_load_{kind}(space, at) (*(space const inlaid_{kind} *)(at))
+#define inlaid_store_{kind}(space, at, value) (*(space inlaid_{kind} *)(at) = (value))
+#else
+#define inlaid_load_{kind}(space, at) vload{lanes}(0, at)
+#define inlaid_store_{kind}(space, at, value) vstore{lanes}(value, 0, at)
+#endif
+"""
+
+
+def _helpers() -> dict[str, str]:
+    found = {}
+    for name in _TYPES:
+        for lanes in _LANES:
+            of = dtype(name)
+            for action in ("load", "store"):
+                found[f"inlaid_{action}_{_TYPES[name]}{lanes}"] = _memory(of, lanes)
+    return found
+
+
+class OpenCLDialect:
+    """See `inlaid.codegen.threads.dialect.ThreadDialect`."""
+
+    name = "OpenCL C"
+    prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())
+    words = frozenset(_WORDS.split()) | frozenset(f"{kind}{lanes}" for kind in _TYPES.values() for lanes in (2, 3, 4, 8, 16))
+    lanes = _LANES
+    helpers: Mapping[str, str] = _helpers()
+    device = "__global"
+    shared = "__local"
+    barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
+
+    def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
+        size = "" if threads is None else f" __attribute__((reqd_work_group_size({', '.join(map(str, threads))})))"
+        return f"__kernel{size} void {name}"
+
+    def position(self, thread: str) -> str:
+        group, axis = thread.split(".")
+        return f"{_GROUPS[group]}({'xyz'.index(axis)})"
+
+    def vector(self, of: DType, lanes: int) -> str:
+        return f"{_TYPES[of.name]}{lanes}"
+
+    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+        name = {"round": "rint"}.get(function, function)
+        if name in _INLINED or (name == "sqrt" and not lanes):
+            return f"inlaid_{name}{'f' if name == 'sqrt' and of.bits == 32 else ''}({', '.join(args)})"
+        if not lanes:
+            return f"{name}({', '.join(args)})"
+        # PoCL may call functions that were compiled for another processor, which take wide vectors elsewhere.
+        return self.elements([self.call(name, [self.lane(arg, place) for arg in args], of, 0) for place in range(lanes)], of)
+
+    def any(self, mask: str, lanes: int) -> str:
+        whole, _ = _WHOLE[min(lanes, 8)]
+        halves = f"(as_ulong2({mask}).s0 | as_ulong2({mask}).s1)"
+        return f"{halves if lanes == 16 else f'as_{whole}({mask})'} != 0"
+
+    def all(self, mask: str, lanes: int) -> str:
+        whole, most = _WHOLE[min(lanes, 8)]
+        halves = f"(as_ulong2({mask}).s0 & as_ulong2({mask}).s1)"
+        return f"{halves if lanes == 16 else f'as_{whole}({mask})'} == {most}"
+
+    def splat(self, value: str, of: DType, lanes: int) -> str:
+        return f"({self.vector(of, lanes)})({value})"
+
+    def elements(self, values: Sequence[str], of: DType) -> str:
+        return f"({self.vector(of, len(values))})({', '.join(values)})"
+
+    def lane(self, value: str, number: int) -> str:
+        return f"{value}.s{number:x}"
+
+    def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
+        return f"inlaid_convert({self.vector(to, lanes)}, {value})"
+
+    def reinterpret(self, value: str, to: DType, lanes: int) -> str:
+        return f"as_{self.vector(to, lanes)}({value})"
+
+    def load(self, pointer: str, space: str, of: DType, lanes: int) -> str:
+        return f"inlaid_load_{self.vector(of, lanes)}({space}, {pointer})"
+
+    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int) -> str:
+        return f"inlaid_store_{self.vector(of, lanes)}({space}, {pointer}, {value})"
+
+
+DIALECT = OpenCLDialect()
