@@ -1,15 +1,27 @@
-"""The options of the opencl target."""
+"""What the compile side and the run side share: the target's options and the format of its artifacts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inlaid.errors import TargetError
+
 FORMAT, FORMAT_VERSION = "opencl-c", 1
+"""Of artifacts: a plan of launches and OpenCL C source (`inlaid_opencl.plans`)."""
+
+NATIVE = "native"
+KINDS = ("cpu", "gpu", "embedded")
 
 
 @dataclass(frozen=True)
 class OpenCLOptions:
-    """kind: the kind of device to compile for: cpu, gpu, or embedded, a GPU whose shared memory is main memory; native: that of the
-    first device of this machine, gpu where there is none."""
+    """kind: the kind of device to compile for: `cpu`; `gpu`; `embedded`, a GPU whose local memory is main memory; or `native`, the
+    kind and the limits of device 0 of this machine, `gpu` where it has none. Raises `TargetError` for another kind."""
 
-    kind: str = "native"
+    kind: str = NATIVE
+
+    def __post_init__(self) -> None:
+        if self.kind not in (NATIVE, *KINDS):
+            raise TargetError(
+                f"option kind of target opencl must be {NATIVE}, {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {self.kind!r}"
+            )

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, MemoryScope, OpRule, Target, TargetSpec, Threads, hookimpl
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
 from inlaid_opencl.options import OpenCLOptions
+
+if TYPE_CHECKING:
+    from inlaid_opencl.codegen import OpenCLCodegen
+    from inlaid_opencl.runtime import OpenCLRuntime
 
 PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: OpenCLOptions) -> Capabilities:
-    from inlaid.types import DTYPES
+    from inlaid_opencl.capabilities import capabilities
 
-    dtypes = tuple(sorted(name for name in DTYPES if name != "string"))
-    if options.kind == "cpu":
-        return Capabilities(
-            dtypes, vector_bits=256, vector_registers=16, threads=Threads(1, 1), cores=0, device_memory=True, stack_bytes=0
-        )
-    shared = (MemoryScope("shared", "block", 32 << 10, 16),) if options.kind != "embedded" else ()
-    return Capabilities(dtypes, shared, threads=Threads(), cores=0, device_memory=True, stack_bytes=0)
+    return capabilities(options)
+
+
+def _surroundings(options: OpenCLOptions) -> str:
+    from inlaid_opencl.capabilities import surroundings
+
+    return surroundings(options)
 
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
     """opencl."""
-    return [TargetSpec("opencl", "OpenCL devices", _capabilities, Level.LOOP, OpenCLOptions)]
+    return [TargetSpec("opencl", "OpenCL devices", _capabilities, Level.LOOP, OpenCLOptions, _surroundings)]
 
 
 @hookimpl
@@ -39,6 +44,31 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 
 @hookimpl
+def inlaid_codegen(target: Target) -> OpenCLCodegen:
+    """The code generator, which needs neither driver nor device."""
+    from inlaid_opencl.codegen import OpenCLCodegen
+
+    return OpenCLCodegen(target.options)
+
+
+@hookimpl
+def inlaid_runtime(target: Target, device: int) -> OpenCLRuntime:
+    """The runtime module of a device. Raises `TargetError` where this machine has no driver or no device of that number."""
+    from inlaid_opencl.platforms import find_devices
+
+    find_devices()  # says what to install, before anything imports pyopencl
+    from inlaid_opencl.runtime import OpenCLRuntime
+
+    return OpenCLRuntime(device)
+
+
+@hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Whether there is an OpenCL device."""
-    return DeviceStatus(False, "not built yet")
+    """The devices of this machine, with their numbers; else what to install."""
+    from inlaid.errors import InlaidError
+    from inlaid_opencl.platforms import find_devices
+
+    try:
+        return DeviceStatus(True, "; ".join(map(str, find_devices())))
+    except InlaidError as error:
+        return DeviceStatus(False, str(error))

@@ -1,0 +1,129 @@
+"""What devices can do, by kind or as device 0 of this machine says."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from inlaid.errors import TargetError
+from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
+from inlaid.types import DTYPES
+from inlaid_opencl.options import NATIVE, OpenCLOptions
+from inlaid_opencl.platforms import find_device
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+SHARED = "shared"
+"""The memory scope of local memory."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What schedules and the partitioner know of a device.
+
+    vector_bits: width of vectors of a CPU, 0 for GPUs; threads: as of `Capabilities`; shared: bytes of local memory apart from main
+    memory, 0 for none; fp64: whether it has float64; peak: floating-point operations a second; bandwidth: bytes a second of its
+    memory; latency and transfer: seconds, and bytes a second, of a copy from the host.
+    """
+
+    vector_bits: int
+    threads: Threads
+    shared: int
+    fp64: bool
+    peak: float
+    bandwidth: float
+    latency: float
+    transfer: float
+
+
+ASSUMED = {
+    "cpu": Facts(256, Threads(1, 1), 0, True, 2e11, 2e10, 3e-5, 1e10),
+    "gpu": Facts(0, Threads(), 32 << 10, True, 5e12, 3e11, 2e-5, 1e10),
+    "embedded": Facts(0, Threads(subgroup=1, resident=1 << 13, registers=64), 0, False, 2e11, 2e10, 5e-5, 5e9),
+}
+"""What compiling for a kind assumes: round numbers of common devices, which bound no particular one."""
+
+_WIDEST = 256
+"""PoCL may report vectors of 512 bits and yet compile for an older processor, where each is two."""
+_LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
+"""Floating-point operations of a compute unit in a cycle: of a GPU in all, of a CPU for each lane of a vector (two FMA units)."""
+_BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
+"""Bytes a second that a compute unit reads: no device reports the bandwidth of its memory."""
+
+
+def facts(options: OpenCLOptions) -> Facts:
+    """What code for these options may assume: of device 0 for `native`, of a GPU where this machine has no device."""
+    if options.kind != NATIVE:
+        return ASSUMED[options.kind]
+    try:
+        return _measured()
+    except TargetError:
+        return ASSUMED["gpu"]
+
+
+@functools.cache
+def _measured() -> Facts:
+    found = find_device(0)
+    device, kind = found.device, found.kind
+    assumed = ASSUMED[kind]
+    clock = max(device.max_clock_frequency, 500) * 1e6
+    units = device.max_compute_units
+    width = min(32 * max(device.native_vector_width_float, 4), _WIDEST) if kind == "cpu" else 0
+    return replace(
+        assumed,
+        vector_bits=width,
+        threads=assumed.threads if kind == "cpu" else _threads(device, assumed.threads),
+        shared=min(device.local_mem_size, assumed.shared),
+        fp64=bool(device.double_fp_config),
+        peak=units * clock * _LANES[kind] * max(width / 32, 1),
+        bandwidth=units * _BYTES[kind],
+        transfer=assumed.bandwidth if device.host_unified_memory else assumed.transfer,
+    )
+
+
+def _threads(device: cl.Device, assumed: Threads) -> Threads:
+    """The threads of a GPU. Only vendors' extensions tell the width of a subgroup without a kernel."""
+    extensions = device.extensions.split()
+    width = next(
+        (
+            int(getattr(device, name))
+            for extension, name in (
+                ("cl_nv_device_attribute_query", "warp_size_nv"),
+                ("cl_amd_device_attribute_query", "wavefront_width_amd"),
+            )
+            if extension in extensions
+        ),
+        assumed.subgroup,
+    )
+    return replace(
+        assumed,
+        block=min(assumed.block, device.max_work_group_size),
+        subgroup=width,
+        shuffles="cl_khr_subgroup_shuffle" in extensions,
+        resident=device.max_compute_units * (1 << 10),
+    )
+
+
+def capabilities(options: OpenCLOptions) -> Capabilities:
+    """What the target can do under these options."""
+    found = facts(options)
+    left_out = {"string"} if found.fp64 else {"string", "float64"}
+    return Capabilities(
+        dtypes=tuple(name for name in DTYPES if name not in left_out),
+        scopes=(MemoryScope(SHARED, "block", found.shared, 16),) if found.shared else (),
+        vector_bits=found.vector_bits,
+        threads=found.threads,
+        cores=0,
+        peak=found.peak,
+        bandwidth=found.bandwidth,
+        link=Link(found.latency, found.transfer),
+        stack_bytes=0,
+        device_memory=True,
+    )
+
+
+def surroundings(options: OpenCLOptions) -> str:
+    """What code depends on besides the options: for `native`, what device 0 can do."""
+    return repr(facts(options)) if options.kind == NATIVE else ""

@@ -1,0 +1,42 @@
+"""Regions to OpenCL C and a plan of launches."""
+
+from __future__ import annotations
+
+from inlaid.artifact import Artifact
+from inlaid.codegen.launch_plan import thread_region
+from inlaid.codegen.threads import print_thread_kernel, thread_source
+from inlaid.plugins import Codegen, CompileContext, KernelInfo
+from inlaid.tensor.region import RegionProgram
+from inlaid_opencl.capabilities import capabilities
+from inlaid_opencl.dialect import DIALECT
+from inlaid_opencl.needs import needs_of
+from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
+from inlaid_opencl.plans import encode_code
+
+
+class OpenCLCodegen(Codegen):
+    """Compiles a region without a device: the driver compiles the source where it is loaded."""
+
+    def __init__(self, options: OpenCLOptions) -> None:
+        self.scopes = capabilities(options).scopes
+
+    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+        """The region as an artifact. Equal regions give equal bytes."""
+        region = thread_region(unit, self.scopes)
+        texts = []
+        for number, kernel in enumerate(region.kernels):
+            context.report("print", number, len(region.kernels))
+            texts.append(print_thread_kernel(kernel, DIALECT))
+        source = thread_source(texts, DIALECT)
+        return Artifact(
+            symbol=unit.name,
+            format=FORMAT,
+            format_version=FORMAT_VERSION,
+            code=encode_code(region.reporting([text.reports for text in texts]), source),
+            signature=unit.signature,
+            constants=unit.constants,
+            workspace={"": region.workspace},
+            aliases=unit.aliases,
+            requires=needs_of(region.kernels, source),
+            kernels=tuple(KernelInfo(unit.kernels[call.kernel].name, call.nodes) for call in unit.calls),
+        )

@@ -1,0 +1,38 @@
+"""Errors of OpenCL as errors of Inlaid."""
+
+from __future__ import annotations
+
+import pyopencl as cl
+
+from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
+
+_CODE = cl.status_code
+_MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_RESOURCES, _CODE.OUT_OF_HOST_MEMORY, _CODE.INVALID_BUFFER_SIZE}
+_LOST = {_CODE.DEVICE_NOT_AVAILABLE, _CODE.INVALID_COMMAND_QUEUE, _CODE.INVALID_DEVICE, _CODE.INVALID_CONTEXT}
+_SIZES = {
+    _CODE.INVALID_WORK_GROUP_SIZE,
+    _CODE.INVALID_WORK_ITEM_SIZE,
+    _CODE.INVALID_WORK_DIMENSION,
+    _CODE.INVALID_GLOBAL_WORK_SIZE,
+    _CODE.INVALID_GLOBAL_OFFSET,
+}
+
+
+def is_lost(error: cl.Error) -> bool:
+    """Whether an error says that the device answers no more."""
+    return error.code in _LOST
+
+
+def translated(error: cl.Error, device: str, doing: str) -> InlaidError | None:
+    """What an error of a driver means: `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's and for work
+    that failed on a queue; None where it means a mistake of the caller's. `device` names the device, `doing` what it was asked."""
+    text = f"{doing} on {device} failed: {error}"
+    if error.code in _MEMORY:
+        return OutOfMemory(text, remedy="give smaller inputs, or free what stays on the device")
+    if is_lost(error):
+        return DeviceLost(text, remedy="load the model again once the device answers, or choose another by devices=")
+    if error.code in _SIZES:
+        return KernelFault(text, remedy="compile for this kind of device (option kind), or give smaller inputs")
+    if error.code == _CODE.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST or error.code < -1000:
+        return KernelFault(text)
+    return None

@@ -1,0 +1,73 @@
+"""What code needs of a device, as the strings of `Artifact.requires`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlaid import arith
+from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid_opencl.capabilities import SHARED
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+_EXTENSIONS = re.compile(r"^\s*#\s*pragma\s+OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable", re.MULTILINE)
+_DOUBLE = re.compile(r"\bdouble(2|3|4|8|16)?\b")
+"""A type name of OpenCL C that only devices with float64 compile."""
+_FP64 = "cl_khr_fp64"
+_GROUP, _LOCAL = "work-items", "local-bytes"
+
+
+def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
+    """What kernels and their source need: extensions by name, and the most work-items of a group and bytes of local memory, as
+    "work-items=256"."""
+    found = set(_EXTENSIONS.findall(source))
+    if _DOUBLE.search(source):
+        found.add(_FP64)
+    group = max((_group(kernel) for kernel in kernels), default=1)
+    local = max((_local(kernel) for kernel in kernels), default=0)
+    sizes = [f"{name}={size}" for name, size, least in ((_GROUP, group, 1), (_LOCAL, local, 0)) if size > least]
+    return (*sorted(found), *sizes)
+
+
+def _group(kernel: ThreadKernel) -> int:
+    """Work-items of a group, as far as they are known before a run."""
+    product = 1
+    for extent in kernel.kernel.threads.values():
+        known = arith.unwrap(extent)
+        product *= known if isinstance(known, int) else 1
+    return product
+
+
+def _local(kernel: ThreadKernel) -> int:
+    """Bytes of local memory, as far as they are known before a run."""
+    ends = [0]
+    for buffer, offset in kernel.kernel.offsets.items():
+        if buffer.scope == SHARED:
+            elements = arith.product(buffer.shape)
+            ends.append(offset + (elements if isinstance(elements, int) else 0) * buffer.dtype.bytes)
+    return max(ends)
+
+
+def missing(requires: Sequence[str], device: cl.Device) -> str | None:
+    """Why a device cannot run code that requires something; None where it can."""
+    extensions = set(device.extensions.split())
+    if device.double_fp_config:
+        extensions.add(_FP64)
+    limits = {
+        _GROUP: ("work-items in a group", device.max_work_group_size),
+        _LOCAL: ("bytes of local memory", device.local_mem_size),
+    }
+    for need in requires:
+        name, equals, size = need.partition("=")
+        if not equals and name in extensions:
+            continue
+        if name in limits and size.isdecimal():
+            what, most = limits[name]
+            if int(size) <= most:
+                continue
+            return f"the code needs {int(size)} {what}, {device.name.strip()} has {most}"
+        return f"the code needs {need[:80]!r}, which {device.name.strip()} has not"
+    return None

@@ -1,0 +1,72 @@
+"""The OpenCL devices of this machine, numbered over all drivers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inlaid.errors import TargetError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+BINDING = "pip install pyopencl"
+DRIVER = (
+    "install the driver of the device, or one for processors: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device: its `number` over all platforms, and its `kind`, as of `OpenCLOptions`."""
+
+    number: int
+    kind: str
+    device: cl.Device
+
+    def __str__(self) -> str:
+        platform = self.device.platform.name.strip()
+        return f"device {self.number}: {self.device.name.strip()} ({self.kind}, {platform}, driver {self.device.driver_version})"
+
+
+def find_devices() -> tuple[Found, ...]:
+    """List the devices of all platforms: GPUs first, then accelerators, then CPUs, each in the order of the loader.
+
+    Raises `TargetError`, with what to install, where pyopencl cannot be imported, no platform is installed, or none has a device.
+    """
+    try:
+        import pyopencl as cl
+    except (ImportError, OSError) as error:
+        raise TargetError(f"pyopencl cannot be imported: {error}", remedy=BINDING) from error
+    found: list[cl.Device] = []
+    try:
+        for platform in cl.get_platforms():
+            try:
+                found += platform.get_devices()
+            except cl.Error as error:
+                if error.code != cl.status_code.DEVICE_NOT_FOUND:
+                    raise
+    except cl.Error as error:
+        raise TargetError(f"the OpenCL loader finds no platform: {error}", remedy=DRIVER) from error
+    if not found:
+        raise TargetError("no OpenCL platform of this machine has a device", remedy=DRIVER)
+    order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
+    found.sort(key=lambda device: next((place for place, kind in enumerate(order) if device.type & kind), len(order)))
+    return tuple(Found(number, _kind(device), device) for number, device in enumerate(found))
+
+
+def find_device(number: int) -> Found:
+    """The device of that number. Raises `TargetError` as `find_devices` does, and for a number that no device has."""
+    devices = find_devices()
+    if not 0 <= number < len(devices):
+        listed = "; ".join(map(str, devices))
+        raise TargetError(f"opencl device number must be 0 to {len(devices) - 1}, got {number}", remedy=f"choose from {listed}")
+    return devices[number]
+
+
+def _kind(device: cl.Device) -> str:
+    import pyopencl as cl
+
+    if device.type & cl.device_type.CPU:
+        return "cpu"
+    return "gpu" if device.local_mem_type == cl.device_local_mem_type.LOCAL else "embedded"

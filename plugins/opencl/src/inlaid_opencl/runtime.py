@@ -1,0 +1,52 @@
+"""Loading and running OpenCL artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inlaid.artifact import Artifact
+from inlaid.plugins import Loaded
+from inlaid.runtime.host import HostRuntime
+from inlaid_opencl.device import OpenCLDevice, open_device
+from inlaid_opencl.kernels import RegionKernel
+from inlaid_opencl.needs import missing
+from inlaid_opencl.options import FORMAT, FORMAT_VERSION
+from inlaid_opencl.plans import decode_code
+from inlaid_opencl.programs import build
+from inlaid_opencl.sessions import RegionCode
+
+
+class OpenCLRuntime(HostRuntime):
+    """Runs regions on device `number` of this machine. Raises `TargetError` where there is none of that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(FORMAT, FORMAT_VERSION)
+        self._device = open_device(number)
+
+    def check(self, artifact: Artifact) -> str | None:
+        """None when the device can run the artifact, else the reason why not, and what to compile with."""
+        reason = super().check(replace(artifact, requires=()))
+        if reason is not None:
+            return reason
+        lacking = missing(artifact.requires, self._device.device)
+        return lacking and f"{lacking}; compile with the option kind of the device, or choose another by devices="
+
+    def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
+        """The artifact built for the device. Raises `Unsupported` for damaged code, `CompileError` where the driver refuses the
+        source, `OutOfMemory` where there is no room for the constants."""
+        plan, source = decode_code(artifact)
+        program = build(source, artifact.symbol, self._device)
+        kernel = RegionKernel(RegionCode(artifact, plan, program, self._device), constants)
+        return Loaded(launching=kernel, timed_launch=kernel.timed_launch)
+
+    def device(self) -> OpenCLDevice:
+        """The device in whose memory regions work."""
+        return self._device
+
+    def live_bytes(self) -> int:
+        """Bytes of the device that this process has allocated."""
+        return self._device.live
