@@ -44,7 +44,7 @@ class ThreadRegion:
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope]) -> ThreadRegion:
-    """A region in launches. Raises `ScheduleError` as `split_launches` does, `Unsupported` for calls under conditions."""
+    """A region in launches. Raises `ScheduleError` as `split_launches` does, `Unsupported` for calls under conditions on data."""
     return _Builder(program, scopes).build()
 
 
@@ -88,8 +88,6 @@ class _Builder:
         return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
 
     def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
-        if call.predicates:
-            raise Unsupported("a call under a condition, which launches have not")
         source = self.program.kernels[call.kernel]
         values: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(source), call.sizes, strict=True))
         buffers = dict(zip(source.params, (*call.inputs, *call.outputs), strict=False))
@@ -100,6 +98,11 @@ class _Builder:
             self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
             steps.append(Step(read=Read(self._dims.index(defined.name), buffers[buffer])))
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
+        for predicate in reversed(call.predicates):
+            if not isinstance(predicate.condition, arith.Expr):
+                raise Unsupported("a call under a condition on data: launches depend on sizes alone")
+            holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
+            host = [self._once(holds, host)]
         return [*host, *steps]
 
     def _host(

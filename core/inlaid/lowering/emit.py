@@ -231,7 +231,8 @@ class _Emitter:
         names, defines = _names(source, decision.args, call.type)
         nodes = source_nodes(call, decision.body)
         work = arith.unwrap(arith.substitute(arith.wrap(self._work(decision.program, source)), names))
-        for version, predicates in versions_of(source, offer, names, self._context.capabilities.branches):
+        able = self._context.capabilities
+        for version, predicates in versions_of(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
             number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called at once
             program = self._kernels[number]

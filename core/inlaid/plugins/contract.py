@@ -153,15 +153,16 @@ class Capabilities:
     one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
     for none; vector_registers: how many, at least 4; core: what shared schedules assume of a core with vectors; masks: whether a
     vector can be loaded and stored in part; prefetch: whether kernels may hold the intrinsic `prefetch`; threads: None where a
-    kernel is a function that runs on one thread and may fork others; cores: 0 where the number
-    is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow: whether a region may be a `Loop`;
-    branches: whether calls of a region may have predicates, and a region hold `If`; in_place: whether kernels, and rounds of a
-    loop, may update inputs and states where they are (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`); peak:
-    floating-point operations a second; bandwidth: bytes a second; link: the way between the host's memory and the target's; memory:
-    None where the caller of a region owns its inputs and outputs, and there is enough of it; stack_bytes: of a buffer that a kernel
-    may have on the stack of the thread that calls it; thread_stack_bytes: of one that an iteration of a parallel loop may have;
-    standalone: no host stands beside the target: a model of which listed targets do not take all is refused, where else the
-    fallback runs the rest; device_memory: regions work in memory that is not the host's, and the runtime module has a `Device`.
+    kernel is a function that runs on one thread and may fork others; else kernels are launched, and calls may have predicates over
+    dimensions; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow:
+    whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a region hold `If`; in_place:
+    whether kernels, and rounds of a loop, may update inputs and states where they are (`LoopProgram.updates`,
+    `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth: bytes a second; link: the
+    way between the host's memory and the target's; memory: None where the caller of a region owns its inputs and outputs, and there
+    is enough of it; stack_bytes: of a buffer that a kernel may have on the stack of the thread that calls it; thread_stack_bytes:
+    of one that an iteration of a parallel loop may have; standalone: no host stands beside the target: a model of which listed
+    targets do not take all is refused, where else the fallback runs the rest; device_memory: regions work in memory that is not the
+    host's, and the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
