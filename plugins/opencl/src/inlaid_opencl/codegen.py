@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
-from inlaid.codegen.threads import print_thread_kernel, thread_source
-from inlaid.plugins import Codegen, CompileContext, KernelInfo
-from inlaid.tensor.region import RegionProgram
+from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.plugins import Codegen, CompileContext
+from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_opencl.capabilities import capabilities
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
@@ -38,5 +38,5 @@ class OpenCLCodegen(Codegen):
             workspace={"": region.workspace},
             aliases=unit.aliases,
             requires=needs_of(region.kernels, source),
-            kernels=tuple(KernelInfo(unit.kernels[call.kernel].name, call.nodes) for call in unit.calls),
+            kernels=kernel_infos(unit),
         )
