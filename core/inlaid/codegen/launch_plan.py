@@ -21,7 +21,7 @@ AXES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class ThreadKernel:
-    """A kernel to print. `name` is an identifier; `scalars` of its inputs, the last ones, are 0-d int64 that are passed by value."""
+    """A kernel to print, whose `name` is an identifier. `scalars` of its inputs, the last ones, are 0-d int64, passed by value."""
 
     name: str
     kernel: Kernel

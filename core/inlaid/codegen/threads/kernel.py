@@ -77,7 +77,7 @@ class _ThreadKernel(WideExpressions):
         self.sizes = sizes
         self.reports = False
         self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
-        self.bodies = {stmt.buffer: stmt.body for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
+        self.bodies: dict[ir.Buffer, ir.Stmt] = {}
         self.leave = "return;"
         self.shared = shared_by_threads(program, offsets)
         for buffer in self.shared:
@@ -149,6 +149,9 @@ class _ThreadKernel(WideExpressions):
                 self.statement(body)
             case ir.For(kind=ir.ForKind.VECTORIZED):
                 self._vector_loop(stmt)
+            case ir.Alloc(buffer=buffer, body=body):
+                self.bodies[buffer] = body
+                super().statement(stmt)
             case _:
                 super().statement(stmt)
 

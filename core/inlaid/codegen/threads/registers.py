@@ -26,8 +26,8 @@ class Names:
 
 
 def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
-    """How many elements of a buffer, allocated around `body`, to keep in one vector (1 for scalars), and how many there are; 0 where
-    an index is not known.
+    """How many elements of a buffer, allocated around `body`, to keep in one vector (1 for scalars), and how many there are; 0
+    where an index is not known.
 
     Vectors are as wide as the vectorised loops that access the buffer, where all of these do by whole vectors. The last may reach
     over the end of the buffer, in lanes that nothing reads.

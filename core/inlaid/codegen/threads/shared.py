@@ -20,7 +20,7 @@ def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) ->
     """The program with a name of its own for each buffer that it allocates, which stays as buffers are rebuilt, and the offsets by
     these names."""
     taken: set[str] = set()
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    local = dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     named = {buffer: ir.Buffer(unique(buffer.name, taken), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
     places = {named[buffer].name: at for buffer, at in offsets.items() if buffer in named}
     return Rewriter(buffers=named).program(program), places

@@ -15,8 +15,12 @@ from inlaid.types import DType, dtype
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_OF_BOOLS = {"add": "{a} | {b}", "or": "{a} | {b}", "max": "{a} | {b}", "mul": "{a} & {b}", "and": "{a} & {b}", "min": "{a} & {b}",
-             "xor": "{a} ^ {b}", "ne": "{a} ^ {b}", "sub": "{a} ^ {b}", "eq": "~({a} ^ {b})", "lt": "~{a} & {b}", "le": "~{a} | {b}"}  # fmt: skip
+_OF_BOOLS = {
+    **dict.fromkeys(("add", "or", "max"), "{a} | {b}"),
+    **dict.fromkeys(("mul", "and", "min"), "{a} & {b}"),
+    **dict.fromkeys(("sub", "xor", "ne"), "{a} ^ {b}"),
+    **{"eq": "~({a} ^ {b})", "lt": "~{a} & {b}", "le": "~{a} | {b}"},
+}
 _BOOL = dtype("bool")
 
 

@@ -310,8 +310,8 @@ class WideExpressions(Statements):
         return None
 
     def needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression reads memory or checks an index, so that it must not be evaluated where it is not chosen: unless all
-        that it reads is known, or lies inside its buffer in any case."""
+        """Whether an expression reads memory or checks an index, so that it must not be evaluated where it is not chosen: unless
+        all that it reads is known, or lies inside its buffer in any case."""
         risks = self._risks(expr)
         return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
 

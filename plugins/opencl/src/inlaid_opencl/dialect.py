@@ -20,11 +20,11 @@ _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "tr
 """Functions that PoCL's compilers have as instructions, by their names there: those of its library are not always inlined."""
 _INLINED = ("fma", *_ROUNDING)
 _WORDS = """
-    auto break case char const constant continue default do double else enum event_t extern float for global goto half if image inline
-    int kernel local long pipe private read_only read_write register restrict return sampler_t short signed size_t ptrdiff_t sizeof
-    static struct switch typedef uchar uint ulong union unsigned ushort void volatile while write_only bool true false intptr_t
-    uintptr_t asm typeof all any barrier ceil clz fabs floor fma fmod get_group_id get_local_id popcount rint sqrt trunc NAN INFINITY
-    NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf
+    auto break case char const constant continue default do double else enum event_t extern float for global goto half if image
+    inline int kernel local long pipe private read_only read_write register restrict return sampler_t short signed size_t ptrdiff_t
+    sizeof static struct switch typedef uchar uint ulong union unsigned ushort void volatile while write_only bool true false
+    intptr_t uintptr_t asm typeof barrier ceil clz fabs floor fma fmod get_group_id get_local_id popcount rint sqrt trunc NAN
+    INFINITY NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf
 """
 _PRELUDE = f"""\
 #pragma OPENCL FP_CONTRACT ON
