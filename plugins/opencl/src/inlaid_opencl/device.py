@@ -60,7 +60,9 @@ class OpenCLDevice(Device):
         self.context = cl.Context([device])
         self.total = int(device.global_mem_size)
         self.largest = int(device.max_mem_alloc_size)
-        self.largest_grid = (1 << int(device.address_bits) - 1) // max(int(device.max_work_group_size), 1)
+        self.largest_group = int(device.max_work_group_size)
+        self.largest_items = tuple(map(int, device.max_work_item_sizes))
+        self.largest_grid = (1 << int(device.address_bits) - 1) // max(self.largest_group, 1)
         self.alignment = max(int(device.mem_base_addr_align) // 8, 64)
         self.live = 0
         self.lost = ""

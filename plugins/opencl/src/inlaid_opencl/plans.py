@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from inlaid import arith
 from inlaid.artifact import Artifact
@@ -47,27 +47,31 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
     for number, size in enumerate(plan.sizes):
         if not set(arith.free_vars(arith.wrap(size.dim))) <= {arith.wrap(dim) for dim in variables}:
             raise PackageError(f"plan.sizes[{number}]: a size names no dimension of the plan")
-    for number, place in enumerate(plan.places):
+    used = set(_check_steps(plan, plan.steps, len(artifact.kernels)))
+    for number in sorted(used):  # a constant that is part of the source is in no storage
+        place = plan.places[number]
         if place.storage not in stores:
             raise PackageError(f"plan.places[{number}]: {place.storage[:80]!r} is no storage")
         _number(place.index, stores[place.storage], f"plan.places[{number}].index")
         _number(place.offset, len(plan.sizes), f"plan.places[{number}].offset")
-    _check_steps(plan, plan.steps, len(artifact.kernels))
 
 
-def _check_steps(plan: LaunchPlan, steps: Sequence[Step], calls: int) -> None:
+def _check_steps(plan: LaunchPlan, steps: Sequence[Step], calls: int) -> Iterator[int]:
+    """The numbers of the places that steps use, once all other numbers in the steps are checked."""
     for step in steps:
         if step.launch is not None:
             _check_launch(plan, step.launch, calls)
+            yield from step.launch.buffers
         if step.read is not None:
             _number(step.read.size, len(plan.dims), "read.size")
             _number(step.read.buffer, len(plan.places), "read.buffer")
+            yield step.read.buffer
         if step.body:
             _number(step.variable, len(plan.variables), "step.variable")
             _number(step.extent, len(plan.sizes), "step.extent")
         if (step.launch is not None) + (step.read is not None) + bool(step.body) > 1:
             raise PackageError("plan.steps: a step does several things")
-        _check_steps(plan, step.body, calls)
+        yield from _check_steps(plan, step.body, calls)
 
 
 def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> None:

@@ -11,6 +11,7 @@ import struct
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 
 import pyopencl as cl
 from pyopencl import _cl
@@ -28,8 +29,9 @@ Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], Ready]
 Store = tuple[Memory | None, int, int]
 """The buffer behind a storage of a plan, the byte at which the storage begins, and its bytes."""
 
-_KEPT = 16
-"""Sets of sizes and buffers for which a queue keeps the launches of a region."""
+_KEPT = 4
+"""Sets of sizes and buffers for which a queue keeps the launches of a region. Each has kernel objects of its own, which pyopencl
+takes 0.1 ms and more to make; to set their arguments anew takes a few microseconds."""
 _LONG = struct.Struct("=q").pack
 
 
@@ -76,23 +78,24 @@ class RegionCode:
 
     def check_sizes(self, ready: Ready) -> None:
         """Raise `KernelFault` for groups or grids that are larger than the device's."""
-        device, largest = self.device.device, self.device.largest_grid
-        most, each = device.max_work_group_size, device.max_work_item_sizes
+        device, threads = self.device, ready.threads
+        most, each, largest = device.largest_group, device.largest_items, device.largest_grid
+        if math.prod(threads) <= most and all(map(le, threads, each)) and max(ready.grid) <= largest:
+            return
         info = self.artifact.kernels[ready.call]
-        if math.prod(ready.threads) > most or any(size > limit for size, limit in zip(ready.threads, each, strict=False)):
+        if max(ready.grid) <= largest:
             raise KernelFault(
                 f"a work-group of {self.device.name} must have at most {most} work-items, {sizes_text(each)} along its axes, "
                 f"got {sizes_text(ready.threads)} for kernel {info.name}",
                 node=some(info.nodes),
                 remedy="compile for this kind of device (option kind)",
             )
-        if any(size > largest for size in ready.grid):
-            raise KernelFault(
-                f"a grid of {self.device.name} must have at most {largest} work-groups along an axis, got {sizes_text(ready.grid)} "
-                f"for kernel {info.name}",
-                node=some(info.nodes),
-                remedy="give smaller inputs",
-            )
+        raise KernelFault(
+            f"a grid of {self.device.name} must have at most {largest} work-groups along an axis, got {sizes_text(ready.grid)} "
+            f"for kernel {info.name}",
+            node=some(info.nodes),
+            remedy="give smaller inputs",
+        )
 
 
 class Session:

@@ -1,0 +1,149 @@
+"""Devices and their numbers, drivers that are missing, and targets without any."""
+
+import subprocess
+import sys
+
+import pyopencl as cl
+import pytest
+
+from inlaid.errors import TargetError
+from inlaid.plugins.registry import default_registry
+from inlaid_opencl import capabilities as facts
+from inlaid_opencl import platforms
+from inlaid_opencl.capabilities import ASSUMED, capabilities, surroundings
+from inlaid_opencl.options import KINDS, OpenCLOptions
+
+from .failing import failing
+
+KIND, LOCAL = cl.device_type, cl.device_local_mem_type
+
+
+class Device:
+    """A device as a driver describes it."""
+
+    driver_version = "1.0"
+
+    def __init__(self, platform, name, kind, local=LOCAL.LOCAL, **more):
+        self.platform, self.name, self.type, self.local_mem_type = platform, name, kind, local
+        self.__dict__.update(more)
+
+
+class Platform:
+    def __init__(self, name, *devices):
+        self.name = name
+        self.devices = [Device(self, *device) for device in devices]
+
+    def get_devices(self):
+        return self.devices or failing(cl.status_code.DEVICE_NOT_FOUND)()
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with drivers of several vendors."""
+    found = [
+        Platform("PoCL", ("cpu", KIND.CPU)),
+        Platform("Empty"),
+        Platform("Vendor", ("accelerator", KIND.ACCELERATOR), ("first", KIND.GPU), ("second", KIND.GPU, LOCAL.GLOBAL)),
+    ]
+    monkeypatch.setattr(cl, "get_platforms", lambda: found)
+
+
+@pytest.fixture
+def registry():
+    return default_registry()
+
+
+def probe(registry):
+    return registry.probe(registry.target("opencl"))
+
+
+def test_devices_are_numbered_over_all_platforms(machine, registry):
+    found = platforms.find_devices()
+    assert [(item.number, item.device.name, item.kind) for item in found] == [
+        (0, "first", "gpu"),
+        (1, "second", "embedded"),
+        (2, "accelerator", "gpu"),
+        (3, "cpu", "cpu"),
+    ]
+    status = probe(registry)
+    assert status.available
+    assert "device 0: first (gpu, Vendor, driver 1.0); device 1: second (embedded, Vendor, driver 1.0)" in status.detail
+    with pytest.raises(TargetError, match="opencl device number must be 0 to 3, got 4; choose from device 0: first"):
+        platforms.find_device(4)
+
+
+def test_a_number_that_no_device_has(device, registry):
+    count = len(platforms.find_devices())
+    with pytest.raises(TargetError, match=f"must be 0 to {count - 1}, got {count} .*; choose from device 0: "):
+        registry.runtime(registry.target("opencl"), count)
+
+
+@pytest.mark.parametrize(
+    "found", [failing(-1001), list, lambda: [Platform("Empty")]], ids=["no loader", "no platform", "no device"]
+)
+def test_no_driver(monkeypatch, registry, found):
+    monkeypatch.setattr(cl, "get_platforms", found)
+    facts._measured.cache_clear()
+    status = probe(registry)
+    assert not status.available and "\n" not in status.detail
+    assert "pip install pocl-binary-distribution, or Debian's pocl-opencl-icd" in status.detail
+    with pytest.raises(TargetError, match="pocl-opencl-icd"):
+        registry.runtime(registry.target("opencl"))
+    assert capabilities(OpenCLOptions()) == capabilities(OpenCLOptions("gpu"))
+    facts._measured.cache_clear()
+
+
+NO_PYOPENCL = """
+import sys
+sys.modules["pyopencl"] = None
+from inlaid.plugins.registry import default_registry
+registry = default_registry()
+print(registry.probe(registry.target("opencl")).detail)
+for kind in ("native", "cpu", "gpu", "embedded"):
+    registry.capabilities(registry.target(f"opencl:kind={kind}"))
+    registry.codegen(registry.target(f"opencl:kind={kind}"))
+try:
+    registry.runtime(registry.target("opencl"))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_no_pyopencl():
+    """Compiling, for a given kind or the one that is assumed, works without pyopencl."""
+    found = subprocess.run([sys.executable, "-c", NO_PYOPENCL], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(found) == 2
+    assert all("pyopencl cannot be imported" in line and line.endswith("pip install pyopencl") for line in found)
+    assert found[1].startswith("TargetError")
+
+
+def test_kinds():
+    with pytest.raises(TargetError, match="must be native, cpu, gpu or embedded, got 'tpu'"):
+        OpenCLOptions("tpu")
+    for kind in KINDS:
+        found = capabilities(OpenCLOptions(kind))
+        assert found.device_memory and found.threads == ASSUMED[kind].threads and not surroundings(OpenCLOptions(kind))
+        assert ("float64" in found.dtypes) == (kind != "embedded") and "string" not in found.dtypes
+        assert bool(found.vector_bits) == (found.threads.block == 1) == (kind == "cpu")
+        assert [scope.owner for scope in found.scopes] == ["block"] * (kind == "gpu")
+
+
+def gpu(**more):
+    base = {
+        "extensions": "cl_khr_fp16", "max_clock_frequency": 1000, "max_compute_units": 10, "local_mem_size": 48 << 10,
+        "double_fp_config": 0, "host_unified_memory": False, "max_work_group_size": 128,
+    }  # fmt: skip
+    return [Platform("Vendor", *[("gpu", KIND.GPU)])], {**base, **more}
+
+
+@pytest.mark.parametrize("more", [{}, {"extensions": "cl_khr_subgroup_shuffle cl_nv_device_attribute_query", "warp_size_nv": 64}])
+def test_native_is_what_device_0_tells(monkeypatch, more):
+    found, details = gpu(**more)
+    found[0].devices[0].__dict__.update(details)
+    monkeypatch.setattr(cl, "get_platforms", lambda: found)
+    facts._measured.cache_clear()
+    able = capabilities(OpenCLOptions())
+    facts._measured.cache_clear()
+    assert able.threads.block == 128 and able.threads.shuffles == bool(more)
+    assert able.threads.subgroup == more.get("warp_size_nv", 32)
+    assert able.scopes[0].capacity == 32 << 10 and "float64" not in able.dtypes and able.peak == 10 * 1e9 * 128
