@@ -1,0 +1,115 @@
+"""Run the bench set on an OpenCL device beside the x86 target, and say what ran where.
+
+    python benchmarks/opencl.py [MODEL ...] [--target opencl] [--tiny] [--seconds 2] [--write docs/benchmarks-opencl.md]
+
+Models are those of benchmarks/zoo, all in float32 and int8 where none is named. Both targets take turns in one process, with as many
+threads as there are cores, and times are medians, copies of inputs and outputs included. A model passes when every operator that
+has a tensor-level meaning is in a region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86
+(integers: equal, but for models in int8, where a rounding may differ by a float operator before it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import inlaid
+from inlaid.plugins.registry import default_registry
+from machine import processor
+from quantized import medians
+from zoo import MODELS, feeds, path_of
+
+HOST = "x86"
+RELATIVE = 1e-3
+HEAD = """# Benchmarks on OpenCL
+
+The `opencl` target beside `x86` on the same cores, as `{command}` measures it: {date}, {device}, {processor}.
+Times are medians in milliseconds, copies of inputs and outputs included; `elsewhere` lists operators outside of regions of the
+target, `error` is the greatest difference from x86 beside the greatest magnitude.
+
+| model | opencl ms | x86 ms | ratio | error | elsewhere |
+|---|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. `elsewhere`: operators with a tensor-level meaning that are outside of regions of the target; `error`: of the worst
+    result, relative to its greatest magnitude; times in milliseconds, NaN where they were not measured."""
+
+    name: str
+    device: float
+    host: float
+    error: float
+    elsewhere: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= RELATIVE and not self.elsewhere
+
+    def __str__(self) -> str:
+        elsewhere = ", ".join(self.elsewhere) or "nothing"
+        ratio = self.device / self.host
+        return f"| {self.name} | {self.device:.2f} | {self.host:.2f} | {ratio:.2f} | {self.error:.0e} | {elsewhere} |"
+
+
+def measured(name: str, target: str, tiny: bool, seconds: float) -> Row:
+    """Compile a model for both targets, compare the results, and time both where `seconds` is not 0."""
+    model = onnx.load(path_of(name, tiny=tiny))
+    device, host = (inlaid.compile(model, targets=[each]) for each in (target, HOST))
+    inputs = feeds(model)
+    error = max(map(_error, device.run(inputs).values(), host.run(inputs).values()))
+    times = {"device": float("nan"), "host": float("nan")}
+    if seconds:
+        times = medians({"device": lambda: device.run(inputs), "host": lambda: host.run(inputs)}, seconds)
+    return Row(name, times["device"], times["host"], error, _elsewhere(model, target))
+
+
+def _error(found: Any, wanted: Any) -> float:
+    """The greatest difference, relative to the greatest magnitude."""
+    scale = float(np.abs(wanted.astype(np.float64)).max(initial=0)) or 1.0
+    return float(np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)) / scale
+
+
+def _elsewhere(model: onnx.ModelProto, target: str) -> tuple[str, ...]:
+    """The operators that the target should have and has not."""
+    kind = target.split(":")[0]
+    report = inlaid.estimate(model, [target])
+    return tuple(sorted({item.operator for item in report.operators if item.target.split(":")[0] != kind}))
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--target", default="opencl")
+    parser.add_argument("--tiny", action="store_true", help="the small variants, of the models that have one")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each target; 0 compares values alone")
+    parser.add_argument("--write", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    names = arguments.models or [name for name, entry in MODELS.items() if not arguments.tiny or entry.tiny]
+    rows = []
+    for name in names:
+        rows.append(measured(name, arguments.target, arguments.tiny, arguments.seconds))
+        print(rows[-1], "" if rows[-1].passed else "FAILED", flush=True)
+    if arguments.write:
+        registry = default_registry()
+        head = HEAD.format(
+            command=f"python benchmarks/opencl.py --write {arguments.write}",
+            date=datetime.date.today(),
+            device=registry.probe(registry.target(arguments.target)).detail,
+            processor=processor(),
+        )
+        arguments.write.write_text(head + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
