@@ -41,10 +41,10 @@ def region_of(programs: Sequence[ir.LoopProgram], names: Sequence[str] = ()) -> 
 
     for number, program in enumerate(programs):
         own = {buffer for _, buffer in program.defines}
-        for buffer in program.inputs:
+        for place, buffer in enumerate(program.inputs, len(inputs)):
             for axis, dim in enumerate(buffer.shape):
                 if isinstance(dim, SizeVar):
-                    dims.setdefault(dim, DimSource(dim.name, len(inputs), axis))
+                    dims.setdefault(dim, DimSource(dim.name, place, axis))
         given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
         made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
         defines = tuple(size for size, _ in program.defines)
@@ -65,7 +65,7 @@ class Compiled:
         self.reports = [text.reports for text in texts]
         self.context = cl.Context([device()])
         self.queue = cl.CommandQueue(self.context)
-        built = cl.Program(self.context, self.source).build(options=["-cl-std=CL1.2"])
+        built = cl.Program(self.context, self.source).build(options=["-cl-std=CL1.2", "-w"])
         self.kernels = [getattr(built, kernel.name) for kernel in self.threads.kernels]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
