@@ -109,19 +109,13 @@ class Compiled:
         return cl.Buffer(self.context, flags, hostbuf=np.array(held))
 
 
-def outputs_of(programs: Sequence[ir.LoopProgram], arrays: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """What the interpreter computes."""
-    return [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
-
-
 def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
-    expected: Sequence[np.ndarray] | None = None,
 ) -> Compiled:
     """The kernels give what the interpreter gives, bit for bit but for NaNs."""
-    expected = outputs_of(programs, arrays) if expected is None else expected
+    expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
     compiled = Compiled(region_of(programs), scopes)
     results = [np.zeros_like(array) for array in expected]
     assert not compiled.run([array for given in arrays for array in given], results)

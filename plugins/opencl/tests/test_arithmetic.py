@@ -73,10 +73,20 @@ def test_narrow_types(lanes):
     for of in (*NARROW, "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"):
         wide = "float32" if dtype(of).is_float else "int32"
         to = {"to": lambda x, of=of: te.cast(x, of)}
-        back = {"back": lambda x, wide=wide: te.cast(x, wide), "twice": lambda x: x + x, "select": lambda x: ir.select(x < x + x, x, x)}
+        back = {
+            "back": lambda x, wide=wide: te.cast(x, wide),
+            "twice": lambda x: x + x,
+            "select": lambda x: ir.select(x < x + x, x, x),
+        }
         with np.errstate(all="ignore"):
             # What NaN becomes in four bits is not defined.
-            given = np.nan_to_num(elements(wide, 5)) if of == "float4e2m1" else elements(wide, 5) if wide == "float32" else np.random.default_rng(5).integers(-300, 300, COUNT, np.int32)
+            given = (
+                np.nan_to_num(elements(wide, 5))
+                if of == "float4e2m1"
+                else elements(wide, 5)
+                if wide == "float32"
+                else np.random.default_rng(5).integers(-300, 300, COUNT, np.int32)
+            )
             narrow = interp.run(kernel("n", to, wide, 1, 1), [given])[0]
         programs += [kernel(f"to {of}", to, wide, 1, lanes), kernel(f"from {of}", back, of, 1, lanes)]
         arrays += [[given], [narrow]]

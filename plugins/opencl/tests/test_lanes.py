@@ -27,7 +27,9 @@ def vectorised(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[i
         row, lane = arith.Var("row"), arith.Var("lane")
         out = ir.Buffer(f"out{place}", (ROWS, lanes), dtype(draw(st.sampled_from(dtypes))))
         made.scope = [(row, ROWS), (lane, lanes), (arith.floormod(lane, 3), min(lanes, 3))]
-        nests.append(ir.For(row, arith.Const(ROWS), ir.For(lane, arith.Const(lanes), body(made, out, (row, lane)), ir.ForKind.VECTORIZED)))
+        nests.append(
+            ir.For(row, arith.Const(ROWS), ir.For(lane, arith.Const(lanes), body(made, out, (row, lane)), ir.ForKind.VECTORIZED))
+        )
         outputs.append(out)
     program = ir.LoopProgram(f"lanes{number}", inputs, tuple(outputs), ir.Seq(tuple(nests)))
     return program, [*(array(draw, item.shape, item.dtype.name) for item in made.buffers), np.zeros(2, np.int32)]
@@ -46,7 +48,9 @@ def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.
             var = arith.Var("at")
             value = ir.minimum(ir.maximum(made.value("int32", 2), te.const(0, "int32")), te.const(2, "int32"))
             made.scope.append((var, 3))
-            return ir.Let(var, value, ir.Store(out, places, made.value(of, 3)), draw(st.sampled_from([None, (arith.ZERO, arith.Const(2))])))
+            return ir.Let(
+                var, value, ir.Store(out, places, made.value(of, 3)), draw(st.sampled_from([None, (arith.ZERO, arith.Const(2))]))
+            )
         case "own":
             own = ir.Buffer("own", (3,), out.dtype)
             fill = [ir.Store(own, (arith.Const(place),), made.value(of, 2)) for place in range(3)]
