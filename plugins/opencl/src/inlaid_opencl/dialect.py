@@ -103,7 +103,7 @@ class OpenCLDialect:
     name = "OpenCL C"
     prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())
     words = frozenset(_WORDS.split()) | frozenset(f"{kind}{lanes}" for kind in _TYPES.values() for lanes in (2, 3, 4, 8, 16))
-    lanes = _LANES
+    lanes: tuple[int, ...] = _LANES
     helpers: Mapping[str, str] = _helpers()
     device = "__global"
     shared = "__local"
