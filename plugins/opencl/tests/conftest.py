@@ -11,7 +11,7 @@ os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="pocl-")
 
 @pytest.fixture
 def device():
-    """Device 0, on which nothing is left behind. Skips the test where there is none."""
+    """Device 0. Skips the test where there is none."""
     from inlaid.errors import TargetError
     from inlaid_opencl.platforms import find_devices
 
@@ -21,12 +21,17 @@ def device():
         pytest.skip(f"{error.message}: pip install pocl-binary-distribution")
     from inlaid_opencl.device import open_device
 
-    found = open_device(0)
+    return open_device(0)
+
+
+@pytest.fixture
+def tidy(device):
+    """Holds a test to leaving nothing on the device."""
     gc.collect()
-    before = found.live
-    yield found
+    before = device.live
+    yield
     gc.collect()
-    assert found.live == before
+    assert device.live == before
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from .failing import failing
 BYTES = np.dtype(np.uint8)
 CODE = cl.status_code
 
+pytestmark = pytest.mark.usefixtures("tidy")
+
 
 def tensor(device, shape, dtype=BYTES):
     return DeviceTensor(device.allocate(max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)), 0, shape, np.dtype(dtype))

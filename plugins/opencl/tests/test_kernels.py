@@ -17,6 +17,8 @@ from inlaid_opencl.runtime import OpenCLRuntime
 from .failing import failing
 from .handmade import Run, artifact, counted, lookup, scaled
 
+pytestmark = pytest.mark.usefixtures("tidy")
+
 
 def loaded(made):
     return OpenCLRuntime(0).load(made, made.constants)
