@@ -162,6 +162,23 @@ def test_loops_and_branches(device):
         np.testing.assert_allclose(result(executable.run({"x": value})), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_donated_value_is_updated_where_it_lies(device, kind):
+    x, i, u = (
+        ir.var(name, TensorType(shape, of))
+        for name, shape, of in (("x", (50, 7), "float32"), ("i", (3, 1), "int64"), ("u", (3, 7), "float32"))
+    )
+    function = ir.function((x, i, u), ops.scatter_nd(x, i, ops.relu(u)))
+    executable = compiled(function, f"opencl:kind={kind}", donate=["x"])
+    given, numbers, rows = np.zeros((50, 7), np.float32), np.array([[3], [7], [40]]), np.ones((3, 7), np.float32)
+    cache = executable.to_device("x", given)
+    for step in range(3):
+        kept = executable.run({"x": cache, "i": numbers + step, "u": rows * step}, keep_on_device=True)
+        given[numbers[:, 0] + step] = rows * step
+        assert next(iter(kept.values())) is cache
+    np.testing.assert_array_equal(cache.numpy(), given)
+
+
 def test_sizes_that_data_decides(device):
     x = ir.var("x", TensorType((12,), "float32"))
     where = ops.nonzero(ops.less(ir.constant(np.float32(0)), x))

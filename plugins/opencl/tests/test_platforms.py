@@ -117,6 +117,18 @@ def test_no_pyopencl():
     assert found[1].startswith("TargetError")
 
 
+NO_COMPILER = """
+import sys
+for name in ("tensor", "graph", "lowering", "schedules", "codegen"):
+    sys.modules[f"inlaid.{name}"] = None
+import inlaid_opencl.runtime
+"""
+
+
+def test_running_needs_no_compiler():
+    subprocess.run([sys.executable, "-c", NO_COMPILER], check=True)
+
+
 def test_kinds():
     with pytest.raises(TargetError, match="must be native, cpu, gpu or embedded, got 'tpu'"):
         OpenCLOptions("tpu")

@@ -116,6 +116,7 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
         vector_bits=found.vector_bits,
         threads=found.threads,
         cores=0,
+        in_place=True,
         peak=found.peak,
         bandwidth=found.bandwidth,
         link=Link(found.latency, found.transfer),

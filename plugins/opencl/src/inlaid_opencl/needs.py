@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid import arith
-from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid_opencl.capabilities import SHARED
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+    from inlaid.codegen.launch_plan import ThreadKernel
 
 _EXTENSIONS = re.compile(r"^\s*#\s*pragma\s+OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable", re.MULTILINE)
 _DOUBLE = re.compile(r"\bdouble(2|3|4|8|16)?\b")
