@@ -1,0 +1,162 @@
+"""What every schedule for threads is held to: the interpreter, the detector of races, and its own trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build
+from inlaid.plugins import Capabilities, MemoryScope, Threads
+from inlaid.schedules.default import SHARED_TRANSFORMS, THREAD_RULES
+from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule, Traced
+from inlaid.tensor import interp, ir
+from inlaid.tensor.analysis.races import check_races
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.schedule import replay
+from inlaid.tensor.text import show
+from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.tensor.transform.peel import REMAINDERS
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import ROW_MAJOR, TensorType
+
+Array = np.ndarray[Any, Any]
+Sizes = Mapping[arith.SizeVar, int]
+
+THREADS = Threads(block=32, subgroup=8, resident=256)
+"""Small blocks, so that the interpreter is quick and grids are soon full."""
+SHARED = MemoryScope("shared", "block", 32 << 10, 16)
+GPU = Capabilities(("float32",), (SHARED,), threads=THREADS, stack_bytes=0)
+EMBEDDED = Capabilities(("float32",), threads=THREADS, stack_bytes=0)
+CLASSES = {"gpu": GPU, "embedded": EMBEDDED}
+"""Devices with memory that the threads of a block share, and without."""
+
+
+def kernel(body: Any, *types: tuple[Sequence[arith.Dim], str]) -> ir.LoopProgram:
+    """The unscheduled kernel of a graph over parameters of shapes and dtypes."""
+    params = tuple(graph.var(f"x{number}", TensorType(tuple(shape), dtype)) for number, (shape, dtype) in enumerate(types))
+    return build(KernelSource("kernel", params, body(*params)))
+
+
+def offer_of(
+    program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any
+) -> tuple[str, Offer]:
+    """The name of the first of the rules for threads (or of `rule`) that takes a kernel, and its first offer."""
+    context = KernelContext(capabilities, 0, decided=tuple(decided.items()))
+    facts = (Given(ROW_MAJOR),) * len(program.inputs)
+    for item in THREAD_RULES if rule is None else (rule,):
+        if found := item.offer(program, context, facts):
+            return item.name, found[0] if isinstance(found, tuple) else found
+    raise AssertionError(f"{'no rule' if rule is None else rule.name} takes the kernel")
+
+
+def launches_of(program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any) -> Launches:
+    """Host and SPMD kernels of a kernel as it is scheduled."""
+    _, offer = offer_of(program, capabilities, rule, **decided)
+    return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes)
+
+
+def held_to_the_interpreter(
+    program: ir.LoopProgram,
+    capabilities: Capabilities,
+    sizes: Sizes | Sequence[Sizes] = (),
+    rule: ScheduleRule | None = None,
+    arrays: Sequence[Array] | None = None,
+    tolerance: float = 0.0,
+    **decided: Any,
+) -> Launches:
+    """Check what a rule makes of a kernel at all the given sizes, and return its launches.
+
+    Scheduled, finished and split into launches, the kernel computes what it does unscheduled (exactly, but for a relative
+    `tolerance`), with the threads of each phase in a random order; no thread of it races with another; no block has more threads
+    than the capabilities say; its trace, replayed, gives the same program. Inputs are small integers where no `arrays` are given.
+    """
+    _, offer = offer_of(program, capabilities, rule, **decided)
+    scheduled = offer.schedule(program)
+    _replays(program, offer, scheduled)
+    finished = finish(scheduled, able=capabilities)
+    split = split_launches(finished, capabilities.scopes)
+    threads = capabilities.threads
+    assert threads is not None
+    for item in split.kernels.values():
+        verify(item.program, SEMANTICS)
+        check_races(item.program, item.offsets)
+    cases = [sizes] if isinstance(sizes, Mapping) else list(sizes) or [{}]
+    for seed, known in enumerate(cases):
+        for item in split.kernels.values():
+            _fits(item.threads, known, threads.block)
+        given = inputs_for(program, known, seed) if arrays is None else list(arrays)
+        _agree(program, finished, split, given, known, seed, tolerance)
+    return split
+
+
+def inputs_for(program: ir.LoopProgram, sizes: Sizes, seed: int = 0) -> list[Array]:
+    """Small integers of each input's dtype; those without a sign from 0 on."""
+    random = np.random.default_rng(seed)
+    found = []
+    for buffer in program.inputs:
+        low, high = (0, 2) if buffer.dtype.kind == "bool" else (-4, 5) if buffer.dtype.name[0] != "u" else (0, 9)
+        found.append(random.integers(low, high, _shape(buffer, sizes)).astype(buffer.dtype.numpy))
+    return found
+
+
+def _shape(buffer: ir.Buffer, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(arith.evaluate(arith.wrap(dim), dict(sizes)) for dim in buffer.shape)
+
+
+def _agree(
+    program: ir.LoopProgram,
+    finished: ir.LoopProgram,
+    split: Launches,
+    given: list[Array],
+    sizes: Sizes,
+    seed: int,
+    tolerance: float,
+) -> None:
+    """Neighbouring dimensions of parameters may have become one."""
+    wanted = interp.run(program, given, sizes)
+    packed = [array.reshape(_shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
+    meaning = {**SEMANTICS, **{name: item.program for name, item in split.kernels.items()}}
+    for made in (interp.run(finished, packed, sizes, SEMANTICS, seed), interp.run(split.host, packed, sizes, meaning, seed)):
+        for left, right in zip(wanted, made, strict=False):  # scratch comes behind the results
+            if tolerance and left.dtype.kind not in "biu":
+                close = np.asarray(left, float), np.asarray(right, float).reshape(left.shape)
+                np.testing.assert_allclose(*close, rtol=tolerance, atol=tolerance)
+            else:
+                np.testing.assert_array_equal(left, right.reshape(left.shape))
+
+
+def _fits(threads: Mapping[str, arith.Expr], sizes: Sizes, most: int) -> None:
+    extents = [arith.evaluate(extent, dict(sizes)) for extent in threads.values()]
+    assert int(np.prod(extents)) <= most, f"{extents} threads of a block, at most {most} expected"
+
+
+def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram) -> None:
+    if isinstance(offer.schedule, Traced):
+        trace = offer.schedule.make().trace
+        assert show(replay(program, str(trace), (), (REMAINDERS,), SHARED_TRANSFORMS).program) == show(scheduled)
+
+
+def planted_races(split: Launches) -> list[str]:
+    """Drop each barrier of each kernel once. The names of the kernels in which that goes unseen: none, where each is needed."""
+    unseen = []
+    for name, item in split.kernels.items():
+        for barrier in [stmt for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.Barrier)]:
+            mutant = Rewriter(stmt=lambda stmt, gone=barrier: ir.Seq(()) if stmt is gone else None).program(item.program)  # type: ignore[misc]
+            try:
+                check_races(mutant, item.offsets)
+            except ScheduleError:
+                continue
+            unseen.append(name)
+    return unseen
+
+
+def barriers_in(split: Launches) -> int:
+    """Barriers of all kernels."""
+    return sum(isinstance(stmt, ir.Barrier) for item in split.kernels.values() for stmt in ir.walk_stmts(item.program.body))
