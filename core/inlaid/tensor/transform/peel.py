@@ -104,6 +104,11 @@ class _Pieces:
         """Pieces up to the limit, the last one perhaps not whole."""
         return arith.ceildiv(self.limit, self.size)
 
+    @property
+    def whole(self) -> arith.Expr:
+        """Pieces that lie before the limit entirely: all of them where one element of each is asked for."""
+        return self.count if self.rest == arith.ZERO else self.limit // self.size
+
     def same(self, other: _Pieces | None) -> bool:
         """Whether two conditions cut a loop at the same place."""
         if other is None or self.size != other.size:
@@ -137,13 +142,13 @@ def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
         if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
             found.append(pieces)
         elif not found and _all_under(loop, pieces):
-            ends = (pieces.limit // pieces.size, pieces.count)
+            ends = (pieces.whole, pieces.count)
             whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
             return _cut(loop, [pieces], whole, extent, ranges)
     if not found:
         return None
     # Limits that take as many pieces may leave different numbers of them whole.
-    whole = arith.simplify(reduce(arith.minimum, (pieces.limit // pieces.size for pieces in found)))
+    whole = arith.simplify(reduce(arith.minimum, (pieces.whole for pieces in found)))
     return _cut(loop, found, whole, loop.extent, ranges)
 
 
@@ -186,7 +191,7 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arit
     most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
     main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
     main = _peel_body(main, most)
-    if all(pieces.size == 1 for pieces in found):
+    if all(pieces.rest == arith.ZERO for pieces in found):
         return main
     # What is left names the number of whole pieces at every access: bound once, it is one variable there.
     start = arith.Var(f"{loop.var.name}_end")
