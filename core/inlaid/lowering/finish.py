@@ -30,6 +30,7 @@ from inlaid.tensor.transform.lower_blocks import (
 from inlaid.tensor.transform.peel import peel_loops
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid.tensor.transform.whole_vectors import whole_vectors
 
 LoopPass = Pass[ir.LoopProgram]
 ANY = Capabilities(())
@@ -146,10 +147,12 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     """From there on loops are cut in parts, so that inner ones ask for no bounds; for a target's stacks."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
+    whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
     return (
         UnitPass("peel_loops", peel_loops),
         UnitPass("unroll_loops", unroll_loops),
         UnitPass("nest_guards", nest_guards),
+        *whole,
         UnitPass("simplify_loops", simplify_program),
         UnitPass("hoist_divisions", hoist_divisions),
         UnitPass("check_registers", _registers_checked),

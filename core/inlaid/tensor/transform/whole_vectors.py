@@ -1,0 +1,52 @@
+"""Vectorised loops of which only the last may be cut short: whole vectors ask for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped, truth
+
+
+def whole_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Ask once whether all lanes of a vector exist; where not, take them one by one.
+
+        for v in 4, vectorized: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
+    becomes
+        if t * 4 + 3 < n: for v in 4, vectorized: y[t * 4 + v] = x[t * 4 + v]
+        else: for v in 4: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
+
+    Such a loop inside threads is not peeled: which thread has the last one is known to the device alone. Expects no blocks.
+    """
+    body = _whole(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+def _whole(stmt: ir.Stmt) -> ir.Stmt:
+    if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.VECTORIZED:
+        return mapped(stmt, _whole)
+    if not isinstance(stmt.body, ir.If) or stmt.body.otherwise is not None or not isinstance(stmt.body.condition, ir.Index):
+        return stmt
+    parts = list(conjuncts(stmt.body.condition.index))
+    asked = [part for part in parts if stmt.var in arith.free_vars(part)]
+    last = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in asked]
+    if not asked or not all(_ends(part, stmt.var) for part in asked):
+        return stmt
+    rest: arith.Expr = arith.ONE
+    for part in parts:
+        rest = rest if part in asked else arith.logical_and(rest, part)
+    every = rest
+    for part in last:
+        every = arith.logical_and(every, arith.simplify(part))
+    whole = replace(stmt, body=stmt.body.then)
+    return ir.If(truth(every), whole, guarded(replace(stmt, kind=ir.ForKind.SERIAL), rest))
+
+
+def _ends(condition: arith.Expr, var: arith.Var) -> bool:
+    """Whether a condition that holds at the last value of a variable holds at all of them."""
+    match condition:
+        case arith.Compare(op="<" | "<=", operands=(low, high)) if not arith.reads_data(condition):
+            found = arith.affine(low - high, var)
+            return found is not None and isinstance(found[0], arith.Const) and found[0].value > 0
+    return False
