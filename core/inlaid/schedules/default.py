@@ -18,6 +18,7 @@ from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.threads.each import EachRule
+from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
@@ -39,7 +40,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
 )
 """Those for cores that run one thread after another, with vectors or without."""
 
-THREAD_RULES: tuple[ScheduleRule, ...] = (EachRule(),)
+THREAD_RULES: tuple[ScheduleRule, ...] = (ElementwiseRule(), EachRule())
 """Those for grids of blocks of threads."""
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
-from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
+from inlaid.schedules.shape import blocks_of, merge_chains
+from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
+from inlaid.schedules.threads.grid import bind_flat, is_elementwise, threads_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
-
-BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 
 
 class EachRule:
@@ -20,38 +19,32 @@ class EachRule:
     name = "each"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Row-major buffers throughout."""
+        """Row-major buffers throughout. A kernel that works out sizes is left to one thread."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
 
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
-    for block in blocks_of(s.program):
+    for block in blocks_of(s.program) if not program.defines else ():
         bind_elements(s, block, context)
     return s
 
 
 def bind_elements(s: Schedule, block: ir.Block, context: KernelContext) -> None:
-    """Give each element that a block computes a thread; nothing where its iterations depend on one another, as those of a loop
-    program of its own may."""
-    threads = context.capabilities.threads
-    assert threads is not None, "a rule for threads schedules for threads"
-    loops = s.loops(block.name)
+    """Give each element that a block computes a thread, or vectors of them where it is element-wise; nothing where its iterations
+    depend on one another, as those of a loop program of its own may."""
+    threads = threads_of(context)
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []
-    for loop in loops:
+    for loop in s.loops(block.name):
         if loop not in spatial:
             break
         chosen.append(loop)
-    if not chosen:
-        return
     try:
-        fused = s.fuse(*chosen) if len(chosen) > 1 else chosen[0]
-        extent = loop_extent(s, fused)
-        count = threads.block if not isinstance(extent, arith.Const) else min(threads.block, extent.value)
-        outer, inner = s.split(fused, (None, max(count, 1)))
-        s.bind(outer, BLOCKS)
-        s.bind(inner, THREADS)
+        if is_elementwise(block):
+            bind_vectors(s, block, threads.block, lanes=lanes_of(block, threads.vector_bytes))
+        elif chosen:
+            bind_flat(s, s.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
     except ScheduleError:
         return

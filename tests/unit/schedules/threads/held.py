@@ -53,7 +53,7 @@ def offer_of(
     for item in THREAD_RULES if rule is None else (rule,):
         if found := item.offer(program, context, facts):
             return item.name, found[0] if isinstance(found, tuple) else found
-    raise AssertionError(f"{'no rule' if rule is None else rule.name} takes the kernel")
+    raise AssertionError(f"expected that {'a rule' if rule is None else rule.name} takes the kernel")
 
 
 def launches_of(program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any) -> Launches:

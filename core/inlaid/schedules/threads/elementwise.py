@@ -1,0 +1,107 @@
+"""Element-wise kernels: several neighbouring elements a thread, loaded and stored at once."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.collapse import COLLAPSE, accesses
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.shape import block_size, blocks_of, merge_chains
+from inlaid.schedules.threads.grid import bind_flat, decide_block, decide_pieces, expected, is_elementwise, threads_of
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR
+
+
+class ElementwiseRule:
+    """Chains of element-wise operators, casts, choices, broadcasts and look-ups, once merged."""
+
+    name = "elementwise"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines reductions, loop programs of their own, and kernels that work out sizes."""
+        if program.defines:
+            return None
+        s = Schedule(program)
+        merge_chains(s)
+        blocks = blocks_of(s.program)
+        if not blocks or not all(map(is_elementwise, blocks)):
+            return None
+        s.apply(COLLAPSE)
+        lanes = {block.name: lanes_of(block, threads_of(context).vector_bytes) for block in blocks_of(s.program)}
+        work = max(expected(block_size(block)) // lanes[block.name] for block in blocks_of(s.program))
+        widest = max(lanes.values())
+        vector = context.decide("lanes", [1 << step for step in range(widest.bit_length())], widest)
+        pieces, threads = decide_pieces(context, work), decide_block(context)
+
+        def schedule() -> Schedule:
+            made = s.copy()
+            for block in blocks_of(made.program):
+                bind_vectors(made, block, threads.number, pieces.number, min(lanes[block.name], vector.number))
+            return made
+
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(schedule), decisions=(vector, pieces, threads))
+
+
+def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, lanes: int = 1) -> None:
+    """
+    for i: for j: out[i, j] = ...
+    becomes
+    for b, blocks: for t, threads: for piece: for lane in lanes, vectorised: out[i, j + lane] = ...
+
+    A block without loops, of one element, stays as it is.
+    """
+    loops = list(s.loops(block.name))
+    if not loops:
+        return
+    if lanes > 1:
+        loops[-1], lane = s.split(loops[-1], (None, lanes))
+        s.vectorize(lane)
+    bind_flat(s, s.fuse(*loops) if len(loops) > 1 else loops[0], threads, pieces)
+
+
+def lanes_of(block: ir.Block, vector_bytes: int) -> int:
+    """How many neighbouring elements of a block a thread should take: a power of two, so that the widest of its accesses has at
+    most `vector_bytes`, and each starts at a multiple of its length; 1 where accesses leave gaps or indices choose values."""
+    item = block.iters[-1] if block.iters else None
+    if item is None or not isinstance(block.body, ir.Store) or not block.body.indices or block.body.indices[-1] is not item.var:
+        return 1
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
+    starts: list[arith.Linear] = []
+    widest = 1
+    for buffer, indices in accesses(block):
+        if not any(item.var in arith.free_vars(index) for index in indices):
+            continue
+        start = _start(analyzer, buffer, indices, item.var)
+        if start is None:
+            return 1
+        starts.append(start)
+        widest = max(widest, buffer.dtype.bytes)
+    if any(_chooses(node, item.var) for node in ir.walk_exprs(block.body.value)):
+        return 1
+    lanes = 1 << max((vector_bytes // widest).bit_length() - 1, 0)
+    if isinstance(item.extent, arith.Const):
+        lanes = min(lanes, 1 << max(item.extent.value.bit_length() - 1, 0))
+    while lanes > 1 and not all(_divides(lanes, start) for start in starts):
+        lanes //= 2
+    return lanes
+
+
+def _start(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], var: Var) -> arith.Linear | None:
+    """Where in a buffer an access is at 0 of a variable along which its elements lie side by side; None for any other."""
+    last = arith.affine(indices[-1], var)
+    if last is None or last[0] != arith.ONE or any(var in arith.free_vars(index) for index in (last[1], *indices[:-1])):
+        return None
+    place: arith.Expr = arith.ZERO
+    for index, dim in zip((*indices[:-1], last[1]), buffer.shape, strict=True):
+        place = place * dim + index
+    return analyzer.linear(place)
+
+
+def _divides(lanes: int, start: arith.Linear) -> bool:
+    return all(count % lanes == 0 for count in (*start.terms.values(), start.constant))
+
+
+def _chooses(node: ir.Expr, var: Var) -> bool:
+    """Whether a variable decides which of two values is read."""
+    return isinstance(node, ir.Select) and isinstance(node.condition, ir.Index) and var in arith.free_vars(node.condition.index)
