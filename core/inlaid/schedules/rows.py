@@ -12,8 +12,9 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
+from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
-from inlaid.schedules.shape import axis_loops, block_size, blocks_of, is_cheap, loop_extent, present, worth_inlining
+from inlaid.schedules.shape import axis_loops, block_size, blocks_of, loop_extent, present
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule, Transform
@@ -86,17 +87,17 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
         for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then put together
         for rows of 4: for columns: out = g(x, reduced)
     """
-    _inline(s)
+    inline_around(s)
     last = blocks_of(s.program)[-1]
     final = last.name if last.init is None else s.cache_write(last.name)
     producers = blocks_of(s.program)[:-1]
-    scalars = _row_buffers(producers)
+    scalars = row_buffers(producers)
     shape = _shape(s.program, producers, final, scalars)
     if shape is None:
         return None
     shape = replace(shape, together=together, accumulators=accumulators)
     lanes = context.capabilities.vector_bits // (8 * _width(s.program))
-    names = [block.name for block in producers if not _is_loose(block, scalars)]
+    names = [block.name for block in producers if not is_loose(block, scalars)]
     grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
     for name in () if grouped else scalars:
         s.set_scope(name, "register")
@@ -105,46 +106,6 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
 
 
 # --- what a kernel is -------------------------------------------------------------------------------------------------
-
-
-def _inline(s: Schedule) -> None:
-    """Put element-wise blocks into their readers, but for what is one value per row, and what is dear and read twice."""
-    size = {str(block_size(b)) for b in map(_spatial, blocks_of(s.program)) if b is not None}
-    late: set[ir.Buffer] = set()
-    for name in [block.name for block in blocks_of(s.program)][:-1]:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
-        assert isinstance(block.body, ir.Store)
-        if block.init is not None or any(region.buffer in late for region in block.reads):
-            late.add(block.body.buffer)
-            if block.init is not None or str(block_size(block)) in size:
-                continue
-        if block.body.buffer not in s.program.params and (worth_inlining(s.program, block) or is_cheap(block.body.value)):
-            s.compute_inline(name)
-
-
-def _spatial(block: ir.Block) -> ir.Block | None:
-    """A reduction without what it reduces over."""
-    if block.init is None:
-        return None
-    kept = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
-    return ir.Block(block.name, kept, (), (), (), block.body)
-
-
-def _row_buffers(producers: list[ir.Block]) -> list[str]:
-    """The names of the buffers that hold a value per reduction, reduced or computed from such and from single values."""
-    found: dict[ir.Buffer, None] = {}
-    for block in producers:
-        assert isinstance(block.body, ir.Store)
-        own = [region.buffer for region in block.reads if any(dim != 1 for dim in region.buffer.shape)]
-        if block.init is not None or (own and all(buffer in found for buffer in own)):
-            found[block.body.buffer] = None
-    return [buffer.name for buffer in found]
-
-
-def _is_loose(block: ir.Block, scalars: list[str]) -> bool:
-    """Whether an element-wise block has one dimension at most, as what is computed from weights alone has: it stays outside."""
-    assert isinstance(block.body, ir.Store)
-    return block.body.buffer.name not in scalars and len(block.iters) < 2
 
 
 def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scalars: list[str]) -> _Shape | None:
@@ -159,51 +120,11 @@ def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scala
             used = used.union(*map(arith.free_vars, node.indices))
     rows = tuple(place for place, item in enumerate(last.iters) if item.var in used and item.extent != arith.ONE)
     wide = [place for place, item in enumerate(last.iters) if item.extent != arith.ONE]
-    if all(map(_reduces_along, reductions)):
+    if all(map(reduces_along, reductions)):
         return _Shape(False, rows) if tuple(wide[: len(rows)]) == rows else None
-    if all(map(_reduces_across, reductions)):
+    if all(map(reduces_across, reductions)):
         return _Shape(True, rows) if rows and rows[-1] == wide[-1] else None
     return None
-
-
-def _loads(block: ir.Block) -> list[ir.Load]:
-    """What a reduction reads besides its accumulator, where a reduction variable has to do with it."""
-    assert isinstance(block.body, ir.Store)
-    reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
-    return [
-        node
-        for node in ir.walk_exprs(block.body.value)
-        if isinstance(node, ir.Load) and node.buffer is not block.body.buffer and reduced & node.free_vars()
-    ]
-
-
-def _reduces_along(block: ir.Block) -> bool:
-    """Whether a reduction runs over elements that lie one after another: the last index of all that it reads is the innermost."""
-    reduced = [item for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.extent != arith.ONE]
-    rows = {item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE}
-    loads = _loads(block)
-    if not reduced or not loads or (isinstance(reduced[-1].extent, arith.Const) and reduced[-1].extent.value < UNROLLED):
-        return False
-    inner = reduced[-1].var
-    for load in loads:
-        if inner in load.free_vars():
-            if load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1]):
-                return False
-            if rows & load.free_vars() not in (rows, set()):
-                return False  # a product of matrices, whose rows had better be read once for several columns
-    return any(inner in load.free_vars() and (not rows or rows & load.free_vars()) for load in loads)
-
-
-def _reduces_across(block: ir.Block) -> bool:
-    """Whether a reduction runs over rows, each element of which counts for a result of its own."""
-    spatial = [item for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE]
-    loads = _loads(block)
-    if not spatial or not loads:
-        return False
-    inner = spatial[-1].var
-    return all(
-        load.indices[-1] == inner and not any(inner in arith.free_vars(index) for index in load.indices[:-1]) for load in loads
-    )
 
 
 def _width(program: ir.LoopProgram) -> int:

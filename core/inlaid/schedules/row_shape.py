@@ -1,0 +1,94 @@
+"""Kernels that reduce rows, or across rows, with all that is element-wise around: what they consist of."""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.schedules.shape import block_size, blocks_of, is_cheap, worth_inlining
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+
+SHORTEST = 4
+"""Elements that a reduction along rows has at least: fewer are written out for each row."""
+
+
+def inline_around(s: Schedule, everything: bool = False) -> None:
+    """Put element-wise blocks into their readers, but for what is one value per row, and, without `everything`, what is dear and
+    read twice."""
+    size = {str(block_size(b)) for b in map(_spatial, blocks_of(s.program)) if b is not None}
+    late: set[ir.Buffer] = set()
+    for name in [block.name for block in blocks_of(s.program)][:-1]:
+        block = next(block for block in blocks_of(s.program) if block.name == name)
+        assert isinstance(block.body, ir.Store)
+        if block.init is not None or any(region.buffer in late for region in block.reads):
+            late.add(block.body.buffer)
+            if block.init is not None or str(block_size(block)) in size:
+                continue
+        wanted = everything or worth_inlining(s.program, block) or is_cheap(block.body.value)
+        if wanted and block.body.buffer not in s.program.params:
+            s.compute_inline(name)
+
+
+def _spatial(block: ir.Block) -> ir.Block | None:
+    """A reduction without what it reduces over."""
+    if block.init is None:
+        return None
+    kept = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+    return ir.Block(block.name, kept, (), (), (), block.body)
+
+
+def row_buffers(producers: list[ir.Block]) -> list[str]:
+    """The names of the buffers that hold a value per reduction, reduced or computed from such and from single values."""
+    found: dict[ir.Buffer, None] = {}
+    for block in producers:
+        assert isinstance(block.body, ir.Store)
+        own = [region.buffer for region in block.reads if any(dim != 1 for dim in region.buffer.shape)]
+        if block.init is not None or (own and all(buffer in found for buffer in own)):
+            found[block.body.buffer] = None
+    return [buffer.name for buffer in found]
+
+
+def is_loose(block: ir.Block, scalars: list[str]) -> bool:
+    """Whether an element-wise block has one dimension at most, as what is computed from weights alone has: it stays outside."""
+    assert isinstance(block.body, ir.Store)
+    return block.body.buffer.name not in scalars and len(block.iters) < 2
+
+
+def _loads(block: ir.Block) -> list[ir.Load]:
+    """What a reduction reads besides its accumulator, where a reduction variable has to do with it."""
+    assert isinstance(block.body, ir.Store)
+    reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
+    return [
+        node
+        for node in ir.walk_exprs(block.body.value)
+        if isinstance(node, ir.Load) and node.buffer is not block.body.buffer and reduced & node.free_vars()
+    ]
+
+
+def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
+    """Whether a reduction runs over elements that lie one after another, `shortest` of them or more: the last index of all that it
+    reads is the innermost."""
+    reduced = [item for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.extent != arith.ONE]
+    rows = {item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE}
+    loads = _loads(block)
+    if not reduced or not loads or (isinstance(reduced[-1].extent, arith.Const) and reduced[-1].extent.value < shortest):
+        return False
+    inner = reduced[-1].var
+    for load in loads:
+        if inner in load.free_vars():
+            if load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1]):
+                return False
+            if rows & load.free_vars() not in (rows, set()):
+                return False  # a product of matrices, whose rows had better be read once for several columns
+    return any(inner in load.free_vars() and (not rows or rows & load.free_vars()) for load in loads)
+
+
+def reduces_across(block: ir.Block) -> bool:
+    """Whether a reduction runs over rows, each element of which counts for a result of its own."""
+    spatial = [item for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE]
+    loads = _loads(block)
+    if not spatial or not loads:
+        return False
+    inner = spatial[-1].var
+    return all(
+        load.indices[-1] == inner and not any(inner in arith.free_vars(index) for index in load.indices[:-1]) for load in loads
+    )

@@ -1,0 +1,117 @@
+"""Teams of threads that reduce rows together, through memory that they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+
+STEP = 4
+"""Partial results that a thread puts together at a time, until so many are left: halves take fewer additions one after another, but
+twice the barriers."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """`size` threads, along one `axis`, share a row; along the other, `rows`, a block has several rows. `scope` is the memory that
+    they share: neighbouring threads along x touch neighbouring elements of it, which lie in different banks."""
+
+    size: int
+    axis: str
+    rows: str
+    scope: str
+
+
+def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> None:
+    """
+    for rows: for k: acc[row] += f(row, k)
+    becomes
+    for rows: for t in 32, threads: { own = 0; for k: own += f(row, k * 32 + t); part[row, t] = own }
+    for rows: for t in 8, threads: less[row, t] = part[row, t] + part[row, t + 8] + part[row, t + 16] + part[row, t + 24]
+    for rows: for t in 2, threads: ...
+    for rows: acc[row] = last[row, 0] + last[row, 1]
+    """
+    reducing = _reducing(s, name)
+    if not reducing:
+        raise ScheduleError(f"block {name} reduces one element")
+    inner = reducing[-1]
+    if len(reducing) > 1 and _shorter(s, inner, team.size):
+        inner = s.fuse(*reducing)
+    length = team.size
+    _, thread = s.split(inner, (None, length))
+    _store_parts(s, name, thread, group, team)
+    while length > STEP:
+        length //= STEP
+        (loop,) = _reducing(s, name)
+        _, place = s.split(loop, (None, length))
+        _store_parts(s, name, place, group, team)
+    for loop in _reducing(s, name):
+        s.unroll(loop)
+    work_in_team(s, name, group, team, 0)
+
+
+def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int) -> None:
+    """Bind the loops of a block inside a group of rows: the last `columns` of them to the team, the one before to the rows."""
+    inner = _inside(s, name, group)
+    block = next(block for block in blocks_of(s.program) if block.name == name)
+    own = {loop for item, loop in zip(block.iters, axis_loops(s, name), strict=True) if item.kind is ir.IterKind.REDUCTION}
+    inner = [loop for loop in inner if loop not in own]
+    rows = inner[: len(inner) - columns]
+    if len(rows) > 1:
+        raise ScheduleError(f"block {name} runs over several rows in a group")
+    if columns:
+        last = inner[-1]
+        if columns > 1 and _shorter(s, last, team.size):
+            last = s.fuse(*inner[-columns:])
+            inner = [*rows, last]
+        outer, thread = s.split(last, (None, team.size))
+        s.reorder(*rows, thread, *inner[len(rows) : -1], outer)
+        s.bind(thread, team.axis)
+    for row in rows:
+        s.bind(row, team.rows)
+
+
+def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: Team) -> None:
+    """Let each iteration of a loop of a reduction work out a partial result in a register of its own thread, and store it once."""
+    block = next(block for block in blocks_of(s.program) if block.name == name)
+    assert isinstance(block.body, ir.Store)
+    place = len(block.body.indices) if team.axis == "threadIdx.x" else 0
+    part = s.rfactor(name, thread, place)
+    made = next(block for block in blocks_of(s.program) if block.name == part)
+    assert isinstance(made.body, ir.Store)
+    stored = s.cache_write(part, "register")
+    own = axis_loops(s, stored)[place]
+    assert own is not None, "a team has several threads"
+    rows = [loop for loop in _inside(s, stored, group) if loop is not own]
+    if len(rows) > 1:
+        raise ScheduleError(f"block {part} runs over several rows in a group")
+    s.reorder(*rows, own)
+    s.compute_at(part, own)
+    for row in rows:
+        s.bind(row, team.rows)
+    s.bind(own, team.axis)
+    s.set_scope(made.body.buffer.name, team.scope)
+
+
+def _reducing(s: Schedule, name: str) -> list[Var]:
+    """The loops of a block that reduce, as they are nested."""
+    block = next(block for block in blocks_of(s.program) if block.name == name)
+    kinds = zip(block.iters, axis_loops(s, name), strict=True)
+    own = {loop for item, loop in kinds if item.kind is ir.IterKind.REDUCTION}
+    return [loop for loop in s.loops(name) if loop in own]
+
+
+def _inside(s: Schedule, name: str, outer: Var | None) -> list[Var]:
+    """The loops of a block inside another."""
+    loops = list(s.loops(name))
+    return loops[loops.index(outer) + 1 :] if outer is not None else loops
+
+
+def _shorter(s: Schedule, loop: Var, length: int) -> bool:
+    extent = loop_extent(s, loop)
+    return isinstance(extent, arith.Const) and extent.value < length

@@ -1,0 +1,93 @@
+"""Reductions by teams of threads: the same values, without races, and no barrier too many."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import arith, ops
+from inlaid.schedules.threads.rows import RowsRule
+
+from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_races
+
+RULE = RowsRule()
+N, M = arith.SizeVar("n"), arith.SizeVar("m")
+CHECKED = settings(max_examples=15, deadline=None)
+COLUMNS = st.sampled_from([4, 5, 7, 8, 31, 32, 33, 100])
+TEAMS = st.sampled_from([1, 2, 4, 8, 32])
+
+
+def total(x, axis=1):
+    return ops.reduce_sum(x, axes=(axis,), keepdims=False)
+
+
+KERNELS = {
+    "sum": (lambda x: total(x), 0.0),
+    "max": (lambda x: ops.reduce_max(ops.neg(x), axes=(1,), keepdims=True), 0.0),
+    "argmax": (lambda x: ops.argmax(x, axis=1), 0.0),
+    "scaled": (lambda x: ops.div(x, ops.add(ops.reduce_max(ops.abs(x), axes=(1,), keepdims=True), x)), 0.0),
+    "softmax": (lambda x: ops.softmax(x, axis=1), 1e-5),
+    "log_softmax": (lambda x: ops.log_softmax(x, axis=1), 1e-5),
+    "whole": (lambda x: ops.reduce_sum(x, axes=(0, 1), keepdims=False), 0.0),
+    "columns": (lambda x: total(x, 0), 0.0),
+    "softmax of columns": (lambda x: ops.softmax(x, axis=0), 1e-5),
+    "argmin of columns": (lambda x: ops.argmin(x, axis=0), 0.0),
+}
+
+
+@CHECKED
+@given(st.sampled_from(sorted(KERNELS)), st.integers(2, 9), COLUMNS, TEAMS, st.sampled_from(["float32", "float64", "int32"]))
+def test_any_shape_and_team(name, rows, columns, team, dtype):
+    body, tolerance = KERNELS[name]
+    if dtype == "int32" and "softmax" in name:
+        dtype = "float32"
+    held_to_the_interpreter(kernel(body, ((rows, columns), dtype)), GPU, rule=RULE, tolerance=tolerance, team=team)
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_any_size(name, able):
+    body, tolerance = KERNELS[name]
+    sizes = [{N: n, M: m} for n, m in ((1, 1), (3, 70), (9, 5), (33, 33))] + ([] if "arg" in name else [{N: 0, M: 3}, {N: 3, M: 0}])
+    program = kernel(body, ((N, M), "float32"))
+    team = 8 if able is GPU else 1
+    held_to_the_interpreter(program, able, sizes, RULE, tolerance=tolerance, team=team)
+
+
+NORMS = {
+    "layer_norm": (lambda x, g, b: ops.layer_norm(x, g, b, axis=1), [(6, 20), (20,), (20,)]),
+    "layer_norm of any rows": (lambda x, g, b: ops.layer_norm(x, g, b, axis=1), [(N, 20), (20,), (20,)]),
+    "rms_norm": (lambda x, g: ops.rms_norm(x, g, axis=1), [(6, 20), (20,)]),
+}
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms(name, able):
+    body, shapes = NORMS[name]
+    program = kernel(body, *((shape, "float32") for shape in shapes))
+    split = held_to_the_interpreter(program, able, [{N: n} for n in (1, 7)], RULE, tolerance=1e-5)
+    assert len(split.kernels) == 1
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax", "softmax", "whole", "columns", "softmax of columns"])
+def test_each_barrier_is_needed(name):
+    body, tolerance = KERNELS[name]
+    split = held_to_the_interpreter(kernel(body, ((6, 100), "float32")), GPU, rule=RULE, tolerance=tolerance, team=8)
+    assert barriers_in(split) >= 2
+    assert planted_races(split) == []
+
+
+@pytest.mark.parametrize("name", ["sum", "softmax"])
+def test_no_barriers_without_shared_memory(name):
+    body, _ = KERNELS[name]
+    split = held_to_the_interpreter(kernel(body, ((6, 100), "float32")), CLASSES["embedded"], rule=RULE, tolerance=1e-5)
+    assert barriers_in(split) == 0
+
+
+@pytest.mark.parametrize(("rows", "columns", "team"), [(3, 1000, 32), (16, 1000, 16), (1000, 1000, 8), (1000, 20, 4), (3, 3, 1)])
+def test_teams_are_as_large_as_fills_the_device(rows, columns, team):
+    """256 threads are resident, 8 of them run in lock step; each has four elements at least."""
+    _, offer = offer_of(kernel(lambda x: ops.softmax(x, axis=1), ((rows, columns), "float32")), GPU, RULE)
+    assert [decision.value for decision in offer.decisions if decision.name == "team"] == [team]
