@@ -12,7 +12,7 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
     """Whether the indices together tell which of its values a variable in [0, extent) has, given the ranges of all variables.
 
     A number in mixed radix, whose weights may be symbolic, tells its digits; digits `e // a % b` that cover all of an expression
-    tell the expression, which may be such a number again.
+    tell the expression, which may be such a number again. A digit is one of each expression that differs by multiples of its reach.
     """
     analyzer = arith.Analyzer(ranges)
     if analyzer.prove(arith.compare("<=", extent, 1)):
@@ -32,6 +32,7 @@ class _Told:
     ranges: arith.Bounds
     variables: set[arith.Expr] = field(default_factory=set)
     digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
+    told: set[arith.Expr] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
         """Add what the value of an expression tells."""
@@ -77,10 +78,50 @@ class _Told:
         while isinstance(base, arith.FloorDiv):
             base, factor = base.operands
             divisor = self.analyzer.simplify(divisor * factor)
-        known = self.digits.setdefault(base, [])
-        known.append((divisor, size))
-        if self._covered(base, list(known)):
-            self.learn(base)
+        while (undivided := self._undivided(base)) is not None:
+            base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
+        self.digits.setdefault(base, []).append((divisor, size))
+        for number in [number for number in self.digits if number not in self.told]:
+            if number not in self.told and self._covered(number, self._digits_of(number)):
+                self.told.add(number)
+                self.learn(number)
+
+    def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
+        """`n * 16 + i // 2` as what is divided, `n * 32 + i`, and by what; None for what is not such a sum."""
+        form = self.analyzer.linear(number)
+        for atom, count in form.terms.items():
+            match atom:
+                case arith.FloorDiv(operands=(divided, arith.Const(value=factor))) if count == 1 and len(form.terms) > 1:
+                    rest = arith.Linear({other: times for other, times in form.terms.items() if other is not atom}, form.constant)
+                    return self.analyzer.simplify(rest.scaled(factor).expr() + divided), factor
+        return None
+
+    def _digits_of(self, number: arith.Expr) -> list[tuple[arith.Expr, arith.Expr | None]]:
+        """The digits that are known of an expression: its own, those of others that differ by multiples of their reach, and those
+        of its quotients: of `n` for `n * 32 + i`."""
+        found = list(self.digits[number])
+        form = self.analyzer.linear(number)
+        for other, digits in self.digits.items():
+            if other is number:
+                continue
+            times = self._times(form, number, other)
+            for divisor, size in digits:
+                if times is not None:
+                    found.append((self.analyzer.simplify(divisor * times), size))
+                elif isinstance(divisor, arith.Const) and isinstance(size, arith.Const):
+                    apart = self.analyzer.simplify((number - other) % (divisor.value * size.value))
+                    if apart == arith.ZERO:
+                        found.append((divisor, size))
+        return found
+
+    def _times(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
+        """By what to divide a number for a quotient; None where that is no quotient of it."""
+        atom, count = next(iter(self.analyzer.linear(quotient).terms.items()), (None, 0))
+        times = form.terms.get(atom, 0) // count if atom is not None else 0
+        if times < 2:
+            return None
+        rest = self.analyzer.simplify(number - quotient * times)
+        return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
     def _covered(self, base: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> bool:
         """Whether digits leave nothing of an expression open."""

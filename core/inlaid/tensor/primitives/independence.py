@@ -62,10 +62,10 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
     whole: list[arith.Expr] = []
     for first, extent in region.ranges:
         start = arith.substitute(first, bound)
-        if loop.var not in arith.free_vars(start):
-            continue
         if extent == arith.ONE:
             whole.append(start)
+        if loop.var not in arith.free_vars(start):
+            continue
         touched = inside(start, arith.substitute(extent, bound), spans, analyzer)
         if touched is not None:
             low, high = touched

@@ -1,0 +1,62 @@
+"""Which variables indices tell: those of fused and split loops, and never one that they leave open."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from math import prod
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import arith
+from inlaid.tensor.analysis.digits import determined
+
+OUTER, INNER, OTHER = arith.Var("o"), arith.Var("i"), arith.Var("k")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.sampled_from([2, 3, 4, 8, 10, 32]))
+def test_a_fused_loop_that_is_split(extents: list[int], block: int) -> None:
+    """However the indices are simplified."""
+    total = prod(extents)
+    outer = -(-total // block)
+    ranges: arith.Bounds = {OUTER: (0, outer - 1), INNER: (0, block - 1)}
+    analyzer = arith.Analyzer(ranges)
+    number: arith.Expr = OUTER * block + INNER
+    indices = []
+    for extent in reversed(extents[1:]):
+        indices.append(analyzer.simplify(number % extent))
+        number = number // extent
+    indices.append(analyzer.simplify(number))
+    assert determined(OUTER, arith.Const(outer), indices, ranges)
+    assert determined(INNER, arith.Const(block), indices, ranges)
+
+
+_TERMS = st.tuples(st.sampled_from([OUTER, INNER, OTHER]), st.integers(1, 8), st.sampled_from([1, 1, 2, 3, 4]))
+
+
+@st.composite
+def _index(draw: st.DrawFn) -> arith.Expr:
+    """A sum of quotients, divided and cut off again."""
+    total: arith.Expr = arith.wrap(draw(st.integers(0, 3)))
+    for variable, weight, divisor in draw(st.lists(_TERMS, min_size=1, max_size=3)):
+        total = total + (variable // divisor) * weight
+    total = total // draw(st.sampled_from([1, 1, 2, 3]))
+    size = draw(st.sampled_from([0, 0, 2, 3, 4, 5]))
+    return arith.simplify(total % size if size else total)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(_index(), min_size=1, max_size=3), st.tuples(*[st.integers(1, 6)] * 3))
+def test_what_is_told_is_told(indices: list[arith.Expr], extents: tuple[int, int, int]) -> None:
+    """Values of all variables that give the same indices agree in each variable that is said to be determined."""
+    variables = (OUTER, INNER, OTHER)
+    ranges: arith.Bounds = {var: (0, extent - 1) for var, extent in zip(variables, extents, strict=True)}
+    seen: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
+    for values in itertools.product(*map(range, extents)):
+        at: dict[arith.Expr, int] = dict(zip(variables, values, strict=True))
+        seen[tuple(arith.evaluate(index, at) for index in indices)].append(values)
+    for place, (var, extent) in enumerate(zip(variables, extents, strict=True)):
+        if determined(var, arith.Const(extent), indices, ranges):
+            assert all(len({values[place] for values in same}) == 1 for same in seen.values())
