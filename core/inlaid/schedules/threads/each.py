@@ -27,24 +27,25 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
     for block in blocks_of(s.program) if not program.defines else ():
-        bind_elements(s, block, context)
+        s = _bound(s, block, context)
     return s
 
 
-def bind_elements(s: Schedule, block: ir.Block, context: KernelContext) -> None:
+def _bound(s: Schedule, block: ir.Block, context: KernelContext) -> Schedule:
     """Give each element that a block computes a thread, or vectors of them where it is element-wise; nothing where its iterations
     depend on one another, as those of a loop program of its own may."""
-    threads = threads_of(context)
+    threads, made = threads_of(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []
-    for loop in s.loops(block.name):
+    for loop in made.loops(block.name):
         if loop not in spatial:
             break
         chosen.append(loop)
     try:
         if is_elementwise(block):
-            bind_vectors(s, block, threads.block, lanes=lanes_of(block, threads.vector_bytes))
+            bind_vectors(made, block, threads.block, lanes=lanes_of(block, threads.vector_bytes))
         elif chosen:
-            bind_flat(s, s.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
+            bind_flat(made, made.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
     except ScheduleError:
-        return
+        return s
+    return made

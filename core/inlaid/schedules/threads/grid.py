@@ -52,7 +52,7 @@ def decide_pieces(context: KernelContext, pieces: int) -> Decision:
 
 def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
     """
-    for i in n    becomes    for b in n / (pieces * block), blocks: for t in block, threads: for piece in pieces, unrolled
+    for i in n    becomes    for b in n / (pieces * block), blocks: for t in block, threads: for piece in pieces
 
     where neighbouring threads take neighbouring iterations. A loop of fewer iterations has a thread for each.
     """
@@ -66,7 +66,6 @@ def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
     else:
         outer, piece, inner = s.split(loop, (None, pieces, count))
         s.reorder(outer, inner, piece)
-        s.unroll(piece)
     s.bind(outer, BLOCKS)
     s.bind(inner, THREADS)
 
