@@ -59,11 +59,12 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
     ranges = outer | loop_ranges(*site.loops)
     analyzer = arith.Analyzer(ranges | {loop.var: (0, arith.unwrap(loop.extent - 2))})
     spans = spans_of(*site.loops)
+    moving: set[arith.Expr] = {loop.var, *(item.var for item in site.loops)}
     whole: list[arith.Expr] = []
     for first, extent in region.ranges:
         start = arith.substitute(first, bound)
         if extent == arith.ONE:
-            whole.append(start)
+            whole.append(_moving_part(start, moving, arith.Analyzer(ranges)))
         if loop.var not in arith.free_vars(start):
             continue
         touched = inside(start, arith.substitute(extent, bound), spans, analyzer)
@@ -80,6 +81,16 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
             site.block,
             "allocate it inside the loop (compute_at), or choose another loop",
         )
+
+
+def _moving_part(index: arith.Expr, moving: set[arith.Expr], analyzer: arith.Analyzer) -> arith.Expr:
+    """An index without the terms that are the same in all iterations."""
+    terms = {
+        atom: count
+        for atom, count in analyzer.linear(index).terms.items()
+        if not moving.isdisjoint(arith.free_vars(atom)) or arith.reads_data(atom)
+    }
+    return arith.Linear(terms, 0).expr()
 
 
 def _check_readers(
