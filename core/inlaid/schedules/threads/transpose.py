@@ -1,0 +1,141 @@
+"""Transposes through shared memory: what is read along one axis, and written along another, is read and written by neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.collapse import COLLAPSE
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
+from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR
+
+LONGEST = 32
+"""Elements of a side of a tile at most: 128 bytes of float32, which is what memory gives at once."""
+SHORTEST = 4
+"""Elements of an axis from which on its tiles are worth staging: fewer strides are served from caches."""
+
+
+class TransposeRule:
+    """Element-wise kernels of one block that read some inputs along another axis than they write along."""
+
+    name = "transpose"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines without shared memory, and whatever a primitive refuses."""
+        scope = shared_scope(context)
+        if scope is None or program.defines:
+            return None
+        s = Schedule(program)
+        merge_chains(s)
+        if not all(map(is_elementwise, blocks_of(s.program))):
+            return None
+        s.apply(COLLAPSE)
+        found = _crossing(s.program)
+        if found is None:
+            return None
+        best = min(max(threads_of(context).subgroup, 8), LONGEST)
+        side = context.decide("side", (8, 16, LONGEST), best)
+        try:
+            scheduled = _schedule(s, found, side.number, scope, threads_of(context).block)
+        except ScheduleError:
+            return None
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: scheduled), decisions=(side,))
+
+
+@dataclass(frozen=True)
+class _Crossing:
+    """A block, the place of the iteration variable along which it reads `buffers`, and the axes of these that it writes along."""
+
+    block: str
+    along: int
+    buffers: tuple[tuple[str, int], ...]
+
+
+def _crossing(program: ir.LoopProgram) -> _Crossing | None:
+    """How a kernel crosses axes; None where it does not, or crosses several."""
+    (block, *others) = blocks_of(program)
+    if others or not isinstance(block.body, ir.Store):
+        return None
+    variables = {item.var: place for place, item in enumerate(block.iters)}
+    store = block.body
+    if not store.indices or store.indices[-1] is not block.iters[-1].var or not _long(block.iters[-1]):
+        return None
+    written = block.iters[-1].var
+    found: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
+    along: set[int] = set()
+    for node in ir.walk_exprs(store.value):
+        if not isinstance(node, ir.Load) or not node.indices or written not in node.free_vars():
+            continue
+        last = node.indices[-1]
+        if last is written:
+            continue
+        plain = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
+        if not plain or last not in variables or found.setdefault(node.buffer, node.indices) != node.indices:
+            return None
+        along.add(variables[last])
+    if len(along) != 1:
+        return None
+    (place,) = along
+    if not _long(block.iters[place]):
+        return None
+    twice = {
+        node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.indices != found.get(node.buffer)
+    }
+    buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in found.items() if buffer not in twice)
+    return _Crossing(block.name, place, buffers) if len(buffers) == len(found) else None
+
+
+def _long(item: ir.IterVar) -> bool:
+    return expected(item.extent) >= SHORTEST
+
+
+def _schedule(s: Schedule, found: _Crossing, side: int, scope: str, threads: int) -> Schedule:
+    """
+    for i: for j: out[i, j] = f(x[j, i])
+    becomes
+    for tiles, blocks:
+        for t, threads: for k: x_shared[j, i] = x[j, i]          # neighbours along i
+        for t, threads: for k: out[i, j] = f(x_shared[j, i])     # neighbours along j
+
+    where rows of a tile lie one element more apart than they are long, so that a column lies in different banks.
+    """
+    loops = list(s.loops(found.block))
+    reading, writing = loops[found.along], loops[-1]
+    around = [loop for loop in loops if loop not in (reading, writing)]
+    outer, inner = zip(*(s.split(loop, (None, _side(s, loop, side))) for loop in (reading, writing)), strict=True)
+    s.reorder(*around, *outer, *inner)
+    group = s.fuse(*around, *outer)
+    for name, axis in found.buffers:
+        copied = s.cache_read(found.block, name, scope)
+        s.compute_at(copied, group)
+        s.storage_align(copied, axis, side, 1)
+        _bind_tile(s, copied, group, threads)
+    _bind_tile(s, found.block, group, threads)
+    s.bind(group, BLOCKS)
+    return s
+
+
+def _side(s: Schedule, loop: Var, side: int) -> int:
+    """How long a tile is: a power of two, no longer than it need be."""
+    extent = loop_extent(s, loop)
+    return min(side, 1 << (extent.value - 1).bit_length()) if isinstance(extent, arith.Const) else side
+
+
+def _bind_tile(s: Schedule, block: str, group: Var, threads: int) -> None:
+    """Let neighbouring threads take neighbouring elements of a tile."""
+    loops = list(s.loops(block))
+    inner = loops[loops.index(group) + 1 :]
+    if len(inner) != 2:
+        raise ScheduleError(f"block {block} runs over no tile")
+    tile = s.fuse(*inner)
+    extent = loop_extent(s, tile)
+    count = min(threads, extent.value) if isinstance(extent, arith.Const) else threads
+    piece, thread = s.split(tile, (None, count))
+    s.reorder(thread, piece)
+    s.bind(thread, THREADS)
