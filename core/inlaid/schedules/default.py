@@ -19,6 +19,7 @@ from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
+from inlaid.schedules.threads.reduce import ReduceRule
 from inlaid.schedules.threads.rows import RowsRule as ThreadRowsRule
 from inlaid.schedules.threads.transpose import TransposeRule as ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
@@ -42,7 +43,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
 )
 """Those for cores that run one thread after another, with vectors or without."""
 
-THREAD_RULES: tuple[ScheduleRule, ...] = (ThreadTransposeRule(), ElementwiseRule(), ThreadRowsRule(), EachRule())
+THREAD_RULES: tuple[ScheduleRule, ...] = (ThreadTransposeRule(), ElementwiseRule(), ThreadRowsRule(), ReduceRule(), EachRule())
 """Those for grids of blocks of threads."""
 
 

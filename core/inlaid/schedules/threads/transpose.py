@@ -62,7 +62,7 @@ def _crossing(program: ir.LoopProgram) -> _Crossing | None:
     (block, *others) = blocks_of(program)
     if others or not isinstance(block.body, ir.Store):
         return None
-    variables = {item.var: place for place, item in enumerate(block.iters)}
+    variables: dict[arith.Expr, int] = {item.var: place for place, item in enumerate(block.iters)}
     store = block.body
     if not store.indices or store.indices[-1] is not block.iters[-1].var or not _long(block.iters[-1]):
         return None
