@@ -27,6 +27,7 @@ from inlaid.tensor.transform.lower_blocks import (
     simplify_program,
     unroll_loops,
 )
+from inlaid.tensor.transform.parallel_loops import parallel_loops
 from inlaid.tensor.transform.peel import peel_loops
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.vthread import lower_vthreads
@@ -148,7 +149,10 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
+    # Where blocks have one thread, rules for vectors decide what runs in parallel.
+    parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
+        *parallel,
         UnitPass("peel_loops", peel_loops),
         UnitPass("unroll_loops", unroll_loops),
         UnitPass("nest_guards", nest_guards),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import Box, touched, touches
+from inlaid.tensor.analysis.footprint import Box, accesses_of, touched, touches
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
@@ -77,6 +77,8 @@ def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
             return first is not None and _writes_first(first, buffer)
         case ir.For(body=body) | ir.Alloc(body=body):
             return _writes_first(body, buffer)
+        case ir.Let(body=body):
+            return all(region.buffer is not buffer for region, _ in accesses_of(stmt)) and _writes_first(body, buffer)
         case ir.Store(buffer=target, value=value):
             reads = any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(value))
             return target is buffer and not reads

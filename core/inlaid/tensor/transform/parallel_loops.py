@@ -1,0 +1,107 @@
+"""Serial loops that can run in parallel, found in loop programs that no schedule knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.transform.lower_blocks import mapped, simplify_program
+from inlaid.tensor.transform.rewrite import Rewriter
+
+
+def parallel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Serial nests whose iterations are proved independent run in parallel, all their independent loops as one, outside the others.
+
+        for i in n: let at = p[i] in 0..9: for j in 8: y[at, j] = x[i, j]
+    becomes
+        for j in 8, parallel: for i in n: let at = p[i] in 0..9: y[at, j] = x[i, j]
+
+    A loop is independent where each access to a buffer that is written in the nest names its variable in the same index, `j + c`,
+    so that its iterations touch elements of their own whatever the loops around do; what is allocated inside is each one's own.
+    Nests that hold threads, and those in loops that are not independent, stay as they are. Expects no blocks.
+    """
+    body = _parallel(program.body)
+    return program if body is program.body else simplify_program(replace(program, body=body))
+
+
+def _parallel(stmt: ir.Stmt) -> ir.Stmt:
+    match stmt:
+        case ir.Seq() | ir.Alloc() | ir.If():
+            return mapped(stmt, _parallel)
+        case ir.For(kind=ir.ForKind.SERIAL | ir.ForKind.PARALLEL):
+            return _nest(stmt)
+    return stmt
+
+
+def _nest(stmt: ir.For) -> ir.Stmt:
+    if any(isinstance(node, ir.Intrinsic) or (isinstance(node, ir.For) and _has_place(node)) for node in ir.walk_stmts(stmt)):
+        return stmt
+    chain: list[ir.For | ir.Let] = []
+    body: ir.Stmt = stmt
+    while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)):
+        chain.append(body)
+        body = body.body
+    inner = {node.var for node in chain}
+    chosen = [
+        node
+        for node in chain
+        if isinstance(node, ir.For)
+        and inner.isdisjoint(arith.free_vars(node.extent))
+        and not arith.reads_data(node.extent)
+        and (node.kind is ir.ForKind.PARALLEL or _independent(stmt, node.var))
+    ]
+    if not chosen:
+        return stmt
+    return _fused([node for node in chain if node not in chosen], chosen, body)
+
+
+def _has_place(loop: ir.For) -> bool:
+    return loop.kind in (ir.ForKind.THREAD, ir.ForKind.VTHREAD)
+
+
+def _fused(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -> ir.Stmt:
+    """One parallel loop over all that are chosen, around the others."""
+    for node in reversed(others):
+        body = replace(node, body=body)
+    if len(chosen) == 1:
+        return replace(chosen[0], body=body, kind=ir.ForKind.PARALLEL)
+    fused = arith.Var("_".join(loop.var.name for loop in chosen))
+    values: dict[arith.Expr, arith.Expr] = {}
+    rest: arith.Expr = fused
+    for loop in reversed(chosen[1:]):
+        values[loop.var], rest = rest % loop.extent, rest // loop.extent
+    values[chosen[0].var] = rest
+    extent = reduce(lambda product, loop: product * loop.extent, chosen, arith.ONE)
+    return ir.For(fused, arith.simplify(extent), Rewriter(values).stmt(body), ir.ForKind.PARALLEL)
+
+
+def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
+    """Whether each access of a nest to a buffer that it writes, and that is not its own, names a variable in one index."""
+    own = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
+    touched = list(_accesses(nest))
+    written = {region.buffer for region, access in touched if access & ir.Access.WRITE} - own
+    for buffer in written:
+        points = [tuple(first for first, _ in region.ranges) for region, _ in touched if region.buffer is buffer]
+        if not any(_names(points, place, var) for place in range(len(buffer.shape))):
+            return False
+    return bool(written)
+
+
+def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
+    for stmt in ir.walk_stmts(nest):
+        yield from accesses_of(stmt)
+
+
+def _names(points: list[tuple[arith.Expr, ...]], place: int, var: arith.Var) -> bool:
+    """Whether an index is the variable plus the same constant at all points."""
+    offsets = set()
+    for point in points:
+        found = arith.affine(point[place], var)
+        if found is None or found[0] != arith.ONE or not isinstance(found[1], arith.Const):
+            return False
+        offsets.add(found[1].value)
+    return len(offsets) == 1
