@@ -18,7 +18,8 @@ def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
         for i in 16: alloc t[4]: { for j in 4: t[j] = ...; for j in 4: ... = t[j] }
 
     The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension; one
-    without uses, such as a part of a concatenation that a slice leaves out, goes.
+    without uses, such as a part of a concatenation that a slice leaves out, goes. Main memory that several phases of threads use
+    stays outside of the loops over blocks.
     """
     return replace(program, body=compact(program.body))
 
@@ -51,10 +52,18 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
                 index = users[0]
                 return ir.Seq((*stmts[:index], _sink(buffer, stmts[index]), *stmts[index + 1 :]))
         case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer):
-            return replace(body, body=_sink(buffer, inner))
+            sunk = _sink(buffer, inner)
+            if not (kind is ir.ForKind.THREAD and buffer.scope == "" and _spans_threads(sunk, buffer)):
+                return replace(body, body=sunk)
         case ir.Alloc(buffer=other, body=inner):
             return ir.Alloc(other, _sink(buffer, inner))
     return _shrunk(buffer, body)
+
+
+def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether the allocation of a buffer in a statement has loops over threads inside, which share no main memory there."""
+    found = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
+    return any(isinstance(node, ir.For) and node.over_threads for alloc in found for node in ir.walk_stmts(alloc.body))
 
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
