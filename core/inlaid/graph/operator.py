@@ -109,6 +109,20 @@ class Traits:
 NO_TRAITS = Traits()
 
 
+@dataclass(frozen=True)
+class Threaded:
+    """The tensor-level meaning of an operator on targets whose kernels are grids of blocks of threads, in place of its `compute`.
+
+    `compute(grid, attrs, *te.Tensor) -> te.Tensor or tuple of them`
+        As `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may have loops bound to thread axes.
+    `takes(attrs, *argument_types) -> bool`
+        The calls that it is for; the others are as on any target.
+    """
+
+    compute: Callable[..., Any]
+    takes: Callable[..., bool] = lambda attrs, *types: True
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator:
     """One operator. Two operators are the same only when they are the same object.
@@ -127,6 +141,9 @@ class Operator:
     `update(attrs, *te.Tensor) -> te.Tensor`
         `compute` in place, for operators that change some elements of their first argument: the result's buffer holds that argument
         already, and only the changed elements are written. None for all others.
+    threaded
+        The tensor-level meaning on grids of threads, of operators for which threads of a block work together; None where `compute`
+        says all. A `Threaded` without a `compute` beside it: other targets take the decomposition.
     `decompose(attrs, args) -> Expr`
         The same in simpler operators, used wherever no target claims the operator whole.
     fusion
@@ -156,6 +173,7 @@ class Operator:
     reference: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None
     update: Callable[..., Any] | None = None
+    threaded: Threaded | None = None
     decompose: Callable[[Any, tuple[Expr, ...]], Expr] | None = None
     fusion: FusionKind = FusionKind.OPAQUE
     arity: tuple[int, int | None] = (1, 1)

@@ -14,7 +14,7 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.bodies import body_of, hidden_sizes, is_operator, kernel_name, operators_of, source_nodes
 from inlaid.lowering.branches import Arms, in_arms
 from inlaid.lowering.choice import LayoutChoice, Option
-from inlaid.lowering.kernel import KernelSource, build, result_types, tensor_type
+from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, tensor_type
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
@@ -206,7 +206,7 @@ class _Steps:
         in_place = id(call) in self._in_place
         program = (structural_key(graph.function(params, body)), hidden_sizes(params, body), in_place)
         if program not in self._programs:
-            self._programs[program] = build(KernelSource(kernel_name(body), params, body, in_place))
+            self._programs[program] = build(KernelSource(kernel_name(body), params, body, in_place), grid_of(capabilities))
         facts = tuple(id(arg) in constant for arg in args)
         offers = self._offers_for(program, known, facts)
         if in_place:

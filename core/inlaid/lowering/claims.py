@@ -9,19 +9,24 @@ from inlaid.arith import Dim
 from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import upper_bound
-from inlaid.plugins import Accept, OpRule, Reject, Verdict
+from inlaid.lowering.kernel import grid_of, meaning
+from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
 
-def rule_for_loops(name: str, problem: Callable[[Dim], str | None] = lambda dim: None) -> OpRule:
-    """A rule of that name for every operator that has a tensor-level meaning. `problem` says why a target has no use for a
-    dimension of what an operator takes or gives, None for one that it can take. A size that an operator itself works out must have
-    an upper bound, for its buffers; any other is known when a region begins."""
+def rule_for_loops(
+    name: str, problem: Callable[[Dim], str | None] = lambda dim: None, capabilities: Capabilities | None = None
+) -> OpRule:
+    """A rule of that name for every operator that has a tensor-level meaning on a target of such capabilities. `problem` says why a
+    target has no use for a dimension of what an operator takes or gives, None for one that it can take. A size that an
+    operator itself works out must have an upper bound, for its buffers; any other is known when a region begins."""
+
+    grid = None if capabilities is None else grid_of(capabilities)
 
     def accepts(call: Call) -> Verdict:
         operator = call.callee
         assert isinstance(operator, Operator)
-        if operator.compute is None:
+        if meaning(call, grid) is None:
             decomposed = "" if operator.decompose is None else " of its own and is decomposed"
             return Reject(f"{operator.name} has no tensor-level meaning{decomposed}")
         for size in introduced_sizes(call):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from inlaid.errors import CompileError, InlaidError
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.names import unique
+from inlaid.ops.threads.grid import Grid
+from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.types import TensorType, TupleType, Type
@@ -38,9 +42,31 @@ class Whole:
         return self.program
 
 
-def build(source: KernelSource) -> ir.LoopProgram:
-    """The loop program of a kernel: the tensor-level meanings of its operators, composed. Inputs are the parameters in order,
-    outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or whose `compute` fails."""
+def grid_of(capabilities: Capabilities) -> Grid | None:
+    """The grid that the loop programs of operators are for; None where blocks have one thread, or there are none."""
+    threads = capabilities.threads
+    if threads is None or threads.block == 1:
+        return None
+    shared = next((scope for scope in capabilities.scopes if scope.owner == "block"), None)
+    if shared is None:
+        return Grid(threads.block, threads.resident)
+    return Grid(threads.block, threads.resident, shared.name, shared.capacity)
+
+
+def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
+    """The tensor-level meaning of a call of an operator, a function of attributes and tensors; None where it has none."""
+    operator = call.callee
+    assert isinstance(operator, Operator)
+    threaded = operator.threaded
+    if grid is not None and threaded is not None and threaded.takes(call.attrs, *(arg.type for arg in call.args)):
+        return partial(threaded.compute, grid)
+    return operator.compute
+
+
+def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
+    """The loop program of a kernel: the tensor-level meanings of its operators, composed, for a grid of threads where one is given.
+    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or
+    whose `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
     if isinstance(callee, Operator) and isinstance(callee.compute, Whole):
         return callee.compute.program
@@ -54,17 +80,17 @@ def build(source: KernelSource) -> ir.LoopProgram:
         inputs.append(tensor)
     for expr in graph.post_order(source.body):
         if id(expr) not in values:
-            values[id(expr)] = _value(expr, values, source.in_place)
+            values[id(expr)] = _value(expr, values, source.in_place, grid)
     result = values[id(source.body)]
     outputs = result if isinstance(result, tuple) else (result,)
     program = lower(outputs, inputs, source.name)
     return replace(program, updates=((0, 0),)) if source.in_place else program
 
 
-def _value(expr: graph.Expr, values: dict[int, Any], in_place: bool) -> Any:
+def _value(expr: graph.Expr, values: dict[int, Any], in_place: bool, grid: Grid | None) -> Any:
     match expr:
         case graph.Call(callee=Operator() as operator, args=args):
-            return _computed(operator, expr, tuple(values[id(arg)] for arg in args), in_place)
+            return _computed(operator, expr, tuple(values[id(arg)] for arg in args), in_place, grid)
         case graph.Tuple(fields=fields):
             return tuple(values[id(field)] for field in fields)
         case graph.TupleItem(tuple=inner, index=index):
@@ -74,10 +100,10 @@ def _value(expr: graph.Expr, values: dict[int, Any], in_place: bool) -> Any:
     raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
 
 
-def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in_place: bool) -> Any:
+def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in_place: bool, grid: Grid | None) -> Any:
     """What an operator's `compute` or `update`, which may be a user's, makes of tensors."""
     node = str(call.span or "")
-    compute = operator.update if in_place else operator.compute
+    compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
         raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}

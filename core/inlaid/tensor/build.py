@@ -61,12 +61,13 @@ class Builder:
         return variable
 
     @contextmanager
-    def loop(self, extent: Dim, name: str = "i", kind: ir.ForKind = ir.ForKind.SERIAL) -> Iterator[arith.Var]:
-        """for name in range(extent)."""
+    def loop(self, extent: Dim, name: str = "i", kind: ir.ForKind = ir.ForKind.SERIAL, thread: str = "") -> Iterator[arith.Var]:
+        """for name in range(extent), on the axis `thread` of blocks or threads where one is given."""
         variable = arith.Var(name)
+        kind = ir.ForKind.THREAD if thread else kind
         self._scopes.append([])
         yield variable
-        self.emit_closed(lambda body: ir.For(variable, arith.wrap(extent), body, kind))
+        self.emit_closed(lambda body: ir.For(variable, arith.wrap(extent), body, kind, thread))
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[tuple[arith.Var, ...]]:

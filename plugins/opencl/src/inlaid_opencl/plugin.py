@@ -40,7 +40,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
         return ()
     from inlaid.lowering.claims import rule_for_loops
 
-    return (rule_for_loops("opencl"),)
+    return (rule_for_loops("opencl", capabilities=_capabilities(target.options)),)
 
 
 @hookimpl

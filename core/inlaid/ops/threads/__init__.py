@@ -1,0 +1,1 @@
+"""Algorithms of operators as loop programs for grids of blocks of threads."""
