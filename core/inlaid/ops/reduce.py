@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint
+from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
+from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.ops.define import (
     ANY,
     NUMERIC,
@@ -29,6 +29,8 @@ from inlaid.ops.define import (
     widen_array,
     working_dtype,
 )
+from inlaid.ops.threads.grid import Grid, unflatten
+from inlaid.ops.threads.scan import Running, scan
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
@@ -232,7 +234,36 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
 
-    return Operator(name, infer, CumulativeAttrs, reference=reference, compute=compute, inputs=("x",))
+    def threaded(grid: Grid, attrs: CumulativeAttrs, x: te.Tensor) -> te.Tensor:
+        axis, extent, working = attrs.axis, x.shape[attrs.axis], working_dtype(x.dtype)
+        others = (*x.shape[:axis], *x.shape[axis + 1 :])
+
+        def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+            def index(row: Dim, place: Dim) -> tuple[Dim, ...]:
+                around = unflatten(row, others)
+                along = extent - 1 - place if attrs.reverse else place
+                return (*around[:axis], along, *around[axis:])
+
+            def read(row: Dim, place: Dim) -> ir.Expr:
+                return widen(inputs[0][index(row, place)])
+
+            def write(b: Builder, row: Dim, place: Dim, before: ir.Expr, value: ir.Expr) -> None:
+                b.store(outputs[0], index(row, place), te.cast(before if attrs.exclusive else value, x.dtype))
+
+            rows = arith.product(others)
+            scan(b, grid, Running(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
+
+        return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
+
+    return Operator(
+        name,
+        infer,
+        CumulativeAttrs,
+        reference=reference,
+        compute=compute,
+        threaded=Threaded(threaded),
+        inputs=("x",),
+    )
 
 
 cumsum = _cumulative("cumsum", "add", np.add, 0)

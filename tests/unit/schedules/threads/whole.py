@@ -1,0 +1,62 @@
+"""Operators whose loop programs are for grids of threads, held to their numpy references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid.arith import Dim
+from inlaid.graph import ir as graph
+from inlaid.graph.operator import Operator
+from inlaid.lowering.finish import finish
+from inlaid.lowering.kernel import KernelSource, build, grid_of
+from inlaid.plugins import Capabilities
+from inlaid.tensor import interp, ir
+from inlaid.tensor.analysis.races import check_races
+from inlaid.tensor.analysis.verify import verify
+from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.types import TensorType
+
+from .held import Array, Sizes, offer_of
+
+Shape = Sequence[Dim]
+
+
+class Threaded:
+    """A call of an operator as the launches of its kernel, without races."""
+
+    def __init__(self, operator: Operator, able: Capabilities, *types: tuple[Shape, str], **attrs: Any) -> None:
+        params = tuple(graph.var(f"x{number}", TensorType(tuple(shape), of)) for number, (shape, of) in enumerate(types))
+        self.call = operator(*params, **attrs)
+        self.program = build(KernelSource("kernel", params, self.call), grid_of(able))
+        self.finished = finish(offer_of(self.program, able)[1].schedule(self.program), able=able)
+        self.split: Launches = split_launches(self.finished, able.scopes)
+        for item in self.split.kernels.values():
+            verify(item.program, SEMANTICS)
+            check_races(item.program, item.offsets)
+
+    def run(self, arrays: Sequence[Array], sizes: Sizes | None = None, seed: int = 0) -> list[Array]:
+        """The results, threads of a phase in a random order."""
+        meaning = {**SEMANTICS, **{name: item.program for name, item in self.split.kernels.items()}}
+        found = interp.run(self.split.host, list(arrays), sizes or {}, meaning, seed)
+        return found[: len(self.program.outputs) - len(self.program.defines)]
+
+    def check(self, arrays: Sequence[Array], sizes: Sizes | None = None, tolerance: float = 0.0, seed: int = 0) -> None:
+        """Check the results against the reference of the operator: exactly, or within a relative tolerance."""
+        operator = self.call.callee
+        assert isinstance(operator, Operator) and operator.reference is not None
+        wanted = operator.reference(self.call.attrs, *arrays)
+        for left, right in zip(wanted if isinstance(wanted, tuple) else (wanted,), self.run(arrays, sizes, seed), strict=True):
+            assert left.dtype == right.dtype
+            if tolerance:
+                np.testing.assert_allclose(np.asarray(right, np.float64), np.asarray(left, np.float64), tolerance, tolerance)
+            else:
+                np.testing.assert_array_equal(right, left)
+
+
+def stores_of(program: ir.LoopProgram) -> list[ir.Store]:
+    """The stores of a program."""
+    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store)]
