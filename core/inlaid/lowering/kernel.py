@@ -64,9 +64,9 @@ def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
 
 
 def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
-    """The loop program of a kernel: the tensor-level meanings of its operators, composed, for a grid of threads where one is given.
-    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a tensor-level meaning, or
-    whose `compute` fails."""
+    """The loop program of a kernel: the tensor-level meanings of its operators, composed, for a grid of threads where there is one.
+    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a tensor-level meaning,
+    or whose `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
     if isinstance(callee, Operator) and isinstance(callee.compute, Whole):
         return callee.compute.program

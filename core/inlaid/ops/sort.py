@@ -14,9 +14,11 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
 from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
+from inlaid.ops.threads import merge
+from inlaid.ops.threads.grid import Grid, each_of_rows, unflatten
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type
@@ -180,12 +182,39 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
     return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
 
 
+def _threaded_topk(grid: Grid, attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
+    axis, count, wanted = attrs.axis, x.shape[attrs.axis], attrs.k
+    others = (*x.shape[:axis], *x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], wanted, *x.shape[axis + 1 :])
+
+    def index(row: Dim, place: Dim) -> tuple[Dim, ...]:
+        around = unflatten(row, others)
+        return (*around[:axis], place, *around[axis:])
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (source,) = inputs
+        values, indices = outputs
+        rows = arith.product(others)
+
+        def key(row: Dim, place: Dim) -> ir.Expr:
+            return sort_key(source[index(row, place)], attrs.largest)
+
+        order = merge.sort(b, grid, merge.Rows(rows, count, wanted, key_dtype(x.dtype), key))
+        with each_of_rows(b, grid, rows, wanted) as (row, rank):
+            found = b.let(order.numbers[row, rank], "found", (0, count - 1))
+            b.store(values, index(row, rank), source[index(row, found)])
+            b.store(indices, index(row, rank), found)
+
+    return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
+
+
 topk = Operator(
     "topk",
     _infer_topk,
     TopkAttrs,
     reference=_topk,
     compute=_compute_topk,
+    threaded=Threaded(_threaded_topk),
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
 )

@@ -56,8 +56,8 @@ def _several(indices: Dim | tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 class Memory:
-    """A buffer that each block has: in the scope that its threads share, or, with a further dimension for each axis of blocks, in main
-    memory. It is declared around the loops over blocks, and opened inside of them."""
+    """A buffer that each block has: in the scope that its threads share, or in main memory, with a further dimension for each axis
+    of blocks. It is declared around the loops over blocks, and opened inside of them."""
 
     def __init__(self, b: Builder, grid: Grid, around: Sequence[Dim], shape: tuple[Dim, ...], of: str | DType, name: str) -> None:
         self._make: Callable[[], ir.Buffer] = lambda: b.alloc(shape, of, name, grid.scope)
@@ -71,13 +71,26 @@ class Memory:
 @contextmanager
 def each(b: Builder, grid: Grid, extent: Dim) -> Iterator[arith.Expr]:
     """A thread for each number below an extent."""
-    count = min(grid.block, extent) if isinstance(extent, int) else grid.block
+    count = max(min(grid.block, extent), 1) if isinstance(extent, int) else grid.block
     with (
-        b.loop(arith.ceildiv(extent, max(count, 1)), "block", thread=BLOCKS) as block,
-        b.loop(max(count, 1), "thread", thread=THREADS) as thread,
+        b.loop(arith.ceildiv(extent, count), "block", thread=BLOCKS) as block,
+        b.loop(count, "thread", thread=THREADS) as thread,
         b.if_(truth(arith.compare("<", block * count + thread, extent))),
     ):
         yield block * count + thread
+
+
+@contextmanager
+def each_of_rows(b: Builder, grid: Grid, rows: Dim, extent: Dim) -> Iterator[tuple[arith.Var, arith.Expr]]:
+    """A thread for each place below an extent in each row: (row, place)."""
+    count = max(min(grid.block, extent), 1) if isinstance(extent, int) else grid.block
+    with (
+        b.loop(rows, "row", thread=BLOCKS) as row,
+        b.loop(arith.ceildiv(extent, count), "block", thread=MORE_BLOCKS) as block,
+        b.loop(count, "thread", thread=THREADS) as thread,
+        b.if_(truth(arith.compare("<", block * count + thread, extent))),
+    ):
+        yield row, block * count + thread
 
 
 def truth(condition: Dim) -> ir.Expr:

@@ -1,0 +1,187 @@
+"""Stable orders of rows by integer keys, by merging: a thread for each place of the result.
+
+Runs of 1, 2, 4, ... sorted elements are merged pairwise. The thread of a place finds by bisection how many of the elements before
+it come from the left run (S. Odeh, O. Green, Z. Mwassi, O. Shmueli and Y. Birk, Merge Path, 2012): so places are written in order,
+and what data decides is read alone. A block merges tiles in the memory that its threads share, where they have some; from there
+on, and where they have none, each round is a kernel over main memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.ops.threads.grid import BLOCKS, LONG, MORE_BLOCKS, ONE, THREADS, Grid, each_of_rows, truth
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import DType, dtype
+
+EACH = 4
+"""Elements of a tile for each thread."""
+LEVELS = 40
+"""Rounds that rows of any length take."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is ordered: the first `wanted` elements of `rows` of `count`, by rising keys of the type `of` that
+    `read(row, place)` gives; of equal keys by place."""
+
+    rows: Dim
+    count: Dim
+    wanted: Dim
+    of: DType
+    read: Callable[[Dim, Dim], ir.Expr]
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Elements of rows in order: their keys, and their numbers in int64; in each buffer (rows, count) the first wanted ones of a
+    row are valid."""
+
+    keys: ir.Buffer
+    numbers: ir.Buffer
+
+
+def sort(b: Builder, grid: Grid, what: Rows) -> Ordered:
+    """Order rows."""
+    tile = _tile(grid, what)
+    one, other = (
+        Ordered(b.alloc((what.rows, what.count), what.of, "keys"), b.alloc((what.rows, what.count), LONG, "numbers")) for _ in "ab"
+    )
+    if tile > 1:
+        _sort_tiles(b, grid, what, tile, one)
+    else:
+        _copy(b, grid, what, one)
+    begin = tile.bit_length() - 1
+    rounds = arith.simplify((_levels(what.count, begin) + 1) // 2)
+    if rounds != arith.ZERO:
+        with b.loop(rounds, "pair") as pair:
+            for half, (source, target) in enumerate(((one, other), (other, one))):
+                _round(b, grid, what, source, target, pair * 2 + (begin + half))
+    return one
+
+
+def _tile(grid: Grid, what: Rows) -> int:
+    """Elements of a tile, a power of four; 1 where there is no memory for one."""
+    room = min(EACH * grid.block, grid.capacity // (2 * (what.of.bytes + 4)))
+    tile = 1
+    while tile * 4 <= room and not (isinstance(what.count, int) and what.count <= tile):
+        tile *= 4
+    return tile
+
+
+def _levels(count: Dim, begin: int) -> arith.Expr:
+    """How often runs of 2 ** begin elements double until one has all."""
+    most = arith.bounds(count)[1]
+    last = LEVELS if most is None else max(most - 1, 0).bit_length()
+    total: arith.Expr = arith.ZERO
+    for level in range(begin, last):
+        total = total + arith.compare("<", 1 << level, count)
+    return total
+
+
+def _copy(b: Builder, grid: Grid, what: Rows, to: Ordered) -> None:
+    """Runs of one element."""
+    with each_of_rows(b, grid, what.rows, what.count) as (row, place):
+        b.store(to.keys, (row, place), what.read(row, place))
+        b.store(to.numbers, (row, place), place)
+
+
+def _sort_tiles(b: Builder, grid: Grid, what: Rows, tile: int, to: Ordered) -> None:
+    """Runs of a tile."""
+    short = dtype("int32")
+    threads = min(grid.block, tile)
+    with (
+        b.loop(what.rows, "row", thread=BLOCKS) as row,
+        b.loop(arith.ceildiv(what.count, tile), "tile", thread=MORE_BLOCKS) as number,
+    ):
+        base = number * tile
+        count = arith.minimum(tile, what.count - base)
+        keys = [b.alloc((tile,), what.of, "keys", grid.scope) for _ in "ab"]
+        numbers = [b.alloc((tile,), short, "numbers", grid.scope) for _ in "ab"]
+
+        def each_place(body: Callable[[arith.Expr], None]) -> None:
+            with b.loop(threads, "t", thread=THREADS) as t, b.loop(-(-tile // threads), "e") as e:
+                place = e * threads + t
+                with b.if_(truth(arith.compare("<", place, count))):
+                    body(place)
+
+        def begin(place: arith.Expr) -> None:
+            b.store(keys[0], place, what.read(row, base + place))
+            b.store(numbers[0], place, ir.Index(short, place))
+
+        def merge(place: arith.Expr, level: arith.Expr, now: int) -> None:
+            then = 1 - now
+
+            def put(source: Dim) -> None:
+                b.store(keys[then], place, keys[now][source])
+                b.store(numbers[then], place, numbers[now][source])
+
+            _merge(b, place, level, (count, what.wanted, tile), lambda at: keys[now][at], put)
+
+        def end(place: arith.Expr) -> None:
+            b.store(to.keys, (row, base + place), keys[0][place])
+            b.store(to.numbers, (row, base + place), te.cast(numbers[0][place], LONG) + base)
+
+        each_place(begin)
+        with b.loop((tile.bit_length() - 1) // 2, "pair") as pair:
+            for half in (0, 1):
+                each_place(partial(merge, level=pair * 2 + half, now=half))
+        each_place(end)
+
+
+def _round(b: Builder, grid: Grid, what: Rows, source: Ordered, target: Ordered, level: arith.Expr) -> None:
+    """Merge runs of 2 ** level elements."""
+    with each_of_rows(b, grid, what.rows, what.count) as (row, place):
+
+        def put(at: Dim) -> None:
+            b.store(target.keys, (row, place), source.keys[row, at])
+            b.store(target.numbers, (row, place), source.numbers[row, at])
+
+        _merge(b, place, level, (what.count, what.wanted, what.count), lambda at: source.keys[row, at], put)
+
+
+def _merge(
+    b: Builder,
+    place: arith.Expr,
+    level: arith.Expr,
+    limits: tuple[Dim, Dim, Dim],
+    key: Callable[[Dim], ir.Expr],
+    put: Callable[[Dim], None],
+) -> None:
+    """Give a place of merged runs of 2 ** level elements to `put`: where its element lies now. Elements that are not wanted are
+    left out. `limits` are how many elements there are, how many are wanted, and how many the buffer holds."""
+    count, wanted, room = limits
+    width = b.let(ONE << ir.as_expr(level, LONG), "width")
+    own = ir.as_expr(place, LONG)
+    start = b.let(own - (own & (ir.as_expr(width * 2 - 1, LONG))), "start")
+    rank = place - start
+    most = arith.minimum(width, wanted)
+    left = b.let(ir.as_expr(arith.minimum(most, count - start), LONG), "left")
+    right = b.let(ir.as_expr(arith.maximum(arith.minimum(most, count - start - width), 0), LONG), "right")
+    with b.if_(truth(arith.compare("<", rank, wanted))):
+        low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
+        b.store(low, (), arith.maximum(rank - right, 0))
+        b.store(high, (), arith.minimum(rank, left))
+
+        def at(index: arith.Expr) -> arith.Var:
+            return b.let(ir.as_expr(index, LONG), "at", (0, arith.wrap(room) - 1))
+
+        with b.while_(low[()] < high[()]):
+            middle = b.let((low[()] + high[()]) >> ONE, "middle")
+            ours, theirs = at(start + middle), at(start + width + rank - 1 - middle)
+            with b.if_(key(ours) <= key(theirs)):
+                b.store(low, (), middle + 1)
+            with b.else_():
+                b.store(high, (), middle)
+        first = b.let(low[()], "first")
+        second = rank - first
+        from_left = b.alloc((), "bool", "from_left")
+        b.store(from_left, (), truth(arith.compare("<", first, left)))
+        with b.if_(truth(arith.logical_and(arith.compare("<", first, left), arith.compare("<", second, right)))):
+            b.store(from_left, (), key(at(start + first)) <= key(at(start + width + second)))
+        put(b.let(te.select(from_left[()], start + first, start + width + second), "source", (0, arith.wrap(room) - 1)))
