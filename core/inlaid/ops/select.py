@@ -6,6 +6,8 @@ these and `take`: compress is a take of the nonzero positions of its mask, the v
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
-from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
+from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import (
     ANY,
@@ -31,6 +33,8 @@ from inlaid.ops.define import (
 from inlaid.ops.index import positive_index
 from inlaid.ops.ordering import first_in_order, key_dtype, sort_key, visit_in_order
 from inlaid.ops.sort import before, merge_sort, stable_argsort
+from inlaid.ops.threads.choose import number_chosen
+from inlaid.ops.threads.grid import Grid, each, each_of_rows, truth, unflatten
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type, dtype
@@ -91,11 +95,33 @@ def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor
     return result
 
 
+def _threaded_nonzero(grid: Grid, attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor:
+    size, elements = _defined(out_type, 1), arith.product(x.shape)
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        result, count = outputs
+
+        def chosen(number: Dim) -> ir.Expr:
+            value = widen(inputs[0][unflatten(number, x.shape)])
+            return value if value.dtype.kind == "bool" else value.not_equal(0)
+
+        numbered = number_chosen(b, grid, elements, chosen)
+        b.store(count, (), numbered.total)
+        if x.rank:
+            with each(b, grid, elements) as column, b.if_(truth(arith.compare("<", column, size))):
+                for axis, index in enumerate(unflatten(numbered.find(b, column), x.shape)):
+                    b.store(result, (axis, column), index)
+
+    (result,) = te.extern([((x.rank, size), "int64")], (x,), body, "nonzero", (size,))
+    return result
+
+
 nonzero = Operator(
     "nonzero",
     _infer_nonzero,
     reference=_nonzero,
     compute=_compute_nonzero,
+    threaded=Threaded(_threaded_nonzero),
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
     existential=True,
@@ -406,6 +432,23 @@ def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Arra
     return np.array(x[tuple(where)])
 
 
+def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
+    """The first element that is taken of an axis, and how many are; `limits` are the starts and the ends."""
+    high = arith.wrap(extent) if stride > 0 else arith.add(extent, -1)
+    begin, end = (
+        te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # in this order for an empty axis
+        for buffer, low in zip(limits, (0, 0 if stride > 0 else -1), strict=True)
+    )
+    distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
+    return begin, (distance + (abs(stride) - 1)) / abs(stride)
+
+
+def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Where an element of the result is taken from."""
+    steps = dict(zip(attrs.axes, attrs.strides, strict=True))
+    return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
+
+
 def _compute_dynamic_slice(
     attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
 ) -> te.Tensor:
@@ -413,22 +456,41 @@ def _compute_dynamic_slice(
     shape = out_type.shape
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        source, start_buffer, end_buffer = inputs
+        source, *limits = inputs
         result, *sizes = outputs
-        begins: dict[int, arith.Var] = {}
+        begins: dict[int, arith.Dim] = {}
         for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
-            high = arith.wrap(x.shape[axis]) if stride > 0 else arith.add(x.shape[axis], -1)
-            begin, end = (
-                te.minimum(te.maximum(positive_index(buffer[number], x.shape[axis]), low), high)  # in this order for an empty axis
-                for buffer, low in ((start_buffer, 0), (end_buffer, 0 if stride > 0 else -1))
-            )
-            distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
-            b.store(sizes[number], (), (distance + (abs(stride) - 1)) / abs(stride))
+            begin, count = _slice_limits(limits, number, x.shape[axis], stride)
+            b.store(sizes[number], (), count)
             begins[axis] = b.let(begin, "begin")
         with b.loops(shape) as at:
-            steps = dict(zip(attrs.axes, attrs.strides, strict=True))
-            where = tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
-            b.store(result, at, source[where])
+            b.store(result, at, source[_sliced(attrs, begins, at)])
+
+    defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
+    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
+    return result
+
+
+def _threaded_dynamic_slice(
+    grid: Grid, attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
+) -> te.Tensor:
+    assert isinstance(out_type, TensorType)
+    shape = out_type.shape
+    strides = dict(zip(attrs.axes, attrs.strides, strict=True))
+    most = [arith.unwrap(arith.ceildiv(extent, abs(strides.get(axis, 1)))) for axis, extent in enumerate(x.shape)]
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, *limits = inputs
+        result, *sizes = outputs
+        found = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
+        for number, (_, count) in enumerate(found):
+            b.store(sizes[number], (), count)
+        with each_of_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
+            at = (*unflatten(row, most[:-1]), place)
+            inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
+            with b.if_(truth(functools.reduce(arith.logical_and, inside))):
+                begins = {axis: b.let(found[number][0], "begin") for number, axis in enumerate(attrs.axes)}
+                b.store(result, at, source[_sliced(attrs, begins, at)])
 
     defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
     (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
@@ -441,6 +503,7 @@ dynamic_slice = Operator(
     DynamicSliceAttrs,
     reference=_dynamic_slice,
     compute=_compute_dynamic_slice,
+    threaded=Threaded(_threaded_dynamic_slice, lambda attrs, x, *limits: bool(attrs.axes)),
     fusion=FusionKind.OPAQUE,
     traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(3, 3),

@@ -122,14 +122,14 @@ def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
     return tuple(map(arith.simplify, reversed(found)))
 
 
-def first_where(b: Builder, count: Dim, holds: Callable[[arith.Expr], ir.Expr], name: str = "found") -> ir.Buffer:
+def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
     """Search a sequence of truth values of which all before some place are false and all from there on true: a 0-d int64 buffer
-    with that place, `count` where all are false. `holds` is asked for indices from 0 to `count` - 1."""
-    low, high = b.alloc((), LONG, name), b.alloc((), LONG, "high")
-    b.store(low, (), 0)
-    b.store(high, (), ir.as_expr(arith.wrap(count), LONG))
+    with that place, the second of the ends where all between them are false. `holds` is asked for indices below `room`."""
+    low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
+    b.store(low, (), arith.wrap(ends[0]))
+    b.store(high, (), arith.wrap(ends[1]))
     with b.while_(low[()] < high[()]):
-        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(count) - 1))
+        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(room) - 1))
         with b.if_(holds(middle)):
             b.store(high, (), middle)
         with b.else_():

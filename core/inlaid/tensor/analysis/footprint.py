@@ -107,8 +107,9 @@ def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
 
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
     """What an intrinsic does with each of its operands, in the order of the parameters of its semantics. An output that is stored
-    under a condition is updated: the rest keeps its values."""
+    under a condition is updated: the rest keeps its values. An input that holds a size is read."""
     found = dict.fromkeys(semantics.params, ir.Access.HINT)
+    found |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
     while stack:
         stmt, partly = stack.pop()

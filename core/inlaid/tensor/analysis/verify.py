@@ -51,15 +51,15 @@ class _Verifier:
             for dim in buffer.shape:
                 self._scope |= {node for node in arith.walk(arith.wrap(dim)) if isinstance(node, arith.SizeVar)}
         for _, buffer in program.defines:
-            if buffer not in program.outputs or buffer.shape or buffer.dtype.name != "int64":
-                self._fail(f"{buffer} defines a size, so it is a 0-d int64 output")
+            if buffer not in program.params or buffer.shape or buffer.dtype.name != "int64":
+                self._fail(f"{buffer} defines a size, so it is a 0-d int64 parameter")
         for output, given in program.updates:
             written, read = program.outputs[output], program.inputs[given]
             if written.dtype is not read.dtype or arith.product(written.shape) != arith.product(read.shape):
                 self._fail(f"{written} lies over {read}, so both have one element type and one number of elements")
         self._stmt(program.body)
         for buffer in program.outputs:
-            if buffer not in self._written and 0 not in buffer.shape:
+            if buffer not in self._written and not any(arith.bounds(dim)[1] == 0 for dim in buffer.shape):
                 self._fail(f"output {buffer} is never written")
 
     def _fail(self, problem: str) -> None:

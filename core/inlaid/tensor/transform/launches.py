@@ -49,15 +49,12 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> La
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`), together with the buffers of blocks and threads
     around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay with the host,
-    which knows sizes, not data. A program that works out sizes itself is one kernel. Expects no blocks or virtual threads.
+    which knows sizes, not data. A size that the program works out itself is read by kernels where it is kept: only launches may not
+    depend on it. Such a program without threads is one kernel. Expects no blocks or virtual threads.
 
-    Raises `ScheduleError` where data decides what is launched, for threads in a program that works out sizes, and as `to_spmd` and
-    `places` do.
+    Raises `ScheduleError` where data decides what is launched, or a size that the program works out, and as `to_spmd` and `places`
+    do.
     """
-    if program.defines and _has_threads(program.body):
-        raise failed(
-            program, f"{program.defines[0][0]} is worked out by the program: expected sizes that are known before a launch"
-        )
     return _Splitter(program, scopes).split()
 
 
@@ -72,7 +69,7 @@ class _Splitter:
         self._variables: dict[arith.Var, tuple[arith.Expr, arith.Expr] | None] = {}
 
     def split(self) -> Launches:
-        if self._program.defines:
+        if self._program.defines and not _has_threads(self._program.body):
             return self._whole()
         return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
 
@@ -97,6 +94,7 @@ class _Splitter:
                 return mapped(stmt, self._host)
             case ir.For(kind=ir.ForKind.SERIAL) | ir.If() | ir.Let() | ir.While():
                 values, indices = ir.statement_operands(stmt)
+                self._known(stmt, *map(ir.free_vars, values), *map(arith.free_vars, indices))
                 known = not any(map(arith.reads_data, map(arith.wrap, indices)))
                 if not known or any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values)):
                     raise failed(self._program, "data decides what is launched", stmt, "put it inside one loop over blocks")
@@ -108,30 +106,50 @@ class _Splitter:
         return self._launch(stmt)
 
     def _launch(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A kernel for a statement, and the intrinsic that launches it."""
+        """A kernel for a statement, and the intrinsic that launches it; nothing where it does nothing."""
         name = f"{self._program.name}_{len(self._kernels)}"
         own = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
         touched = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in accesses_of(node)]
         written = dict.fromkeys(buffer for buffer, access in touched if access & ir.Access.WRITE and buffer not in own)
+        if not written:
+            return ir.Seq(())
         inputs = tuple(dict.fromkeys(buffer for buffer, _ in touched if buffer not in own and buffer not in written))
         variables = {var for node in ir.walk_stmts(stmt) for var in _variables(node)}
         given = {var: ir.Buffer(var.name, (), _INT64) for var in self._variables if var in variables}
         body = stmt
         for var, scalar in given.items():
             body = ir.Let(var, scalar[()], body, self._variables[var])
-        kernel = ir.LoopProgram(name, (*inputs, *given.values()), tuple(written), body)
+        defines = self._defines(stmt, (*inputs, *written))
+        inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
+        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # these stand last
+        kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
         kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
         offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}
         axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
         grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
+        self._known(stmt, *map(arith.free_vars, (*grid.values(), *threads.values())))
         self._kernels[name] = Kernel(kernel, grid, threads, offsets)
-        regions = tuple(map(whole, (*inputs, *written)))
+        regions = tuple(map(whole, (*inputs, *outputs)))
         access = [
             found for buffer, found in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in given.values()
         ]
         return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in given))
+
+    def _defines(self, stmt: ir.Stmt, params: Sequence[ir.Buffer]) -> tuple[tuple[arith.SizeVar, ir.Buffer], ...]:
+        """The sizes worked out by the program that a statement reads, or the shapes of buffers."""
+        shapes = (arith.free_vars(dim) for buffer in params for dim in buffer.shape)
+        used = frozenset().union(*shapes, *(frozenset(_variables(node)) for node in ir.walk_stmts(stmt)))
+        return tuple((size, buffer) for size, buffer in self._program.defines if size in used)
+
+    def _known(self, stmt: ir.Stmt, *variables: frozenset[arith.Expr]) -> None:
+        """Check that what decides about a launch is known before."""
+        used = frozenset().union(*variables)
+        for size, _ in self._program.defines:
+            if size in used:
+                problem = f"{size} is worked out by the program: expected sizes that are known before a launch"
+                raise failed(self._program, problem, stmt, "launch for its upper bound, and compare with it inside")
 
 
 def _has_threads(stmt: ir.Stmt) -> bool:

@@ -20,8 +20,8 @@ CASES = {
     "a block for each row": ((3, 2 * BLOCK + 1), 1, 1),
     "a block for few columns": ((2 * BLOCK, 3), 0, 1),
     "many blocks": ((2, 20 * BLOCK), 1, 3),
-    "no rows": ((0, 50), 1, 1),
-    "no elements": ((3, 0), 1, 1),
+    "no rows": ((0, 50), 1, 0),
+    "no elements": ((3, 0), 1, 0),
     "one element": ((1,), 0, 1),
 }
 

@@ -13,7 +13,7 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build, grid_of
 from inlaid.plugins import Capabilities
-from inlaid.tensor import interp, ir
+from inlaid.tensor import interp
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import SEMANTICS
@@ -55,8 +55,3 @@ class Threaded:
                 np.testing.assert_allclose(np.asarray(right, np.float64), np.asarray(left, np.float64), tolerance, tolerance)
             else:
                 np.testing.assert_array_equal(right, left)
-
-
-def stores_of(program: ir.LoopProgram) -> list[ir.Store]:
-    """The stores of a program."""
-    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store)]
