@@ -115,12 +115,12 @@ class Threaded:
 
     `compute(grid, attrs, *te.Tensor) -> te.Tensor or tuple of them`
         As `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may have loops bound to thread axes.
-    `takes(attrs, *argument_types) -> bool`
+    `takes(grid, attrs, *argument_types) -> bool`
         The calls that it is for; the others are as on any target.
     """
 
     compute: Callable[..., Any]
-    takes: Callable[..., bool] = lambda attrs, *types: True
+    takes: Callable[..., bool] = lambda grid, attrs, *types: True
 
 
 @dataclass(frozen=True, eq=False, repr=False)

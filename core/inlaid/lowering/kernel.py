@@ -58,7 +58,7 @@ def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
     operator = call.callee
     assert isinstance(operator, Operator)
     threaded = operator.threaded
-    if grid is not None and threaded is not None and threaded.takes(call.attrs, *(arg.type for arg in call.args)):
+    if grid is not None and threaded is not None and threaded.takes(grid, call.attrs, *(arg.type for arg in call.args)):
         return partial(threaded.compute, grid)
     return operator.compute
 

@@ -9,7 +9,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.graph.ir import Expr
-from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.operator import Attrs, Operator, Threaded
 from inlaid.ops.compose import cast_to, count, expand_dims, scalar, tensor_of, widened
 from inlaid.ops.define import (
     FLOAT,
@@ -28,6 +28,10 @@ from inlaid.ops.linear import matmul
 from inlaid.ops.normalise import softmax
 from inlaid.ops.reduce import reduce_max
 from inlaid.ops.shape import iota, reshape, transpose
+from inlaid.ops.threads import attend as whole
+from inlaid.ops.threads.grid import Grid
+from inlaid.ops.threads.scores import Attention
+from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, from_numpy
 
 
@@ -199,11 +203,29 @@ def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Ex
     return where(allowed, scalar(0, of) if added is None else added, scalar(-np.inf, of))
 
 
+def _threaded(grid: Grid, attrs: AttentionAttrs, q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:
+    """In one kernel."""
+
+    def capped(product: ir.Expr) -> ir.Expr:
+        score = product * attrs.scale
+        return te.math("tanh", score / attrs.softcap) * attrs.softcap if attrs.softcap else score
+
+    mask, lengths = rest[0] if attrs.masked else None, rest[-1] if attrs.padded else None
+    what = Attention(q, k, v, mask, lengths, capped, attrs.offset, attrs.left, attrs.right)
+    return whole.attend(grid, what, q.dtype)
+
+
+def _takes(grid: Grid, attrs: AttentionAttrs, q: Type, k: Type, v: Type, *rest: Type) -> bool:
+    assert isinstance(q, TensorType) and isinstance(v, TensorType)
+    return whole.takes(grid, q.shape[3], v.shape[3], q.dtype)
+
+
 attention = Operator(
     "attention",
     _infer,
     AttentionAttrs,
     reference=_reference,
+    threaded=Threaded(_threaded, _takes),
     decompose=lambda attrs, args: attend(attrs, *args).result,
     arity=(3, 5),
     inputs=("q", "k", "v", "mask", "lengths"),

@@ -503,7 +503,7 @@ dynamic_slice = Operator(
     DynamicSliceAttrs,
     reference=_dynamic_slice,
     compute=_compute_dynamic_slice,
-    threaded=Threaded(_threaded_dynamic_slice, lambda attrs, x, *limits: bool(attrs.axes)),
+    threaded=Threaded(_threaded_dynamic_slice, lambda grid, attrs, *types: bool(attrs.axes)),
     fusion=FusionKind.OPAQUE,
     traits=Traits(moves=Moves(by=Choice.INDEX)),
     arity=(3, 3),

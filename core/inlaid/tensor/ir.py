@@ -533,8 +533,9 @@ class LoopProgram:
     `defines` pairs each existential dimension that the kernel works out with the 0-d int64 buffer where it stores it; these
     buffers stand in `outputs`, behind the others. A kernel of a program that is split into launches has such a buffer among its
     `inputs` where another one worked the dimension out. Outputs and `Alloc`ed buffers whose shape has such a dimension are
-    allocated at its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that moment, so the
-    kernel stores it before it touches them. `sizes` are the dimensions that the body reads and no parameter's shape mentions.
+    allocated at its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that
+    moment, so the kernel stores it before it touches them. `sizes` are the dimensions that the body reads and no parameter's shape
+    mentions.
     """
 
     name: str

@@ -310,12 +310,15 @@ def _decided(condition: ir.Expr) -> bool | None:
 
 
 def check_registers(program: ir.LoopProgram) -> None:
-    """Check that buffers of scope "register" have constant indices, but for the index of a vectorised loop; else they would lie in
-    memory. Raises `ScheduleError`, which names the buffer, the index and the loop."""
+    """Check that buffers of scope "register" have constant indices, but for those of vectorised loops and of threads, each of which
+    gets its part (see `to_spmd`); else they would lie in memory. Raises `ScheduleError`, which names the buffer, the index and the
+    loop."""
     statements = list(ir.walk_stmts(program.body))
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
         return
-    lanes: set[arith.Expr] = {stmt.var for stmt in statements if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED}
+    lanes: set[arith.Expr] = {
+        stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind is ir.ForKind.VECTORIZED or stmt.over_threads)
+    }
     for stmt in statements:
         if isinstance(stmt, ir.Store):
             _check_indices(program, stmt.buffer, stmt.indices, lanes)
