@@ -91,7 +91,9 @@ class _ThreadKernel(WideExpressions):
         params = []
         for number, buffer in enumerate((*inputs, *program.outputs)):
             base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
-            params += [f"{device} uint8_t *restrict {base}", f"int64_t {offset}"]
+            # Compilers take what is restricted for a thread's own, and move accesses to it across barriers.
+            alone = "" if self.waits and number >= len(inputs) else "restrict "
+            params += [f"{device} uint8_t *{alone}{base}", f"int64_t {offset}"]
             kind = f"{device} {'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
             self.buffers[buffer] = self.unique(buffer.name)
             self.spaces[buffer] = device
