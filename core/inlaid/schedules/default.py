@@ -19,8 +19,10 @@ from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
+from inlaid.schedules.threads.product import ProductRule
 from inlaid.schedules.threads.reduce import ReduceRule
 from inlaid.schedules.threads.rows import RowsRule as ThreadRowsRule
+from inlaid.schedules.threads.tiles import TILE_PRODUCT
 from inlaid.schedules.threads.transpose import TransposeRule as ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
@@ -43,7 +45,14 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
 )
 """Those for cores that run one thread after another, with vectors or without."""
 
-THREAD_RULES: tuple[ScheduleRule, ...] = (ThreadTransposeRule(), ElementwiseRule(), ThreadRowsRule(), ReduceRule(), EachRule())
+THREAD_RULES: tuple[ScheduleRule, ...] = (
+    ProductRule(),
+    ThreadTransposeRule(),
+    ElementwiseRule(),
+    ThreadRowsRule(),
+    ReduceRule(),
+    EachRule(),
+)
 """Those for grids of blocks of threads."""
 
 
@@ -64,5 +73,6 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     JOIN_PIXELS,
     STORE_WHOLE_TILES,
     IN_PLACE,
+    TILE_PRODUCT,
 )
 """What traces of these rules apply besides primitives."""

@@ -1,0 +1,385 @@
+"""Sums of products over tiles: the form in which a contraction is scheduled for threads.
+
+    left[b, mo, q, ki, m] = what the left factor is at row mo * M + m and depth q * K + ki; 0 beyond the last
+    right[b, no, q, ki, n] = the same of columns
+    acc[b, mo, no, mt, nt, mj, mv, nj, nv] = sum over q, ki of left * right
+    out[...] = what follows, where row and column exist
+
+Tiles are whole whatever the sizes: what lies beyond is zero, and is not stored. A tile of M rows is a number of threads, `mt`,
+times the rows of each thread, in `mj` runs of `mv`; columns likewise. Only the two factors know how operands lie in memory, so that
+a transposed operand, a padded image and a window over it take no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.arith import ONE, ZERO, Const, Var
+from inlaid.names import unique
+from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, extent_of, find_contraction, is_alone
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Transform
+from inlaid.tensor.transform.lower_blocks import joined as in_order
+from inlaid.tensor.transform.lower_blocks import truth
+from inlaid.tensor.transform.paths import block_nest
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import DType
+
+
+@dataclass(frozen=True)
+class Side:
+    """How the rows, or the columns, of a tile are shared out: `threads` times `runs` of `lanes` neighbours for each of them."""
+
+    threads: int
+    runs: int
+    lanes: int
+
+    @property
+    def own(self) -> int:
+        """Those of one thread."""
+        return self.runs * self.lanes
+
+    @property
+    def size(self) -> int:
+        """Those of a tile."""
+        return self.threads * self.own
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tile of a block of threads, the `depth` of a step, and into how many `parts` the whole depth is cut. Parts are blocks;
+    where they are `joined`, threads of one block."""
+
+    rows: Side
+    columns: Side
+    depth: int
+    parts: int = 1
+    joined: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.rows.threads * self.columns.threads
+
+
+class _Names:
+    """Iteration variables by name, for a block."""
+
+    def __init__(self, **extents: arith.Expr | int) -> None:
+        self.items = {name: ir.IterVar(Var(f"v{name}"), arith.wrap(extent)) for name, extent in extents.items()}
+
+    def __getitem__(self, name: str) -> arith.Expr:
+        item = self.items.get(name)
+        return ZERO if item is None else item.var
+
+    def pick(self, *names: str, reduced: Sequence[str] = ()) -> tuple[ir.IterVar, ...]:
+        """Those there are, in order."""
+        found = ((name, self.items[name]) for name in names if name in self.items)
+        return tuple(replace(item, kind=ir.IterKind.REDUCTION) if name in reduced else item for name, item in found)
+
+    def indices(self, *names: str) -> tuple[arith.Expr, ...]:
+        return tuple(self.items[name].var for name in names if name in self.items)
+
+    def shape(self, *names: str) -> tuple[arith.Dim, ...]:
+        return tuple(arith.unwrap(self.items[name].extent) for name in names if name in self.items)
+
+
+_Groups = Sequence[tuple[tuple[Axis, ...], arith.Expr]]
+"""Axes that are counted through together, and a place along them."""
+LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "m"), ("b", "no", "p", "q", "ki", "n")
+SUM = ("p", "b", "mo", "no", "mt", "nt", "mj", "mv", "nj", "nv")
+
+
+def tiled(
+    program: ir.LoopProgram,
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
+    depth: int,
+    parts: int,
+    joined: bool = False,
+) -> ir.LoopProgram:
+    """The kernel over tiles, as above: `rows` and `columns` are those of `Side`. With several `parts` of the depth, a block keeps
+    the sums of the parts in a buffer, and another one adds them up before what follows: those of a tile where they are `joined`,
+    else those of all elements, in order."""
+    found = find_contraction(program)
+    if found is None:
+        return program
+    return _Tiles(program, found, Tiling(Side(*rows), Side(*columns), depth, parts, joined)).program()
+
+
+TILE_PRODUCT = Transform("tile_product", tiled)
+
+
+class _Tiles:
+    def __init__(self, program: ir.LoopProgram, found: Contraction, tiling: Tiling) -> None:
+        self._program, self._found, self._tiling = program, found, tiling
+        self._rows, self._columns, self._depth = map(extent_of, (found.rows, found.columns, found.depth))
+        steps = arith.ceildiv(self._depth, tiling.depth)
+        self._steps = arith.simplify(arith.ceildiv(steps, tiling.parts))
+        self._buffers: dict[ir.Buffer, ir.Buffer] = {}
+        taken = {buffer.name for buffer in program.params}
+        self._allocs = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+        self._taken = taken | {buffer.name for buffer in self._allocs}
+        items = [*found.anchor.spatial, *found.anchor.reduced]
+        self._groups = [_group(item, found.values) for item in found.anchor.spatial if found.values[item.var] is not item.var]
+        self._units: dict[arith.Expr, arith.Expr] = {item.var: ZERO for item in items if item.extent == ONE}
+
+    def program(self) -> ir.LoopProgram:
+        """The kernel over tiles."""
+        left, fetch_left = self._operand("rows", self._found.left, self._found.rows, self._tiling.rows, LEFT)
+        right, fetch_right = self._operand("columns", self._found.right, self._found.columns, self._tiling.columns, RIGHT)
+        acc, total = self._sum(left, right)
+        stores = self._stores(acc)
+        last = self._found.anchor.after if self._found.inverse is None else ()
+        kept = [nest for nest in _nests(self._program.body) if any(stmt in last for stmt in ir.walk_stmts(nest))]
+        body: ir.Stmt = in_order(fetch_left, fetch_right, total, *stores, *kept)
+        dropped = () if last else (self._found.anchor.buffer,)
+        for buffer in reversed((*(item for item in self._allocs if item not in dropped), left, right, acc)):
+            body = ir.Alloc(buffer, body)
+        program = replace(self._program, body=body)
+        return Rewriter(buffers=self._buffers).program(program) if self._buffers else program
+
+    def _new(self, name: str, shape: tuple[arith.Dim, ...], of: DType, scope: str = "") -> ir.Buffer:
+        return ir.Buffer(unique(name, self._taken), shape, of, scope)
+
+    def _operand(
+        self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
+    ) -> tuple[ir.Buffer, ir.Stmt]:
+        """A tile of one factor, and the nest that fills it."""
+        outer, inner = order[1], order[-1]
+        extents: dict[str, arith.Expr | int] = {outer: self._count(axes, side), inner: side.size}
+        names = self._names(**extents)
+        place = names[outer] * side.size + names[inner]
+        depth = self._position(names)
+        buffer = self._new(name, names.shape(*order), value.dtype)
+        where = {**self._batch(names), **coordinates(axes, place), **coordinates(self._found.depth, depth), **self._units}
+        groups = ((axes, place), (self._found.depth, depth))
+        element = self._at(value, groups, where)
+        padded = _inside((place, extent_of(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts))
+        if padded != ONE:
+            element = ir.select(truth(padded), element, ir.const(0, value.dtype))
+        fetched = (*order[:-2], order[-1], order[-2]) if runs_along(value, self._found.depth, axes) else order
+        return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
+
+    def _names(self, **extents: arith.Expr | int) -> _Names:
+        """Iteration variables of a tile: batch, part, step and place in a step where there are several, besides others."""
+        batch = extent_of(self._found.batch)
+        own: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
+        if batch != ONE:
+            own["b"] = batch
+        if self._tiling.parts > 1:
+            own["p"] = self._tiling.parts
+        return _Names(**own)
+
+    def _count(self, axes: tuple[Axis, ...], side: Side) -> arith.Expr:
+        return arith.simplify(arith.ceildiv(extent_of(axes), side.size))
+
+    def _position(self, names: _Names) -> arith.Expr:
+        """Where along the depth: steps of the parts take turns, so that parts read neighbours at the same time."""
+        return (names["q"] * self._tiling.parts + names["p"]) * self._tiling.depth + names["ki"]
+
+    def _batch(self, names: _Names) -> dict[arith.Expr, arith.Expr]:
+        return coordinates(self._found.batch, names["b"])
+
+    def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
+        """A value over the axes at a place. Where the axes of a group are neighbouring dimensions of an input that is read here
+        alone, these become one, so that its elements are seen to be neighbours."""
+
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load) or node.buffer not in self._program.inputs:
+                return None
+            if not is_alone(self._program, node, value):
+                return None
+            buffer, indices = self._merged(node.buffer, node.indices, groups)
+            return None if buffer is node.buffer else ir.load(buffer, indices)
+
+        return Rewriter(where).expr(Rewriter(expr=load).expr(value))
+
+    def _merged(
+        self, buffer: ir.Buffer, indices: Sequence[arith.Expr], groups: _Groups
+    ) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
+        """A buffer with the axes of each group in one dimension where they are neighbours, and with channels in groups in two,
+        and indices into it."""
+        shape, places = list(buffer.shape), list(indices)
+        for number, index in reversed(list(enumerate(indices))):
+            group = next((item for item in self._groups if item[0] == index), None)
+            if group is not None and shape[number] == group[1] * group[2]:
+                shape[number : number + 1], places[number : number + 1] = group[1:3], group[3:]
+        for axes, position in groups:
+            run: list[arith.Expr] = [axis.var for axis in axes]
+            for start in range(len(places) - len(run) + 1):
+                dims = [arith.wrap(dim) for dim in shape[start : start + len(run)]]
+                if len(run) > 1 and places[start : start + len(run)] == run and dims == [axis.extent for axis in axes]:
+                    shape[start : start + len(run)] = [arith.unwrap(extent_of(axes))]
+                    places[start : start + len(run)] = [position]
+                    break
+        if len(shape) != len(buffer.shape):
+            buffer = self._buffers.setdefault(buffer, ir.Buffer(buffer.name, tuple(shape), buffer.dtype, buffer.scope))
+        return buffer, tuple(places)
+
+    def _sum(self, left: ir.Buffer, right: ir.Buffer) -> tuple[ir.Buffer, ir.Stmt]:
+        """The sums of a tile, and the nest that forms them."""
+        names = self._of_tile()
+        block = self._found.anchor.block
+        acc = self._new("acc", names.shape(*SUM), self._found.anchor.buffer.dtype, "register")
+        row, column = _own(names, "m", self._tiling.rows), _own(names, "n", self._tiling.columns)
+        a, b = (
+            ir.cast(ir.load(buffer, (*names.indices(*order[:-1]), place)), acc.dtype)
+            for buffer, order, place in ((left, LEFT, row), (right, RIGHT, column))
+        )
+        indices = names.indices(*SUM)
+        product = b * a if self._found.swapped else a * b
+        body = ir.Store(acc, indices, ir.load(acc, indices) + product)
+        assert isinstance(block.init, ir.Store)
+        init = ir.Store(acc, indices, block.init.value)
+        return acc, block_nest(block.name, names.pick(*SUM, "q", "ki", reduced=("q", "ki")), body, init)
+
+    def _of_tile(self) -> _Names:
+        rows, columns = self._tiling.rows, self._tiling.columns
+        runs = {"mj": rows.runs, "mv": rows.lanes, "nj": columns.runs, "nv": columns.lanes}
+        extents: dict[str, arith.Expr | int] = {name: count for name, count in runs.items() if count > 1 or name == "nv"}
+        extents |= {"mo": self._count(self._found.rows, rows), "no": self._count(self._found.columns, columns)}
+        return self._names(**extents, mt=rows.threads, nt=columns.threads)
+
+    def _stores(self, acc: ir.Buffer) -> list[ir.Stmt]:
+        """What is done with sums: several parts are added up first."""
+        names, found = self._of_tile(), self._found
+        rows, columns, exists = self._place(names)
+        extents = (extent_of(found.rows), extent_of(found.columns))
+        total = ir.load(acc, names.indices(*SUM))
+        follows = bool(found.anchor.after) and found.inverse is not None
+        name = found.anchor.after[-1].name if follows else f"{found.anchor.block.name}_store"
+        if self._tiling.parts == 1:
+            return [
+                block_nest(
+                    name, names.pick(*SUM), self._result(total, self._where(names, rows, columns), rows, columns), None, exists
+                )
+            ]
+        if self._tiling.joined:
+            return self._joined(total, name)
+        every = extent_of((*found.batch, *found.rows, *found.columns))
+        flat, own = _Names(e=every, p=self._tiling.parts), _Names(e=every)
+        batch = extent_of(found.batch)
+        shape = tuple(map(arith.unwrap, (batch, *extents)))
+        parts = self._new("parts", (self._tiling.parts, *shape), acc.dtype)
+        added = self._new("added", flat.shape("e"), acc.dtype, "register")
+        self._allocs += [parts, added]
+        keep = ir.Store(parts, (names["p"], names["b"], rows, columns), total)
+        assert isinstance(found.anchor.block.init, ir.Store)
+        init = ir.Store(added, flat.indices("e"), found.anchor.block.init.value)
+        place = _flat_place(flat["e"], extents, batch)
+        more = ir.Store(added, flat.indices("e"), ir.load(added, flat.indices("e")) + ir.load(parts, (flat["p"], *place)))
+        _, row, column = _flat_place(own["e"], extents, batch)
+        where = {**coordinates((*found.batch, *found.rows, *found.columns), own["e"]), **self._units}
+        result = self._result(ir.load(added, own.indices("e")), where, row, column)
+        anchor = found.anchor.block.name
+        return [
+            block_nest(f"{anchor}_part", names.pick(*SUM), keep, None, exists),
+            block_nest(f"{anchor}_sum", flat.pick("e", "p", reduced=("p",)), more, init),
+            block_nest(name, own.pick("e"), result),
+        ]
+
+    def _joined(self, total: ir.Expr, name: str) -> list[ir.Stmt]:
+        """The sums of a tile's parts kept, added up, and what follows."""
+        names, more, last = self._of_tile(), self._of_tile(), self._of_tile()
+        order = [axis for axis in SUM if axis != "p"]
+        parts = self._new("parts", names.shape("p", *order), total.dtype)
+        added = self._new("added", names.shape(*order), total.dtype, "register")
+        self._allocs += [parts, added]
+        anchor = self._found.anchor.block
+        assert isinstance(anchor.init, ir.Store)
+        keep = ir.Store(parts, names.indices("p", *order), total)
+        place = more.indices(*order)
+        add = ir.Store(added, place, ir.load(added, place) + ir.load(parts, more.indices("p", *order)))
+        init = ir.Store(added, place, anchor.init.value)
+        rows, columns, exists = self._place(last)
+        result = self._result(ir.load(added, last.indices(*order)), self._where(last, rows, columns), rows, columns)
+        return [
+            block_nest(f"{anchor.name}_part", names.pick("b", "mo", "no", "p", *order[3:]), keep),
+            block_nest(f"{anchor.name}_sum", more.pick(*order, "p", reduced=("p",)), add, init),
+            block_nest(name, last.pick(*order), result, None, exists),
+        ]
+
+    def _place(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
+        """Row, column, and the condition that they exist."""
+        rows = names["mo"] * self._tiling.rows.size + _own(names, "m", self._tiling.rows)
+        columns = names["no"] * self._tiling.columns.size + _own(names, "n", self._tiling.columns)
+        extents = (extent_of(self._found.rows), extent_of(self._found.columns))
+        return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
+
+    def _where(self, names: _Names, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
+        """The axes of an element of a tile."""
+        found = self._found
+        return {**self._batch(names), **coordinates(found.rows, row), **coordinates(found.columns, column), **self._units}
+
+    def _result(self, total: ir.Expr, where: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr) -> ir.Store:
+        """What is stored for the sum of a row and a column, at a place along the axes."""
+        anchor, found = self._found.anchor, self._found
+        groups = ((found.rows, row), (found.columns, column))
+        block = anchor.block if found.inverse is None or not anchor.after else anchor.after[-1]
+        own = found.values if block is anchor.block else found.inverse
+        assert isinstance(block.body, ir.Store) and own is not None
+        value, buffer = total, block.body.buffer
+        if block is not anchor.block:
+            follows = Rewriter(expr=lambda node: total if isinstance(node, ir.Load) and node.buffer is anchor.buffer else None)
+            value = Rewriter(own).expr(block.body.value)
+            value = follows.expr(self._at(value, groups, where))
+        indices = tuple(arith.substitute(index, own) for index in block.body.indices)
+        if buffer in self._program.outputs:
+            buffer, indices = self._merged(buffer, indices, groups)
+        return ir.Store(buffer, tuple(arith.substitute(index, where) for index in indices), value)
+
+
+def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Expr, int, int, arith.Expr, arith.Expr]:
+    """An axis in groups: its value, how many groups of how many, and the variables of both."""
+    value = values[item.var]
+    place = next(var for var in arith.free_vars(value) if (step := arith.affine(value, var)) is not None and step[0] == ONE)
+    (group,) = arith.free_vars(value) - {place}
+    step = arith.affine(value, group)
+    assert step is not None and isinstance(step[0], Const) and isinstance(item.extent, Const)
+    return value, item.extent.value // step[0].value, step[0].value, group, place
+
+
+def _flat_place(
+    element: arith.Expr, shape: tuple[arith.Expr, arith.Expr], batch: arith.Expr
+) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
+    """Batch, row and column of an element that is counted through."""
+    rows, columns = shape
+    row = element // columns
+    return (ZERO, row, element % columns) if batch == ONE else (row // rows, row % rows, element % columns)
+
+
+def _own(names: _Names, axis: str, side: Side) -> arith.Expr:
+    """The place in a tile of one thread's row ("m") or column ("n"): threads lie side by side in each run, so that they read
+    neighbours."""
+    return (names[f"{axis}j"] * side.threads + names[f"{axis}t"]) * side.lanes + names[f"{axis}v"]
+
+
+def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
+    """The condition that places exist: each is less than an extent, which tiles of a size may overlap."""
+    condition: arith.Expr = ONE
+    for place, extent, size in places:
+        if not isinstance(extent, Const) or extent.value % size:
+            condition = arith.logical_and(condition, arith.compare("<", place, extent))
+    return condition
+
+
+def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    """Whether neighbours in memory are those along axes, and not along other ones, as far as a factor's loads tell."""
+    for node in ir.walk_exprs(value):
+        if isinstance(node, ir.Load):
+            last = [index for index, dim in zip(node.indices, node.buffer.shape, strict=True) if dim != 1][-1:]
+            for found, answer in ((others, False), (axes, True)):
+                steps = (arith.affine(index, axis.var) for index in last for axis in found)
+                if any(step is not None and step[0] == ONE for step in steps):
+                    return answer
+    return False
+
+
+def _nests(body: ir.Stmt) -> list[ir.Stmt]:
+    """The nests of an unscheduled program."""
+    while isinstance(body, ir.Alloc):
+        body = body.body
+    return list(body.stmts) if isinstance(body, ir.Seq) else [body]
