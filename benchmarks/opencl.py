@@ -2,10 +2,9 @@
 
     python benchmarks/opencl.py [MODEL ...] [--target opencl] [--tiny] [--seconds 2] [--write docs/benchmarks-opencl.md]
 
-Models are those of benchmarks/zoo, all in float32 and int8 where none is named. Both targets take turns in one process, with as many
-threads as there are cores, and times are medians, copies of inputs and outputs included. A model passes when every operator that
-has a tensor-level meaning is in a region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86
-(integers: equal, but for models in int8, where a rounding may differ by a float operator before it).
+Models are those of benchmarks/zoo, all in float32 and int8 where none is named. Both targets take turns in one process, with as
+many threads as there are cores; times are medians, copies of inputs and outputs included. A model passes when every operator is in a
+region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ target, `error` is the greatest difference from x86 beside the greatest magnitud
 
 @dataclass(frozen=True)
 class Row:
-    """One model. `elsewhere`: operators with a tensor-level meaning that are outside of regions of the target; `error`: of the worst
-    result, relative to its greatest magnitude; times in milliseconds, NaN where they were not measured."""
+    """One model. `elsewhere`: operators outside of regions of the target; `error`: of the worst result, relative to its greatest
+    magnitude; times in milliseconds, NaN where they were not measured."""
 
     name: str
     device: float

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.unit.codegen.test_c_region import OPERATIONS, elements
+from tests.unit.tensor.strategies import NARROW
 
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import dtype
-from tests.unit.codegen.test_c_region import OPERATIONS, elements
-from tests.unit.tensor.strategies import NARROW
 
 from .pocl import Compiled, check, region_of
 

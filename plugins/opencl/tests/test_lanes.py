@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.tensor.strategies import NARROW, NATIVE, _Programs, array
 
 from inlaid import arith
 from inlaid.tensor import ir, te
 from inlaid.types import dtype
-from tests.unit.tensor.strategies import NARROW, NATIVE, _Programs, array
 
 from .pocl import check
 

@@ -7,6 +7,9 @@ import contextlib
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
+from tests.unit.tensor import fork_join
+from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
 
 from inlaid import arith
 from inlaid.arith import SizeVar
@@ -17,9 +20,6 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.barriers import to_spmd
-from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
-from tests.unit.tensor import fork_join
-from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
 
 from .pocl import SCOPES, check
 

@@ -19,7 +19,9 @@ _OF_BOOLS = {
     **dict.fromkeys(("add", "or", "max"), "{a} | {b}"),
     **dict.fromkeys(("mul", "and", "min"), "{a} & {b}"),
     **dict.fromkeys(("sub", "xor", "ne"), "{a} ^ {b}"),
-    "eq": "~({a} ^ {b})", "lt": "~{a} & {b}", "le": "~{a} | {b}",
+    "eq": "~({a} ^ {b})",
+    "lt": "~{a} & {b}",
+    "le": "~{a} | {b}",
 }
 _BOOL = dtype("bool")
 

@@ -27,12 +27,12 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
     for block in blocks_of(s.program) if not program.defines else ():
-        s = _bound(s, block, context)
+        s = bound_elements(s, block, context)
     return s
 
 
-def _bound(s: Schedule, block: ir.Block, context: KernelContext) -> Schedule:
-    """Give each element that a block computes a thread, or vectors of them where it is element-wise; nothing where its iterations
+def bound_elements(s: Schedule, block: ir.Block, context: KernelContext) -> Schedule:
+    """The schedule with a thread for each element that a block computes, or for vectors of them; as it was where iterations
     depend on one another, as those of a loop program of its own may."""
     threads, made = threads_of(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}

@@ -20,7 +20,7 @@ from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
-from inlaid.schedules.threads.each import bind_elements
+from inlaid.schedules.threads.each import bound_elements
 from inlaid.schedules.threads.tile_model import Memory, Problem, rank_tilings, shared_bytes
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
 from inlaid.tensor import ir
@@ -162,7 +162,7 @@ def _schedule(plan: _Plan, context: KernelContext) -> Schedule:
         s.bind(grid, COLUMN_BLOCKS)
         s.bind(thread, COLUMN_THREADS)
     for name in rest:
-        bind_elements(s, _block(s, name), context)
+        s = bound_elements(s, _block(s, name), context)
     return s
 
 
