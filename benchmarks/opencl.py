@@ -3,8 +3,8 @@
     python benchmarks/opencl.py [MODEL ...] [--target opencl] [--tiny] [--seconds 2] [--write docs/benchmarks-opencl.md]
 
 Models are those of benchmarks/zoo, all in float32 and int8 where none is named. Both targets take turns in one process, with as
-many threads as there are cores; times are medians, copies of inputs and outputs included. A model passes when every operator is in a
-region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86.
+many threads as there are cores; times are medians, copies of inputs and outputs included. A model passes when every operator is in
+a region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def prepared(program: ir.LoopProgram) -> tuple[Schedule, Contraction] | None:
     """A schedule of a kernel that is a sum of products, in which what comes before is part of the factors and what follows one
     block where that can be, and what the sum is. None for any other kernel."""
     anchor = find_anchor(program)
-    if anchor is None or not anchor.reduced:
+    if anchor is None or not anchor.reduced or _factors(anchor) is None:
         return None
     s = collapsed(program)
     try:

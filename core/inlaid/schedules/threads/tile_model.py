@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from inlaid import arith
 from inlaid.plugins.contract import Threads
+from inlaid.schedules.threads.contraction import Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling
 
 OWN = (8, 4, 2, 1)
@@ -41,6 +43,15 @@ class Problem:
     left_bytes: int
     right_bytes: int
     words: int = 1
+
+
+def problem_of(found: Contraction) -> Problem:
+    """The sizes of a sum of products."""
+    rows, columns, depth, batch = (
+        arith.size_hint(arith.unwrap(extent_of(axes))) for axes in (found.rows, found.columns, found.depth, found.batch)
+    )
+    left, right = found.left.dtype.bytes, found.right.dtype.bytes
+    return Problem(rows, columns, depth, batch, left, right, max(found.anchor.buffer.dtype.bytes // 4, 1))
 
 
 @dataclass(frozen=True)

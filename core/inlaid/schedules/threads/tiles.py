@@ -258,7 +258,7 @@ class _Tiles:
                 )
             ]
         if self._tiling.joined:
-            return self._joined(total, name)
+            return self._joined(names, total, name)
         every = extent_of((*found.batch, *found.rows, *found.columns))
         flat, own = _Names(e=every, p=self._tiling.parts), _Names(e=every)
         batch = extent_of(found.batch)
@@ -281,9 +281,9 @@ class _Tiles:
             block_nest(name, own.pick("e"), result),
         ]
 
-    def _joined(self, total: ir.Expr, name: str) -> list[ir.Stmt]:
+    def _joined(self, names: _Names, total: ir.Expr, name: str) -> list[ir.Stmt]:
         """The sums of a tile's parts kept, added up, and what follows."""
-        names, more, last = self._of_tile(), self._of_tile(), self._of_tile()
+        more, last = self._of_tile(), self._of_tile()
         order = [axis for axis in SUM if axis != "p"]
         parts = self._new("parts", names.shape("p", *order), total.dtype)
         added = self._new("added", names.shape(*order), total.dtype, "register")

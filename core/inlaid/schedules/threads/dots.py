@@ -1,0 +1,148 @@
+"""Sums of products of few rows: the threads of a block share out the depth, and add up their parts in memory that they share.
+
+Such a sum reads each element of the right factor once, so that all that counts is that neighbouring threads read neighbours: those
+along the depth where the right factor has these side by side, as rows of weights do, else columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlaid.errors import ScheduleError
+from inlaid.plugins.contract import Threads
+from inlaid.schedules.rule import Decision, KernelContext
+from inlaid.schedules.shape import loop_extent
+from inlaid.schedules.threads.contraction import Contraction
+from inlaid.schedules.threads.each import bind_elements
+from inlaid.schedules.threads.product_nest import (
+    BATCHES,
+    COLUMN_BLOCKS,
+    COLUMN_THREADS,
+    ROW_BLOCKS,
+    ROW_THREADS,
+    ProductPlan,
+    block_of,
+    in_threads,
+    known_extent,
+    loop_of,
+    mark_own,
+)
+from inlaid.schedules.threads.tile_model import BUSY, Problem, lanes_of, problem_of
+from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import MemoryScope
+
+FEW, SOME = 8, 4
+"""Rows at most, of which each thread has all; those at a time of a number that is not known."""
+RUNS = 4
+"""Steps that a thread takes along the depth at least: fewer do not pay for adding up."""
+DEEP = 64
+"""Depth from which on it is shared out."""
+STEP = 4
+"""Places along the depth that a thread takes at a time where neighbours lie along columns: loads in flight."""
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How a block is shared out: threads along the depth and along columns, and the columns of each."""
+
+    depth: int
+    columns: int
+    own: int
+
+
+def few_rows(
+    s: Schedule, found: Contraction, rows: int, scope: MemoryScope, context: KernelContext
+) -> tuple[Schedule, Decision] | None:
+    """The schedule of a sum of products for few rows, so many at a time, from the one so far, and how blocks are shared out; None
+    for a short depth, and where what is shared does not fit."""
+    threads = context.capabilities.threads
+    assert threads is not None, "a rule for threads schedules for threads"
+    problem = problem_of(found)
+    if problem.depth < DEEP:
+        return None
+    along_depth = runs_along(found.right, found.depth, found.columns)
+    step = lanes_of(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
+    legal = _shares(rows, problem, threads, scope.capacity, along_depth, step)
+    if not legal:
+        return None
+    shares = context.decide("shares", map(_numbers, legal), _numbers(legal[0]))
+    depth, columns, own = shares.numbers
+    tiling = Tiling(Side(1, 1, rows), Side(columns, 1, own), step, depth, joined=True)
+    plan = ProductPlan(s, found, tiling, scope.name, 1, threads.vector_bytes)
+    try:
+        return _schedule(plan, along_depth, context), shares
+    except ScheduleError:
+        return None
+
+
+def _numbers(shares: _Shares) -> tuple[int, ...]:
+    return shares.depth, shares.columns, shares.own
+
+
+def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
+    """The ways to share a block out, best first: a subgroup reads neighbours; as many blocks as keep the device busy, where the
+    depth leaves each thread several steps; among these the fewest parts to add up."""
+    steps = -(-problem.depth // step)
+    found: list[tuple[float, int, _Shares]] = []
+    for depth in (1 << power for power in range(1, threads.block.bit_length())):
+        columns = threads.block // depth
+        while columns > 1 and columns >= 2 * problem.columns:
+            columns //= 2
+        for own in (1,) if along_depth else (1, 2, 4):
+            runs = steps / depth
+            if runs < RUNS or depth * columns * own * rows * 4 * problem.words > capacity or own > problem.columns:
+                continue
+            side_by_side = depth if along_depth else columns
+            blocks = -(-problem.columns // (columns * own)) * max(problem.batch, 1)
+            busy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
+            coalesced = min(side_by_side / threads.subgroup, 1)
+            cost = runs * own / (busy * coalesced) * columns * depth * blocks + depth
+            found.append((cost, len(found), _Shares(depth, columns, own)))
+    return [shares for _, _, shares in sorted(found, key=lambda item: item[:2])]
+
+
+def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> Schedule:
+    """
+    for batch, columns, blocks:
+        for p, tx, threads: for ty, threads:
+            acc = 0
+            for q: acc += left * right            # step q * parts + p of the depth
+            parts[p] = acc
+        for ty, threads: for tx, threads: out = after(sum over p of parts[p])
+
+    with the threads along the depth and those along columns the other way round where neighbours lie along columns.
+    """
+    s, tiling = plan.schedule.copy(), plan.tiling
+    sides = [(side.threads, side.runs, side.lanes) for side in (tiling.rows, tiling.columns)]
+    s.apply(TILE_PRODUCT, *sides, tiling.depth, tiling.parts, True)
+    left, right, total, keep, add, final, *rest = s.blocks
+    part_axis, column_axis = (COLUMN_THREADS, ROW_THREADS) if along_depth else (ROW_THREADS, COLUMN_THREADS)
+    loops = {loop_of(loop): loop for loop in s.loops(final)}
+    outside = [loops[name] for name in ("b", "mo", "no") if name in loops]
+    own = [loop for name, loop in loops.items() if name in ("mt", "mv", "nv")]
+    s.reorder(loops["nt"], *own)
+    s.compute_at(add, own[-1])
+    s.compute_at(keep, outside[-1])
+    kept = s.loops(keep)
+    threads = [loop for loop in kept if loop_of(loop) in ("p", "nt")]
+    in_threads(s, replace(plan, shared=""), (left, right, total), list(kept[: kept.index(threads[-1]) + 1]))
+    mark_own(s, keep)
+    for loop in threads:
+        s.bind(loop, part_axis if loop_of(loop) == "p" else column_axis)
+    s.set_scope(_written(s, keep), plan.shared)
+    s.bind(loops["nt"], column_axis)
+    flat = s.fuse(*own)
+    if (known_extent(loop_extent(s, flat)) or 0) > tiling.parts:
+        _, flat = s.split(flat, (None, tiling.parts))
+    s.bind(flat, part_axis)
+    for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
+        s.bind(loop, axis)
+    for name in rest:
+        bind_elements(s, block_of(s, name), context)
+    return s
+
+
+def _written(s: Schedule, name: str) -> str:
+    """The name of the buffer that a block writes."""
+    return block_of(s, name).writes[0].buffer.name
