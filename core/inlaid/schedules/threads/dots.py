@@ -13,7 +13,7 @@ from inlaid.plugins.contract import Threads
 from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.schedules.threads.contraction import Contraction
-from inlaid.schedules.threads.each import bind_elements
+from inlaid.schedules.threads.each import bound_elements
 from inlaid.schedules.threads.product_nest import (
     BATCHES,
     COLUMN_BLOCKS,
@@ -139,7 +139,7 @@ def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> S
     for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
         s.bind(loop, axis)
     for name in rest:
-        bind_elements(s, block_of(s, name), context)
+        s = bound_elements(s, block_of(s, name), context)
     return s
 
 

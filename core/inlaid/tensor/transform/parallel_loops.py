@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 
 from inlaid import arith
 from inlaid.tensor import ir
@@ -75,7 +74,7 @@ def _fused(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -
     for loop in reversed(chosen[1:]):
         values[loop.var], rest = rest % loop.extent, rest // loop.extent
     values[chosen[0].var] = rest
-    extent = reduce(lambda product, loop: product * loop.extent, chosen, arith.ONE)
+    extent = arith.wrap(arith.product(tuple(loop.extent for loop in chosen)))
     return ir.For(fused, arith.simplify(extent), Rewriter(values).stmt(body), ir.ForKind.PARALLEL)
 
 
